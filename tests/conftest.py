@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from servers.kafka import Kafka
+
 # A test that hangs is ended after the time in pyproject.toml; it gets longer where others want the processors, too. No test
 # has a limit of its own (see patience.py).
 TIMEOUT_S = 300
@@ -35,3 +37,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     spark = get_session({**SETTINGS, "spark.local.dir": str(tmp_path_factory.mktemp("spark"))})
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A real Kafka broker, for all tests of this process: each has topics of its own (``create_topic()``)."""
+    from servers.kafka import Kafka
+
+    started = Kafka(tmp_path_factory.mktemp("kafka") / "broker")
+    yield started
+    started.stop()

@@ -22,6 +22,11 @@ def saved(directory):
     return writer.with_state("u", fp.ValueStateDescriptor("n", int), counts, key_type=str).write(directory / "s").path
 
 
+class Whole(fp.KafkaRecordDeserializationSchema):
+    def deserialize(self, record):
+        return record
+
+
 FEATURES = {
     "sql": ("duckdb", lambda path, directory: SavepointReader.read(path).query('SELECT * FROM "u"."n"')),
     "sql, views": ("duckdb", lambda path, directory: SavepointReader.read(path).views()),
@@ -36,6 +41,12 @@ FEATURES = {
         "hdfs_native",
         lambda path, directory: open_storage("hdfs://localhost:1/state")._client,
     ),  # does not connect
+    "kafka": (
+        "confluent_kafka",
+        lambda path, directory: (
+            fp.KafkaSource.builder().set_bootstrap_servers("b:1").set_topics("t").set_deserializer(Whole()).build()
+        ),
+    ),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }
 
@@ -69,8 +80,14 @@ def test_each_extra_is_declared_and_all_has_them_all():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = project["optional-dependencies"]
     assert set(extras._EXTRAS.values()) == set(declared) - {"all"}
+    distributions = {
+        "google.protobuf": "protobuf",
+        "confluent_kafka.schema_registry": "confluent-kafka[schemaregistry]",
+        "authlib": "confluent-kafka[schemaregistry]",
+    }
     for package, extra in extras._EXTRAS.items():
-        assert any(requirement.startswith(package.replace("_", "-")) for requirement in declared[extra])
+        distribution = distributions.get(package, package.replace("_", "-"))
+        assert any(requirement.startswith(distribution) for requirement in declared[extra])
         assert not any(requirement.startswith(package) for requirement in project["dependencies"])
     (everything,) = declared["all"]
     assert set(everything.removeprefix("forkpoint[").removesuffix("]").split(",")) == set(declared) - {"all"}

@@ -10,6 +10,7 @@ from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.slots import MemorySize, SlotSharingGroup
 from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
+from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import (
     Sink,
     SinkBatch,
@@ -21,10 +22,34 @@ from forkpoint.connectors.base import (
     SplitRange,
 )
 from forkpoint.connectors.collection import CollectionSource
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
+from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
+from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.registry import (
+    ConfluentRegistryDeserializationSchema,
+    ConfluentRegistrySerializationSchema,
+    SchemaRegistry,
+)
+from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
+from forkpoint.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from forkpoint.connectors.kafka.produced import ProducerRecord
+from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
+from forkpoint.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
+from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -44,6 +69,7 @@ from forkpoint.errors import (
     StateNotFound,
     StorageError,
     StorageUnavailable,
+    SystemUnavailable,
     TypeNotSupported,
     UserFunctionError,
 )
@@ -224,6 +250,9 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "BadMessage",
     "BatchContext",
     "BatchState",
     "BroadcastConnectedStream",
@@ -231,6 +260,8 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "BucketAssigner",
+    "ByteArraySchema",
+    "CanalJsonDeserializationSchema",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -245,8 +276,13 @@ __all__ = [
     "Collect",
     "CollectSink",
     "CollectionSource",
+    "Committer",
+    "CommitterContext",
+    "CommittingSink",
     "ConfigError",
     "Configuration",
+    "ConfluentRegistryDeserializationSchema",
+    "ConfluentRegistrySerializationSchema",
     "ConnectedStreams",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
@@ -260,17 +296,25 @@ __all__ = [
     "CountWindowSerializer",
     "Counter",
     "CounterSource",
+    "CsvDialect",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DebeziumJsonDeserializationSchema",
+    "DeliveryGuarantee",
     "DeltaEvictor",
     "DeltaTrigger",
+    "DeserializationSchema",
+    "Deserialized",
     "DiscardSink",
     "Distribution",
     "Duration",
     "EditRefused",
     "Encoder",
     "EngineLost",
+    "EpochOutput",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
@@ -302,6 +346,20 @@ __all__ = [
     "JobOptions",
     "JobStatus",
     "JoinFunction",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
     "KeySelector",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
@@ -339,6 +397,10 @@ __all__ = [
     "ProcessWindowFunction",
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
+    "ProducerRecord",
+    "ProtobufDeserializationSchema",
+    "ProtobufMessage",
+    "ProtobufSerializationSchema",
     "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "RecordParseError",
@@ -352,12 +414,16 @@ __all__ = [
     "RetryPredicate",
     "RollingPolicy",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "SchemaRegistry",
+    "SerializationSchema",
     "SessionWindowTimeGapExtractor",
+    "SimpleStringSchema",
     "Sink",
     "SinkBatch",
     "SinkContext",
@@ -381,6 +447,7 @@ __all__ = [
     "StreamExecutionEnvironment",
     "StreamFormat",
     "Sum",
+    "SystemUnavailable",
     "TaggedUnion",
     "Time",
     "TimeDomain",

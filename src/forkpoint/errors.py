@@ -9,6 +9,7 @@
     │   ├── NotFound              no file at the path that was read
     │   ├── AccessDenied          the storage refuses these credentials
     │   └── StorageUnavailable    it does not answer, or has no space left: nothing is wrong with the job
+    ├── SystemUnavailable         a source's or sink's system does not answer: nothing is wrong with the job
     ├── OutputLost                output of a committed epoch was lost before it was published
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
@@ -60,8 +61,16 @@ class AccessDenied(StorageError):
     """The storage refuses this process's credentials, or it has none."""
 
 
-class StorageUnavailable(StorageError):
+class Unavailable(ForkpointError):
+    """Something that the job needs does not work at the moment. A running job waits until it does."""
+
+
+class StorageUnavailable(StorageError, Unavailable):
     """The storage does not answer, cannot serve requests, or has no space left. A running job waits until it works again."""
+
+
+class SystemUnavailable(Unavailable):
+    """The system of a source or sink does not answer, or cannot serve requests. A running job waits until it works again."""
 
 
 class OutputLost(ForkpointError):

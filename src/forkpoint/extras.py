@@ -6,12 +6,29 @@ from importlib.util import find_spec
 
 from forkpoint.errors import ConfigError
 
-_EXTRAS = {"duckdb": "sql", "pandas": "pandas", "rocksdict": "rocksdb", "hdfs_native": "hdfs"}
+_EXTRAS = {
+    "duckdb": "sql",
+    "pandas": "pandas",
+    "rocksdict": "rocksdb",
+    "hdfs_native": "hdfs",
+    "confluent_kafka": "kafka",
+    "fastavro": "avro",
+    "google.protobuf": "protobuf",
+    "confluent_kafka.schema_registry": "schema-registry",
+    "authlib": "schema-registry",
+}
 
 
 def require(package: str, feature: str) -> None:
     """Raise ConfigError, naming the extra to install, unless the package is installed."""
-    if find_spec(package) is None:
+    if not _is_installed(package):
         raise ConfigError(
             f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{_EXTRAS[package]}]"'
         )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False

@@ -341,3 +341,31 @@ def test_delays_grow_and_reset():
 def test_only_deaths_lead_to_a_restart(ended, reason):
     step = next_step(ended, STRATEGY, Failures(), 0, random.Random(0))
     assert step == Done(ended.exit_code) if reason is None else step.reason == reason
+
+
+def test_a_job_that_is_upgraded_is_still_supervised(cli):
+    """The new version's driver is a process of its own: the supervisor's child stands by for it."""
+    cli.write("app.py", NUMBERS)
+    supervisor = cli.start("supervise", *QUICK, "--", "app.py")
+    wait_run(cli, wait_start(cli, 1))
+    cli.write("app2.py", NUMBERS.replace(".map(slow, int)", ".map(slow, int).map(lambda n: n, int)"))
+    upgraded = cli.json("upgrade", "numbers", "app2.py")
+    while not any(job["state"] == "standby" for job in cli.look("list")["jobs"]):
+        assert supervisor.poll() is None, supervisor.communicate()
+        time.sleep(0.02)
+    os.kill(upgraded["pid"], signal.SIGKILL)
+    while True:
+        running = [job for job in cli.look("list")["jobs"] if job["state"] == "running"]
+        if running and running[0]["run"] != upgraded["run"] and running[0]["pid"] != upgraded["pid"]:
+            break
+        assert supervisor.poll() is None, supervisor.communicate()
+        time.sleep(0.02)
+    wait_run(cli, running[0]["pid"])
+    cli("stop", "numbers")
+    _, err = supervisor.communicate()
+    assert supervisor.returncode == 0
+    assert f"handed over to run {upgraded['run']}, which is supervised from now on" in err
+    written = [
+        json.loads(line) for file in (cli.directory / "out").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert sorted(written) == list(range(len(written)))

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import pytest
@@ -310,6 +311,66 @@ def test_a_driver_that_is_killed_on_trial_is_taken_back(counting):
     assert (done["outcome"], done["failure"]) == ("rolled-back", "its driver was killed")
     cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def on_trial(cli, started, *options):
+    """An upgrade whose new version is on trial, and that version's run."""
+    cli.wait_epoch(3, "counts")
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    process = cli.start("upgrade", "counts", "app2.py", *options, "--", "out")
+    while (led := cli.look("list")["jobs"][0])["run"] == started["run"] or led["state"] != "running":
+        assert process.poll() is None, process.communicate()
+    cli.pids.append(led["pid"])
+    return process, led
+
+
+def test_a_version_that_is_cancelled_on_trial_stays_cancelled(counting):
+    cli, started = counting
+    process, led = on_trial(cli, started, "--watch-epochs", "100000")
+    cli("cancel", "counts")
+    _, err = process.communicate()
+    assert process.returncode == 3
+    assert f"run {led['run']} of the new version was cancelled during its trial" in err
+    assert cli.look("list")["jobs"] == []
+    command = re.search(r"forkpoint (--state-root .*)", err).group(1).split()
+    cli.pids.append(json.loads(cli("--output", "json", *command).stdout)["pid"])
+    cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+def test_the_downtime_is_right_after_a_long_trial(counting):
+    """Its first epochs have been removed when it is over."""
+    cli, started = counting
+    process, _ = on_trial(cli, started, "--watch-epochs", "60", "--output", "json")
+    began = time.monotonic()
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert json.loads(out)["downtime_ms"] < (time.monotonic() - began) * 1000 / 2
+
+
+@pytest.mark.parametrize("state", ["standby", "trial"])
+def test_ctrl_c_leaves_one_version_and_says_which(counting, state):
+    cli, started = counting
+    if state == "standby":
+        cli.wait_epoch(3, "counts")
+        slow = APP.replace(
+            "import helper\n", "import helper, sys, time\nif '--driver-report-fd' in sys.orig_argv: time.sleep(1e6)\n"
+        )
+        cli.write("app2.py", slow)
+        process = cli.start("upgrade", "counts", "app2.py", "--", "out")
+        while "app2" not in "".join(str(each) for each in (cli.directory / ".forkpoint" / "logs").glob("*")):
+            assert process.poll() is None, process.communicate()
+    else:
+        process, led = on_trial(cli, started, "--watch-epochs", "100000")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    (running,) = cli.look("list")["jobs"]
+    if state == "standby":
+        assert running["run"] == started["run"]
+    else:
+        assert running["run"] == led["run"]
+        assert f"run {led['run']} of the new version goes on; run {started['run']} has handed the job over to it" in err
 
 
 def test_the_old_driver_is_killed_while_the_new_one_prepares(counting):

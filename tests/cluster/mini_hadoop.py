@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
 
+from servers.jars import jars, java
+
 HERE = Path(__file__).parent / "hadoop"
-LIBRARIES = Path(__file__).parents[2] / "build" / "hadoop"
-
-
-def java(tool: str = "java") -> str:
-    home = os.environ.get("JAVA_HOME")
-    return f"{home}/bin/{tool}" if home else tool
-
-
-def libraries() -> Path:
-    """The directory of Hadoop's jars, which the first call downloads. Skips the test where that is impossible."""
-    place = LIBRARIES / "libs"
-    if shutil.which(java("javac")) is None:
-        pytest.skip("needs a JDK: there is no javac")
-    if place.is_dir():
-        return place
-    if shutil.which("mvn") is None:
-        pytest.skip("needs Hadoop's jars, and there is no Maven (mvn) to fetch them")
-    LIBRARIES.mkdir(parents=True, exist_ok=True)
-    partial = LIBRARIES / f"libs-{os.getpid()}"
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-    command = ["mvn", "--quiet", "--batch-mode", "--file", str(HERE / "pom.xml"), *goal]
-    fetched = subprocess.run(command, capture_output=True, text=True)
-    if fetched.returncode:
-        shutil.rmtree(partial, ignore_errors=True)
-        pytest.skip(f"Maven cannot fetch Hadoop's jars: {(fetched.stdout + fetched.stderr)[-500:]}")
-    with suppress(OSError):  # another process was faster
-        partial.rename(place)
-    return place
 
 
 class MiniHadoop:
@@ -50,7 +21,7 @@ class MiniHadoop:
         directory.mkdir(parents=True)
         self.directory = directory
         command = [java(), "--add-opens", "java.base/java.lang=ALL-UNNAMED", f"-Xmx{1024 if services else 384}m",
-                   "-cp", f"{libraries()}/*",
+                   "-cp", f"{jars('hadoop', HERE / 'pom.xml')}/*",
                    str(HERE / "MiniHadoop.java"), str(directory), *services]  # fmt: skip
         with open(directory / "log", "wb") as log:
             self._process = subprocess.Popen(

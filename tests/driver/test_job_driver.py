@@ -13,6 +13,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.driver.epochs import EpochRunner
 from forkpoint.driver.events import Listeners
+from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.restorer import Restored
 from forkpoint.driver.starter import start_manifest
 from forkpoint.errors import JobFailed, StorageError
@@ -42,9 +43,10 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     past.commit(manifest, after=0)
     executor = Fails()
     executor.start(prepared.driver._layouts.next(manifest, manifest.parallelism))
+    publisher = Publisher(prepared.graph, executor, past, Listeners(), lambda: None)
     runner = EpochRunner(
-        run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, timeout_ms=60_000,
-        max_rows=5, now_ms=lambda: 0, listener=Listeners(),
+        run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, publisher=publisher,
+        timeout_ms=60_000, max_rows=5, now_ms=lambda: 0, listener=Listeners(),
     )  # fmt: skip
     for _ in range(2):
         with pytest.raises(JobFailed, match="ouch"):

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import clicks, job
 
+import forkpoint as fp
 from forkpoint.connectors import SplitRange
 from forkpoint.driver.planner import SourcePlanner, spread
+from forkpoint.testing import ABORT, PAUSE, run_local
 
 ranges = st.builds(
     lambda piece, rows: (1, SplitRange("s", piece, 0, 1, rows, None)),
@@ -53,6 +56,30 @@ def test_positions_advance_with_planning_and_resume_where_a_manifest_left_them(t
     assert not resumed.finished()
     assert [ranges_of(resumed.plan()) for _ in range(3)] == [ranges_of(plan) for plan in rest]
     assert resumed.finished() == {"clicks"}
+
+
+class _Told(fp.CounterSource):
+    """Notes which positions it is told are committed."""
+
+    def __init__(self) -> None:
+        super().__init__(9, per_epoch=4)
+        self.committed: list[Any] = []
+
+    def create_enumerator(self, position: Any) -> fp.SplitEnumerator:
+        enumerator = super().create_enumerator(position)
+        enumerator.committed = self.committed.append  # type: ignore[method-assign]
+        return enumerator
+
+
+def test_a_source_learns_which_positions_are_committed() -> None:
+    source = _Told()
+
+    def build(env: fp.StreamExecutionEnvironment, script: fp.Source[int]) -> fp.DataStream:
+        env.from_source(script, fp.WatermarkStrategy.no_watermarks(), "script").sink_to(fp.DiscardSink())
+        return env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers")
+
+    assert run_local(build, [PAUSE, ABORT, PAUSE, PAUSE]).output == list(range(9))
+    assert source.committed == [{"next": 4}, {"next": 8}, {"next": 9}, {"next": 9}]
 
 
 def ranges_of(tasks: list[bytes]) -> list[tuple[int, SplitRange]]:

@@ -41,6 +41,7 @@ def test_no_module_has_a_name_that_pyflink_has_not():
     assert extra == {
         "pyflink.version.__version__", "pyflink.datastream.AllWindowedStream", "pyflink.datastream.AllWindowFunction",
         "pyflink.datastream.BaseBroadcastProcessFunction", "pyflink.datastream.CloseableIterator",
+        "pyflink.datastream.connectors.kafka.KafkaRecordDeserializationSchema",
         "pyflink.datastream.Function", "pyflink.datastream.ProcessAllWindowFunction",
         "pyflink.datastream.data_stream.AllWindowedStream",
         "pyflink.datastream.functions.Function", "pyflink.datastream.state.State", "pyflink.datastream.state.StateDescriptor",

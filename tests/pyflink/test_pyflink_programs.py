@@ -49,12 +49,14 @@ def test_retries_and_the_plan():
 
 
 def test_what_is_absent_may_be_imported_and_says_what_to_use():
-    assert printed("kafka_or_not.py") == ["False", "1", "2"]
-    done = run("kafka_or_not.py", "--kafka")
+    assert printed("pulsar_or_not.py") == ["False", "1", "2"]
+    done = run("pulsar_or_not.py", "--pulsar")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "pyflink.datastream.connectors.kafka.KafkaSource is not supported: Kafka is accessed through Spark" in last
-    assert "env.from_dataframe(spark.readStream.format('kafka')" in last
+    assert (
+        "pyflink.datastream.connectors.pulsar.PulsarSource is not supported: Pulsar is accessed through Spark" in last
+    )
+    assert "write with stream.for_each_epoch" in last
 
 
 def test_forkpoint_run_tells_jobs_without_names_apart_and_notes_how_they_were_started(tmp_path):

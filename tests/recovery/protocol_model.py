@@ -142,6 +142,11 @@ class World:
     staged_by: dict[str, int] = field(default_factory=dict)
     generations: dict[int, int] = field(default_factory=dict)  # of drivers, by number
     appeared: int = 0
+    ledger: list[tuple[int, str]] = field(
+        default_factory=list
+    )  # (epoch, numbers) of the sink whose output tasks commit
+    sent: dict[str, int] = field(default_factory=dict)  # the newest epoch of each of its groups
+    fences: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     def read_output(self, path: Path) -> None:
@@ -153,7 +158,7 @@ class World:
     def published(self) -> list[tuple[int, str]]:
         """(epoch, number) of all that was ever visible."""
         visible = [_content(path) for path in sorted(self.output.glob("part-*"))]
-        return [(epoch, line) for epoch, text in self.taken + visible for line in text.split()]
+        return [(epoch, line) for epoch, text in self.taken + visible + self.ledger for line in text.split()]
 
 
 def _content(path: Path) -> tuple[int, str]:
@@ -292,16 +297,19 @@ class ModelExecutor:
     def _stage(self, ctx: EpochContext, subtask: int, attempt: str, numbers: list[int]) -> list[Any]:
         step(f"stage {ctx.epoch} {subtask}")
         generation = {"generation": ctx.generation} if "generation" in SETTINGS else {}
-        writer = self._sink.create_writer(SinkContext(self._uid, JOB, ctx.epoch, subtask, attempt, **generation))
+        writer = self._sink.create_writer(
+            SinkContext(self._uid, JOB, ctx.epoch, subtask, attempt, **generation, state_root=ModelStorage.url)
+        )
         if numbers:
             writer.write(_Batch(numbers))
         found: list[Any] = writer.prepare_commit()
         for each in found:
-            self._world.staged_by[each["staged"]] = ctx.generation
+            if "staged" in each:
+                self._world.staged_by[each["staged"]] = ctx.generation
         return found
 
-    def run_tasks(self, *_: Any) -> Any:
-        raise NotImplementedError
+    def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        return [fn(arg) for arg in args]
 
     def interrupt(self) -> None: ...
 
@@ -435,6 +443,7 @@ class Model:
     fine: bool = False  # whether looking for a file is a step of its own
     faults: Sequence[Any] = ()
     rescales: Mapping[int, int] = field(default_factory=dict)
+    sink: Callable[[Path], Any] = fp.FileSink.text
 
     def __post_init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -443,7 +452,7 @@ class Model:
         env.set_state_root(str(self._directory / "unused")).set_parallelism(SUBTASKS).set_max_epoch_rows(self.each)
         checkpoint = CheckpointOptions(num_retained=self.retained, interval_ms=1)
         env.options = dataclasses.replace(env.options, checkpoint=checkpoint, restart=RestartStrategy.none())
-        sink = fp.FileSink.text(self.output)
+        sink = self.sink(self.output)
         env.from_collection(list(range(self.numbers)), int).uid("in").sink_to(sink).uid("out")
         env.launch = Launch(options={"engine": "local"})
         prepared = prepare(env, JOB)

@@ -15,10 +15,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from protocol_ledger import LedgerCommitter, LedgerSink, in_turn
 from protocol_model import Model, Report, Segment, deaths_beside, drawn, explore, kills, sleeps, three
 
+from forkpoint.checkpoint import gc
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.driver.history import History
+from forkpoint.driver.publishing import Publisher
 from forkpoint.errors import NotFound
 
 pytestmark = pytest.mark.hypothesis  # for `make explore`
@@ -84,6 +87,28 @@ def test_a_manifest_is_cleaned_up_before_a_starting_driver_looks_at_it() -> None
     steps = [(0, 5), (1, 1), (0, 18), (1, 2), (1, 3)]
     with modelled(fine=True, retained=2, numbers=8) as model, model.patched():
         model.run([Segment(driver, until) for driver, until in steps], "half")
+
+
+@pytest.mark.parametrize(
+    ("schedules", "every"),
+    [(sleeps, 29), (kills, 37), (deaths_beside, 61), (three, 97)],
+    ids=lambda each: getattr(each, "__name__", str(each)),
+)
+def test_every_interleaving_of_commits_by_tasks(schedules: Any, every: int) -> None:
+    """Drivers that are two epochs behind in publishing sleep, wake up or die before any step, those of a commit included."""
+    with modelled(sink=LedgerSink, numbers=8) as model, in_turn():
+        report = explore(model, schedules, ("none",), every=1 if DEEP else every)
+    assert not report.violations, report
+
+
+@pytest.mark.parametrize(
+    "options", [{"numbers": 10}, {"retained": 2, "rescales": {1: 3, 2: 2}, "numbers": 10}], ids=str
+)
+def test_schedules_of_commits_by_tasks_that_nobody_chose(options: dict[str, Any]) -> None:
+    seed = int.from_bytes(os.urandom(4)) if DEEP else 2
+    with modelled(sink=LedgerSink, **options) as model, in_turn():
+        report = explore(model, partial(drawn, seed=seed), ("none",), most=5000 if DEEP else 60)
+    assert not report.violations, f"seed {seed}: {report}"
 
 
 # -- the model finds what there was to find
@@ -152,3 +177,26 @@ def test_it_finds_a_cleanup_of_what_is_not_its_own() -> None:
 
 def test_it_finds_publishing_that_ends_where_something_was_taken() -> None:
     assert found(kills, "half", NAIVE).said("lost: ")
+
+
+def found_in_tasks(schedules: Any, *faults: Any) -> Report:
+    with modelled(sink=LedgerSink, numbers=8, faults=faults) as model, in_turn():
+        return explore(model, schedules, ("none",), every=3, enough=3)
+
+
+def test_it_finds_a_commit_that_does_not_look_at_what_was_sent() -> None:
+    assert found_in_tasks(kills, patch.object(LedgerCommitter, "sent", lambda _: 0)).said("published more than once")
+
+
+def test_it_finds_a_commit_that_fences_nobody() -> None:
+    unfenced = patch.object(LedgerCommitter, "begin", lambda _: None)
+    assert found_in_tasks(sleeps, unfenced).said("published more than once")
+
+
+def test_it_finds_manifests_that_forget_what_is_unpublished() -> None:
+    assert found_in_tasks(kills, patch.object(Publisher, "unpublished", lambda _: {})).said("lost: ")
+
+
+def test_it_finds_staged_files_that_are_removed_too_early() -> None:
+    own_only = patch.object(gc, "staged_epochs", lambda manifests: {m.epoch for m in manifests})
+    assert found_in_tasks(kills, own_only).violations

@@ -22,8 +22,9 @@ from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, Jo
 from forkpoint.checkpoint.paths import AREAS
 from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.declared import check_program
+from forkpoint.driver.endings import Result
 from forkpoint.driver.executor import Executor
-from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph

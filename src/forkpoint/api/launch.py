@@ -12,8 +12,9 @@ from forkpoint.graph.options import JobOptions, RestoreOptions
 
 if TYPE_CHECKING:
     from forkpoint.connectors import Sink
+    from forkpoint.driver.endings import Result
     from forkpoint.driver.events import Listener, Steps
-    from forkpoint.driver.job_driver import JobDriver, Result
+    from forkpoint.driver.job_driver import JobDriver
     from forkpoint.driver.replay import Until
     from forkpoint.driver.trial import Trial
     from forkpoint.graph.job import JobGraph

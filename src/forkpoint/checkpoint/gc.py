@@ -65,6 +65,7 @@ def plan_gc(
     newest = max(history)
     retained = sorted({*sorted(history)[-num_retained:], *(epoch for epoch in pinned if epoch in history)})
     needed = set(protected).union(*(needed_files(history[epoch], history) for epoch in retained))
+    staged = staged_epochs(history[epoch] for epoch in retained)
     old_manifests: list[str] = []
     garbage: list[str] = []
     for path, file in parsed:
@@ -78,7 +79,7 @@ def plan_gc(
                 f"repair it or move it away"
             )
         # Only a sink's opaque committables name its staged files, which repeating the epoch's commit after a restore needs.
-        if path in needed or (file.area == "staging" and file.epoch in retained):
+        if path in needed or (file.area == "staging" and file.epoch in staged):
             continue
         if file.area == "manifest":
             old_manifests.append(path)
@@ -100,6 +101,11 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
             needed.add(paths.manifest(epoch))
             needed.update(changes.path for changes in other.changes if changes.path is not None)
     return frozenset(needed)
+
+
+def staged_epochs(manifests: Iterable[Manifest]) -> frozenset[int]:
+    """The epochs whose staged output may still be published, after a restore of any of these."""
+    return frozenset(epoch for m in manifests for epoch in range(m.staged_from or m.epoch, m.epoch + 1))
 
 
 def own_files(manifest: Manifest) -> frozenset[str]:

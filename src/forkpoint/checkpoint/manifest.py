@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import builtins
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
@@ -144,6 +144,13 @@ class Parent(Record):
         return self
 
 
+class EpochOutput(Record):
+    """What a sink staged for the commit of one epoch, in its own format."""
+
+    epoch: Epoch
+    committables: list[Any]
+
+
 class Manifest(Record):
     """Everything that epoch `epoch` made durable. `changes` and `sinks` are of this epoch only; `snapshots`, positions,
     watermarks and states are complete as of this epoch. Times are in milliseconds since 1970 UTC.
@@ -153,6 +160,11 @@ class Manifest(Record):
 
     `withheld`: the run is on trial, or stopping with a drain, and its output is not visible yet; `sinks` then accumulates
     until the manifest that ends the trial or the stop, whose commit publishes all of it.
+
+    `unpublished`: of sinks whose output tasks commit, what earlier epochs staged and was not known to be published yet, by uid,
+    oldest first. `staged_from`: the first epoch whose staged output `sinks` and `unpublished` name, if it is not this one.
+
+    `incarnation`: a name that all runs of the job have in common, and other jobs of its name don't.
 
     `rescaled`: `parallelism` is not what the run was given at its start, but what the job was rescaled to while it ran; runs
     that go on from here keep it."""
@@ -175,6 +187,9 @@ class Manifest(Record):
     changes: list[ChangesRef] = Field(default_factory=list)
     snapshots: list[SnapshotRef] = Field(default_factory=list)
     sinks: dict[str, list[JsonValue]] = Field(default_factory=dict)
+    unpublished: dict[str, list[EpochOutput]] = Field(default_factory=dict)
+    staged_from: Epoch | None = None
+    incarnation: str | None = None
     parent: Parent = Parent()
     drained: bool = False
     withheld: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from importlib.metadata import version
 from typing import Any
 
@@ -43,6 +44,8 @@ class Group(click.Group):
             current().end(failures.Failure("UsageError", error.format_message(), failures.USAGE))
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
+        except KeyboardInterrupt:
+            ctx.exit(128 + signal.SIGINT)
         except OSError as error:  # this machine's: a directory that cannot be written, a full disk
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             message = f"{where}{error.strerror or error}; check the path and that this user may read and write there"

@@ -65,5 +65,20 @@ def supervise(attempts: int | None, delay_ms: int, max_delay_ms: int, run_argume
             f"{restart.delay_ms / 1000:.1f} s (restart {restart.number}{limit})",
         )  # fmt: skip
 
+    def on_handed_over(successor: str) -> None:
+        settings.output.event(
+            "handed over", {"run": successor},
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')} the job was handed over to run {successor}, which is supervised from now on",
+        )  # fmt: skip
+
     run_options = ["--output", settings.output_format, *(["--verbose"] if settings.verbose else [])]
-    ctx.exit(operations.supervise(request, strategy, on_restart, state_root=settings.given_root, options=run_options))
+    ctx.exit(
+        operations.supervise(
+            request,
+            strategy,
+            on_restart,
+            on_handed_over=on_handed_over,
+            state_root=settings.given_root,
+            options=run_options,
+        )
+    )

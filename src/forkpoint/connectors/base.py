@@ -28,6 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.connectors.staging import stage
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T, T_co, T_contra
@@ -113,6 +115,10 @@ class SplitEnumerator(ABC):
         """Whether everything up to ``stop_at``'s position has been planned."""
         return False
 
+    def committed(self, position: JSON) -> None:  # noqa: B027  (most systems don't ask)
+        """An epoch with this position has been committed: the system that is read may be told, if it shows its readers'
+        progress. Does not wait for it, and does not fail."""
+
     def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
         """Release connections and files; called once, also after a failure."""
 
@@ -174,7 +180,7 @@ class SinkBatch(Protocol[T]):
 @dataclass(frozen=True)
 class SinkContext:
     """Identifies a writer. ``attempt`` is unique among all attempts at this epoch, in all runs; ``generation`` counts the job's
-    runs, and must be recognizable in staged output: see ``Sink.cleanup``."""
+    runs, and must be recognizable in staged output: see ``Sink.cleanup``. ``state_root``: its URL."""
 
     uid: str
     job: str
@@ -182,6 +188,13 @@ class SinkContext:
     subtask: int
     attempt: str
     generation: int = 0
+    state_root: str = ""
+
+    def stage(self, data: bytes) -> JSON:
+        """Store a writer's output below the state root, durably; at most once for each writer. Returns what
+        ``CommitterContext.staged`` finds it by, for the committable."""
+        path = JobPaths(self.job).staging(self.epoch, self.uid, f"{self.subtask}-{self.attempt}")
+        return stage(self.state_root, path, data)
 
 
 class SinkWriter(ABC, Generic[T_contra]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from forkpoint.checkpoint.gc import needed_files
+from forkpoint.checkpoint.gc import needed_files, staged_epochs
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of, parse_mail_file
 from forkpoint.control.endpoint import is_endpoint
 from forkpoint.control.registry import list_runs
@@ -111,11 +111,12 @@ def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_C
     history = History(storage, JobPaths(job))
     manifests = {epoch: history.load(epoch) for epoch in history.epochs()}
     needed = {path for manifest in manifests.values() for path in needed_files(manifest, manifests)}
+    staged = staged_epochs(manifests.values())
     for path in paths:
         file = history.paths.parse(path)
         if file is None or file.area == "manifest" or file.area == "fence" or path in needed:
             continue
-        if file.area == "staging" and file.epoch in manifests:  # may be published again after a restore
+        if file.area == "staging" and file.epoch in staged:
             continue
         yield file.area, path, [path]
 

@@ -26,9 +26,10 @@ from forkpoint.driver.manifests import (
     silent_origins,
     split_starts,
     splits_by_origin,
+    staged_from,
 )
 from forkpoint.driver.planner import SourcePlanner, source_limits
-from forkpoint.driver.publishing import publish
+from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.driver.trial import Trial, TrialProgress
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
@@ -58,7 +59,7 @@ class EpochRunner:
     """Runs epochs in sequence, starting from a committed manifest. Not thread-safe."""
 
     def __init__(
-        self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor,
+        self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor, publisher: Publisher,
         timeout_ms: int, max_rows: int | None, now_ms: Callable[[], int], listener: Listener,
         until: Until | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
@@ -67,6 +68,7 @@ class EpochRunner:
         self._run = run
         self._history = history
         self._executor = executor
+        self._publisher = publisher
         self._timeout_ms = timeout_ms
         self._wall_ms = now_ms
         self.now_ms = ProcessingClock(now_ms, manifest.processing_time_ms)
@@ -108,10 +110,12 @@ class EpochRunner:
     def step(
         self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None
     ) -> bool:
-        """Run one epoch if there is anything to do; False if there is not. After an error every call raises it again: the
-        planner is then ahead of the committed positions."""
+        """Run one epoch if there is anything to do and sinks keep up; False if not. After an error every call raises it again:
+        the planner is then ahead of the committed positions."""
         if self._failure is not None:
             raise self._failure
+        if self._publisher.full and not drain and frame is None:
+            return False
         try:
             storage, paths, before = self._history.storage, self._history.paths, self.manifest
             return self._step(drain, frame, stored(storage, paths, before.epoch + 1, frames or {}, before.sources))
@@ -193,11 +197,12 @@ class EpochRunner:
         manifest = build_manifest(
             self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._wall_ms(),
             kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
-            paused=self._alignment.recently_paused,
+            paused=self._alignment.recently_paused, unpublished=self._publisher.unpublished(),
         )  # fmt: skip
         before = self.manifest
         self._commit(manifest)
         self._alignment.committed(before, manifest)
+        self.planner.committed(_native(manifest))
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
         if not withheld:
@@ -220,7 +225,7 @@ class EpochRunner:
     def _publish(self, manifest: Manifest) -> None:
         """Make the epoch's output visible, for the first time."""
         try:
-            publish(self.graph, manifest)
+            self._publisher.publish(manifest)
         except NotFound as error:
             self._history.must_be_newest(manifest)  # a newer run may have published it
             raise OutputLost(
@@ -235,6 +240,8 @@ class EpochRunner:
             update={
                 "epoch": before.epoch + 1, "created_ms": self._wall_ms(), "changes": [], "withheld": False,
                 "metadata": {**before.metadata, "savepoint": savepoint},
+                "unpublished": (unpublished := self._publisher.unpublished()),
+                "staged_from": staged_from(before, unpublished),
             }
         )  # fmt: skip
         self._commit(manifest)

@@ -134,6 +134,13 @@ class RescaleEnded:
 
 
 @dataclass(frozen=True)
+class PublishingProgressed:
+    """How many committed epochs each sink has not published yet, by uid."""
+
+    unpublished: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class RunEnded:
     outcome: Outcome
     failure: str | None = None
@@ -141,7 +148,8 @@ class RunEnded:
 
 Event = (
     StandingBy | CaughtUp | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
-    SavepointProgressed | SavepointEnded | RescaleStarted | RescaleEnded | RunEnded
+    SavepointProgressed | SavepointEnded | RescaleStarted | RescaleEnded |
+    PublishingProgressed | RunEnded
 )  # fmt: skip
 
 

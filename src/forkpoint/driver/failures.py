@@ -1,4 +1,4 @@
-"""The failures of one run: whether and when it goes on after each, and since when it has been waiting for storage."""
+"""The failures of one run: whether and when it goes on after each, and since when it has been waiting for something."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from forkpoint.driver.events import Restarting
 from forkpoint.driver.restarts import Failures, next_delay_ms
-from forkpoint.errors import StorageUnavailable
+from forkpoint.errors import StorageUnavailable, Unavailable
 from forkpoint.graph.options import RestartStrategy
 
 log = logging.getLogger("forkpoint")
@@ -19,19 +19,20 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class Outage:
-    """Storage has failed ``since_ms``, and nothing has been committed after ``epoch`` in the meantime."""
+    """Storage, or another system, has failed ``since_ms``, and nothing has been committed after ``epoch`` in the meantime."""
 
     since_ms: int
     epoch: int
 
     def explain(self, error: BaseException) -> str:
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC)
-        return f"paused, as storage has not worked since {since:%Y-%m-%d %H:%M:%S} UTC: {error}"
+        what = "storage" if isinstance(error, StorageUnavailable) else "a system that it needs"
+        return f"paused, as {what} has not worked since {since:%Y-%m-%d %H:%M:%S} UTC: {error}"
 
 
 def outage_after(before: Outage | None, error: BaseException, epoch: int, now_ms: int) -> Outage | None:
-    """The outage that an error belongs to, if it is one of storage. ``epoch``: the last committed one."""
-    if not isinstance(error, StorageUnavailable):
+    """The outage that an error belongs to, if it is one. ``epoch``: the last committed one."""
+    if not isinstance(error, Unavailable):
         return None
     return before if before is not None and before.epoch == epoch else Outage(now_ms, epoch)
 
@@ -63,8 +64,8 @@ class FailureRecord:
         return Restarting(failure, self.restarts, delay_ms)
 
     def committed(self) -> None:
-        """An epoch was committed, so storage works."""
+        """An epoch was committed, so everything works."""
         if self.outage is not None:
             passed_s = max(0, self.now_ms() - self.outage.since_ms) / 1000
-            log.info("job %r goes on: storage works again, after %.0f s", self.job, passed_s)
+            log.info("job %r goes on: what it needs works again, after %.0f s", self.job, passed_s)
             self.outage = None

@@ -209,7 +209,7 @@ def _outline(manifest: Manifest) -> Manifest:
     return manifest.model_copy(
         update={
             "changes": [ref for ref in manifest.changes if ref.path is not None],
-            "sources": logs, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {},
+            "sources": logs, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {}, "unpublished": {},
         }
     )  # fmt: skip
 

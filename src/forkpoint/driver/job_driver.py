@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.cancelling import interrupt_until_over
+from forkpoint.driver.endings import Result, Stopping
 from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.events import (
     AttemptStarted,
@@ -34,8 +35,9 @@ from forkpoint.driver.handing_over import WAY_BACK_EPOCHS, HandingOver
 from forkpoint.driver.history import History
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.preflight import check_hosts
-from forkpoint.driver.publishing import clean_sinks
+from forkpoint.driver.publishing import Publisher, clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
 from forkpoint.driver.requests import CancelRequest, HandOverRequest, Inbox, Request, RescaleRequest, SavepointRequest
@@ -48,7 +50,15 @@ from forkpoint.driver.starter import Starter
 from forkpoint.driver.status import Status, StatusListener
 from forkpoint.driver.succession import Led, Succession
 from forkpoint.driver.trial import Trial
-from forkpoint.errors import ConfigError, EngineLost, JobFailed, SavepointCorrupt, StaleGeneration, StorageError
+from forkpoint.errors import (
+    ConfigError,
+    EngineLost,
+    JobFailed,
+    SavepointCorrupt,
+    StaleGeneration,
+    StorageError,
+    SystemUnavailable,
+)
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.graph.specs import SinkSpec
@@ -57,18 +67,6 @@ from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
-
-IDLE_WAIT_MS = 200
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended. ``savepoint``: the directory of the savepoint that it was stopped with."""
-
-    run: str
-    outcome: Outcome
-    epoch: int
-    savepoint: str | None = None
 
 
 class JobDriver:
@@ -115,6 +113,7 @@ class JobDriver:
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
+        self._stopping = Stopping(self.run_id, job, self._savepoints, self._settle)
         self._schedule: Schedule | None = None
         if (schedule := options.savepoint_schedule) is not None:
             directory = schedule.directory or options.savepoint_directory
@@ -127,7 +126,10 @@ class JobDriver:
         )  # fmt: skip
         self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
-        self.starter = Starter(self.run_id, restorer, self._records, self._lease.start if lease else lambda: None)
+        self._publisher = Publisher(self.graph, executor, self.history, self._listener, self._inbox.wake)
+        self.starter = Starter(
+            self.run_id, restorer, self._records, self._publisher, self._lease.start if lease else lambda: None
+        )
         self._handing_over = HandingOver(self.history, self._lease)
         self._succession = Succession(
             self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds
@@ -216,7 +218,8 @@ class JobDriver:
 
     def status(self) -> Status:
         runner = self._runner
-        return replace(self._status.status, ignored_files={} if runner is None else runner.planner.ignored())
+        ignored = {} if runner is None else runner.planner.ignored()
+        return replace(self._status.status, ignored_files=ignored, publishing_problem=self._publisher.problem)
 
     # -- the run
 
@@ -265,6 +268,7 @@ class JobDriver:
         self._closing = True
         self._inbox.fail_all(error)
         self._handing_over.close(error)
+        self._publisher.close()
         self._rescaling.stop()
         try:
             self._lease.close()
@@ -289,9 +293,10 @@ class JobDriver:
                 if failed is not None:
                     manifest = self._resume(manifest, failed)
                     if manifest.drained_early:
-                        return self._stopped_by_drain(manifest, failed)
+                        return self._stopping.by_drain(manifest, failed)
                 ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
                 if isinstance(ended, Result):
+                    self._settle(ended.outcome)
                     return ended
                 manifest, prepared, failed = ended.manifest, ended.spec, None
             except Exception as error:
@@ -315,6 +320,11 @@ class JobDriver:
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
 
+    def _settle(self, outcome: Outcome) -> None:
+        """Wait until what was committed is published."""
+        unsettled = self._publisher.settle(lambda: outcome == "cancelled" or self._inbox.cancelled)
+        self._unsettled = unsettled or self._unsettled
+
     def _given_up(self, manifest: Manifest, error: Exception) -> Result:
         """The end of a run that is not restarted: cancelled, or with the error."""
         if isinstance(error, SavepointCorrupt):
@@ -324,16 +334,21 @@ class JobDriver:
         if self._failures.outage is not None:
             self._unsettled = self._failures.outage.explain(error)
             return self._cancelled(manifest.epoch)
-        return self._cancelled(self._resume(manifest, error).epoch)
+        try:
+            return self._cancelled(self._resume(manifest, error).epoch)
+        except SystemUnavailable as unavailable:
+            self._unsettled = f"cancelled before its output was published: {unavailable}"
+            return self._cancelled(self._newest_epoch())
 
     def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
         """Run from a committed epoch until the job ends, fails or is rescaled."""
+        self._publisher.begin()
         self.executor.start(spec)
         self.parallelism = spec.parallelism
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows, now_ms=self.now_ms,
-            listener=self._listener, until=self._until, trial=self._trial,
+            publisher=self._publisher, timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows,
+            now_ms=self.now_ms, listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
         self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
@@ -351,6 +366,7 @@ class JobDriver:
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
         interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
+        pace = Pace(interval_ms, self.options.checkpoint.min_pause_ms)
         while True:
             began = time.monotonic()
             with self._lock:
@@ -371,7 +387,7 @@ class JobDriver:
             self._garbage.collect_if_due(runner.manifest, partial(self._pinned, runner))
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
-            self._wait(runner, worked, began, interval_ms)
+            self._wait(runner, worked, began, pace)
 
     def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
         if self._autoscaler is None or runner.trial.active:
@@ -398,21 +414,20 @@ class JobDriver:
         self._closing = self._handing_over.hand_over(runner.manifest, self._inbox.pause)
         return Result(self.run_id, "stopped", runner.manifest.epoch) if self._closing else None
 
-    def _wait(self, runner: EpochRunner, worked: bool, began: float, interval_ms: int) -> None:
+    def _wait(self, runner: EpochRunner, worked: bool, began: float, pace: Pace) -> None:
         """Wait until the next epoch may begin or is due, or a request arrives."""
-        passed_ms = (time.monotonic() - began) * 1000
-        wait_ms = interval_ms - passed_ms if worked else max(interval_ms, IDLE_WAIT_MS)
-        if runner.progress.in_flight:
-            wait_ms = 0  # each round of an iteration is an epoch: waiting would add up over the rounds
         due = runner.due_ms()
-        if due is not None and not worked:
-            wait_ms = min(wait_ms, max(0, due - runner.now_ms()))
-        wait_ms = max(wait_ms, self.options.checkpoint.min_pause_ms if worked else 0)
+        wait_ms = pace.wait_ms(
+            worked=worked, passed_ms=(time.monotonic() - began) * 1000, in_flight=bool(runner.progress.in_flight),
+            due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self._publisher.full,
+        )  # fmt: skip
         # During a trial only a cancel request is handled.
         (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """Run a batch of DataFrame sources as an epoch, on the streams' own thread."""
+        while self._publisher.full and not self._closing:
+            self._publisher.wait(IDLE_WAIT_MS / 1000)
         with self._lock:
             runner = self._runner
             if self._closing or runner is None or self._status.status.state != "running" or runner.reached:
@@ -441,42 +456,12 @@ class JobDriver:
             if not request.stop:
                 self._savepoints.begin(request, runner.manifest)
                 continue
-            if request.drain:
-                try:
-                    runner.step(drain=True)
-                except Exception as error:
-                    request.done.set_exception(error)
-                    raise
             self._closing = True  # no further batch is read
-            try:
-                path = self._savepoints.make(request, runner.manifest)
-            except Exception as error:
-                request.done.set_exception(error)
-                if request.drain:  # timers have already fired early, so the job must not continue
-                    return self._stopped_by_drain(runner.manifest, error)
-                log.warning("job %r continues, as the savepoint to stop with failed: %s", self.job, error)
-                self._closing = False
-                continue
-            if runner.manifest.drained_early:
-                try:
-                    runner.end_drain(path)
-                except Exception as error:
-                    request.done.set_exception(error)
-                    raise
-            request.done.set_result(path)
-            return Result(self.run_id, "stopped", runner.manifest.epoch, path)
+            stopped = self._stopping.stop(request, runner)
+            if stopped is not None:
+                return stopped
+            self._closing = False
         return None
-
-    def _stopped_by_drain(self, manifest: Manifest, failed: Exception) -> Result:
-        """The run failed after its drain. It ends with its savepoint, or the next run resumes from before the drain."""
-        if not manifest.withheld:
-            return Result(self.run_id, "stopped", manifest.epoch, str(manifest.metadata["savepoint"]))
-        log.error(
-            "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
-            "from before the drain",
-            self.job, failed,
-        )  # fmt: skip
-        return Result(self.run_id, "stopped", manifest.epoch)
 
     def _stopped_at_bound(self, runner: EpochRunner) -> Result:
         """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""

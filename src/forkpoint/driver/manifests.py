@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.checkpoint.manifest import ChangesRef, Manifest, OperatorInfo, SnapshotRef, SourcePosition, SplitState
+from forkpoint.checkpoint.manifest import (
+    ChangesRef,
+    EpochOutput,
+    Manifest,
+    OperatorInfo,
+    SnapshotRef,
+    SourcePosition,
+    SplitState,
+)
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import RestoreRefused, error_of
@@ -111,6 +119,7 @@ def build_manifest(
     before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
     *, run: str, created_ms: int, kind: str, drained: bool, withheld: bool = False,
     paused: Mapping[str, Collection[str]] = MappingProxyType({}),
+    unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}),
 ) -> Manifest:  # fmt: skip
     """The manifest of one epoch. It includes the withheld output of the epochs before it."""
     joined = joined_splits(graph, context, rows)
@@ -145,10 +154,19 @@ def build_manifest(
             "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
             "snapshots": _snapshots(before, rows),
             "sinks": _committables(rows, before.sinks if before.withheld else {}),
+            "unpublished": dict(unpublished),
+            "staged_from": staged_from(before, unpublished),
             "drained": drained,
             "withheld": withheld,
         }
     )
+
+
+def staged_from(before: Manifest, unpublished: Mapping[str, list[EpochOutput]]) -> int | None:
+    epochs = [output.epoch for outputs in unpublished.values() for output in outputs]
+    if before.withheld:
+        epochs.append(before.epoch if before.staged_from is None else before.staged_from)
+    return min(epochs, default=None)
 
 
 def operator_infos(graph: JobGraph) -> list[OperatorInfo]:

@@ -68,6 +68,11 @@ class SourcePlanner:
         self._operators.clear()
         self._open(positions)
 
+    def committed(self, positions: Mapping[str, Any]) -> None:
+        """Tell the sources which positions have been committed."""
+        for operator, enumerator in self._operators:
+            enumerator.committed(positions[operator.uid])
+
     @property
     def full(self) -> bool:
         """Whether the last plan reads as much of a source as an epoch may, so that there is probably more."""

@@ -1,26 +1,41 @@
-"""Publishes a committed epoch's output, repeats that after a crash, and removes staged output that was never committed."""
+"""Publishes committed epochs' output, repeats that after a crash, and removes staged output that was never committed.
+
+Most sinks publish on the driver, before the next epoch begins. The output of a ``CommittingSink`` is committed by tasks beside
+the next epochs; each manifest names what was not known to be published when it was written, for the next start.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.manifest import EpochOutput, Manifest
+from forkpoint.connectors.committing import CommitterContext, CommittingSink
+from forkpoint.driver.events import Listener, PublishingProgressed
+from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.errors import NotFound, OutputLost
+from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
+from forkpoint.runtime.tasks.committing import commit_output, commits
 
 log = logging.getLogger("forkpoint")
 
+MAX_UNPUBLISHED_EPOCHS = 4
+POLL_SECONDS = 0.2
+SLOW_SECONDS = 5.0
+RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last one again and again
+
 
 def publish(graph: JobGraph, manifest: Manifest) -> None:
-    """Make the committed epoch's output visible; if it is cut short, the next start repeats it. All sinks publish even if some
-    lack staged output; then NotFound is raised."""
+    """Make the epoch's output visible in the sinks that publish on the driver; if it is cut short, the next start repeats it. All
+    sinks publish even if some lack staged output; then NotFound is raised."""
     missing: list[NotFound] = []
     for operator in graph.sinks:
-        if isinstance(operator.spec, SinkSpec):
+        if isinstance(operator.spec, SinkSpec) and not isinstance(operator.spec.sink, CommittingSink):
             try:
                 operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
             except NotFound as error:
@@ -36,11 +51,245 @@ def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
             operator.spec.sink.cleanup(operator.uid, job, generation)
 
 
+def committing_sinks(graph: JobGraph) -> dict[str, CommittingSink]:
+    """The sinks whose output tasks commit, by uid."""
+    return {
+        operator.uid: operator.spec.sink
+        for operator in graph.sinks
+        if isinstance(operator.spec, SinkSpec) and isinstance(operator.spec.sink, CommittingSink)
+    }
+
+
+def unpublished_in(manifest: Manifest, uid: str) -> list[EpochOutput]:
+    """A sink's output that may not be published yet when all that is known is this manifest."""
+    own = manifest.sinks.get(uid, [])
+    return [*manifest.unpublished.get(uid, ()), *([EpochOutput(epoch=manifest.epoch, committables=own)] if own else ())]
+
+
+@dataclass
+class _Lane:
+    """One sink's committed output that is not known to be published, oldest first; why that doesn't get on, and since when
+    (monotonic) it is tried."""
+
+    outputs: list[EpochOutput] = field(default_factory=list)
+    problem: str | None = None
+    tried_since: float | None = None
+    thread: threading.Thread | None = None
+
+
+class Publisher:
+    """Publishes the output of one run's epochs. ``wake`` is called when a job that had to wait may go on. Thread-safe."""
+
+    def __init__(
+        self, graph: JobGraph, executor: Executor, history: History, listener: Listener, wake: Callable[[], None]
+    ) -> None:
+        self._graph = graph
+        self._executor = executor
+        self._history = history
+        self._listener = listener
+        self._wake = wake
+        self._sinks = committing_sinks(graph)
+        self._lanes = {uid: _Lane() for uid in self._sinks}
+        self._changed = threading.Condition()
+        self._attempt = 0
+        self._newest: Manifest | None = None
+        self._failure: BaseException | None = None
+
+    # -- called by the run
+
+    def begin(self) -> None:
+        """A new attempt of the run begins. What the last one left is forgotten, unless that continues without a break: a start
+        or restart has published it with ``publish_now``."""
+        with self._changed:
+            self._attempt += 1
+
+    def start_over(self) -> None:
+        """Forget what is not published: the run resumes from a manifest, and publishes it again."""
+        with self._changed:
+            self._attempt += 1
+            self._failure = None
+            self._lanes = {uid: _Lane() for uid in self._sinks}
+            self._changed.notify_all()
+
+    def publish(self, manifest: Manifest) -> None:
+        """Publish a newly committed epoch, or let tasks do so. Raises NotFound for staged output of the driver's sinks."""
+        publish(self._graph, manifest)
+        with self._changed:
+            self._newest = manifest
+            for uid, lane in self._lanes.items():
+                if own := manifest.sinks.get(uid):
+                    lane.outputs.append(EpochOutput(epoch=manifest.epoch, committables=own))
+                    if lane.thread is None:
+                        lane.thread = self._start(uid, lane)
+            self._changed.notify_all()
+        self._tell()
+
+    def publish_now(self, manifest: Manifest, newest: Manifest) -> None:
+        """Publish everything that may not be published if this is the job's newest output, and wait for that. ``newest``: the
+        run's own newest manifest."""
+        for uid, sink in self._sinks.items():
+            if outputs := unpublished_in(manifest, uid):
+                self._commit(uid, sink, newest, outputs)
+        publish(self._graph, manifest)
+
+    def publish_earlier(self, manifest: Manifest, newest: Manifest) -> None:
+        """Publish what may not be published of the epochs before a manifest whose own output is withheld, and wait for that."""
+        for uid, sink in self._sinks.items():
+            if outputs := manifest.unpublished.get(uid):
+                self._commit(uid, sink, newest, outputs)
+
+    def unpublished(self) -> dict[str, list[EpochOutput]]:
+        """By uid, what is not known to be published."""
+        with self._changed:
+            return {uid: list(lane.outputs) for uid, lane in self._lanes.items() if lane.outputs}
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is unpublished that the job has to wait. Raises what has made publishing impossible."""
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            return any(len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS for lane in self._lanes.values())
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until everything is published, but no longer than this; whether it is. Raises what has made that impossible."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or not self._pending, seconds)
+            if self._failure is not None:
+                raise self._failure
+            return not self._pending
+
+    def settle(self, cancelled: Callable[[], bool]) -> str | None:
+        """Wait until everything is published, unless the run is cancelled; if it is not, why. Raises what has made publishing
+        impossible, unless the run is cancelled."""
+        try:
+            while not self.wait(POLL_SECONDS):
+                if (problem := self.problem) is not None and cancelled():
+                    return f"cancelled before its output was published: {problem}"
+        except Exception as error:
+            if not cancelled():
+                raise
+            return f"cancelled before its output was published: {error}"
+        return None
+
+    @property
+    def problem(self) -> str | None:
+        """Why a sink's output is not published at the moment."""
+        with self._changed:
+            for uid, lane in self._lanes.items():
+                if lane.problem is not None:
+                    return lane.problem
+                passed_s = 0.0 if lane.tried_since is None else time.monotonic() - lane.tried_since
+                if passed_s >= SLOW_SECONDS:
+                    return f"sink {uid!r} has been committing epoch {lane.outputs[0].epoch} for {passed_s:.0f} s"
+        return None
+
+    @property
+    def _pending(self) -> bool:
+        return any(lane.outputs for lane in self._lanes.values())
+
+    def close(self) -> None:
+        """Begin no further commit."""
+        self.start_over()
+
+    def _start(self, uid: str, lane: _Lane) -> threading.Thread:
+        thread = threading.Thread(target=self._work, args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True)
+        thread.start()
+        return thread
+
+    # -- on a sink's thread
+
+    def _work(self, uid: str, lane: _Lane) -> None:
+        try:
+            self._commit_all(uid, lane)
+        except BaseException as error:
+            with self._changed:
+                if self._uses(uid, lane):
+                    self._failure = error
+                self._changed.notify_all()
+            self._wake()
+
+    def _commit_all(self, uid: str, lane: _Lane) -> None:
+        """Commit a sink's output as long as it is this lane's."""
+        tries = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: lane.outputs or not self._uses(uid, lane))
+                if not self._uses(uid, lane):
+                    return
+            if self._try(uid, lane):
+                tries = 0
+            else:
+                delay = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+                tries += 1
+                with self._changed:
+                    self._changed.wait_for(lambda: not self._uses(uid, lane), delay)
+
+    def _try(self, uid: str, lane: _Lane) -> bool:
+        """Commit a sink's output; False if that has to be tried again."""
+        with self._changed:
+            outputs, manifest, attempt = list(lane.outputs), self._newest, self._attempt
+            lane.tried_since = time.monotonic()
+        assert manifest is not None
+        try:
+            self._commit(uid, self._sinks[uid], manifest, outputs)
+        except Exception as error:
+            if not isinstance(error, Unavailable) and attempt == self._attempt:  # an attempt's end interrupts its tasks
+                raise
+            lane.problem = str(error)
+            self._tell()
+            return False
+        with self._changed:
+            was_full = len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS
+            del lane.outputs[: len(outputs)]
+            lane.problem = lane.tried_since = None
+            self._changed.notify_all()
+        self._tell()
+        if was_full:
+            self._wake()
+        return True
+
+    def _uses(self, uid: str, lane: _Lane) -> bool:
+        return self._lanes[uid] is lane
+
+    def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
+        """Commit output. ``newest``: the run's newest manifest. A newer run may have published it, and removed the files."""
+        assert newest.incarnation is not None
+        root = self._history.storage.url
+        context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
+        span = str(outputs[0].epoch) if len(outputs) == 1 else f"{outputs[0].epoch}-{outputs[-1].epoch}"
+        try:
+            self._executor.run_tasks(commit_output, commits(sink, context, outputs), f"forkpoint: publish {uid} {span}")
+        except NotFound as error:
+            self._must_lead(newest)
+            raise OutputLost(
+                f"job {newest.job!r}: output of sink {uid!r}, epoch {span}, is committed but cannot be published: {error}. Its "
+                "staged output was removed: put it back, or restore an earlier savepoint to compute it again"
+            ) from error
+        except Unavailable as error:
+            raise type(error)(f"sink {uid!r}: {error}") from error
+        except ForkpointError as error:
+            self._must_lead(newest)
+            raise type(error)(f"sink {uid!r}: {error}") from error
+
+    def _must_lead(self, mine: Manifest) -> None:
+        """Raise StaleGeneration if a newer run leads the job."""
+        newest = self._history.newest()
+        if newest is not None and newest.run != mine.run:
+            raise self._history.stale(mine, newest)
+
+    def _tell(self) -> None:
+        with self._changed:
+            epochs: Mapping[str, int] = {u: len(lane.outputs) for u, lane in self._lanes.items() if lane.outputs}
+        self._listener.on_event(PublishingProgressed(epochs))
+
+
 @dataclass(frozen=True)
 class Republisher:
     """Repeats the publishing of the job's last epoch at a start or restart. ``ended_well``: whether a run ended regularly;
     one that was killed after its last commit may have unpublished output."""
 
+    publisher: Publisher
     graph: JobGraph
     history: History
     run: str
@@ -53,6 +302,7 @@ class Republisher:
         Withheld output is published if the next run continued from it, and dropped otherwise. The first manifest of that run
         tells; later runs repeat this, as that run may have been killed.
         """
+        self.publisher.start_over()
         self.history.must_be_newest(mine)
         last: Manifest | None = mine
         start = mine
@@ -60,16 +310,18 @@ class Republisher:
             start, last = last, self.history.before(last.epoch)
         if last is not None:
             own = last.run == self.run
-            if own and last.withheld:
-                return  # the next run decides
             continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
-            if continued if last.withheld else not self.ended_well(last.run):
-                self._publish_again(last, must=own or continued)
+            if last.withheld and not continued:
+                self.publisher.publish_earlier(last, mine)
+                if own:
+                    return  # the next run decides on the rest
+            elif last.withheld or not self.ended_well(last.run):
+                self._publish_again(last, mine, must=own or continued)
         clean_sinks(self.graph, mine.job, mine.generation)
 
-    def _publish_again(self, last: Manifest, *, must: bool) -> None:
+    def _publish_again(self, last: Manifest, mine: Manifest, *, must: bool) -> None:
         try:
-            publish(self.graph, last)
+            self.publisher.publish_now(last, mine)
         except NotFound as error:
             log.warning(
                 "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",

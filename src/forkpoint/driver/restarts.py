@@ -14,7 +14,7 @@ from forkpoint.errors import (
     RestoreRefused,
     SavepointCorrupt,
     StaleGeneration,
-    StorageUnavailable,
+    Unavailable,
 )
 from forkpoint.graph.options import RestartStrategy
 
@@ -38,8 +38,8 @@ def next_delay_ms(
 ) -> tuple[int | None, Failures]:  # fmt: skip
     """The delay before the next attempt (None: give up), and the failures including this one.
 
-    Storage that does not work uses up no attempts: it cannot be cured by giving up. ``proven``: the run has committed an
-    epoch. Before that, denied access to storage is a configuration error, not worth a retry.
+    Storage, or another system, that does not work uses up no attempts: it cannot be cured by giving up. ``proven``: the run has
+    committed an epoch. Before that, denied access to storage is a configuration error, not worth a retry.
     """
     if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
         return None, failures
@@ -50,7 +50,7 @@ def next_delay_ms(
     ):
         failures = Failures()
     times = failures.times_ms
-    if not isinstance(error, StorageUnavailable):
+    if not isinstance(error, Unavailable):
         times = (*times, now_ms)
         if strategy.kind == "failure-rate":
             times = tuple(t for t in times if now_ms - t < strategy.interval_ms)

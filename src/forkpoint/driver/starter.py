@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import random
 import time
+import uuid
 from collections.abc import Callable
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.claims import claim_places
 from forkpoint.driver.manifests import operator_infos
-from forkpoint.driver.publishing import Republisher
+from forkpoint.driver.publishing import Publisher, Republisher
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.restorer import Restored, Restorer
 from forkpoint.errors import StaleGeneration
@@ -27,14 +28,15 @@ class Starter:
     publishes what an earlier run left, which may take long."""
 
     def __init__(
-        self, run: str, restorer: Restorer, records: RunRecords, on_leading: Callable[[], None] = lambda: None
-    ) -> None:
+        self, run: str, restorer: Restorer, records: RunRecords, publisher: Publisher,
+        on_leading: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.run = run
         self._on_leading = on_leading
         self._restorer = restorer
         self._history = restorer.history
         self._records = records
-        self._republisher = Republisher(restorer.graph, restorer.history, run, records.ended_well)
+        self._republisher = Republisher(publisher, restorer.graph, restorer.history, run, records.ended_well)
         self.restore = restorer.restore
 
     def start(self) -> Manifest | None:
@@ -65,6 +67,7 @@ class Starter:
             job, self.run, graph, base,
             generation=generation, parallelism=self._restorer.parallelism_after(newest), now_ms=now_ms(),
             rescaled=self._restorer.inherits_parallelism(newest),
+            incarnation=None if newest is None else newest.incarnation,
         )  # fmt: skip
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
         if manifest.rescaled and manifest.parallelism != (given := self._restorer.parallelism.given):
@@ -103,7 +106,7 @@ class Starter:
 
 def start_manifest(
     job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int,
-    rescaled: bool = False,
+    rescaled: bool = False, incarnation: str | None = None,
 ) -> Manifest:  # fmt: skip
     """The first manifest of a run. Committing it fences all older runs of the job."""
     processing_time_ms = max(now_ms, restored.processing_time_ms)
@@ -125,6 +128,7 @@ def start_manifest(
         operators=operator_infos(graph),
         snapshots=list(restored.snapshots),
         parent=restored.parent,
+        incarnation=incarnation or uuid.uuid4().hex[:12],
     )
 
 

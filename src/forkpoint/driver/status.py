@@ -14,6 +14,7 @@ from forkpoint.driver.events import (
     EpochReached,
     Event,
     Leading,
+    PublishingProgressed,
     RescaleEnded,
     RescaleStarted,
     Restarting,
@@ -34,7 +35,8 @@ class Status:
     since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
     ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made.
     ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the stores of a run that waits to lead
-    are close to the job's epochs."""
+    are close to the job's epochs. ``unpublished``: how many committed epochs each sink has not published yet, by uid;
+    ``publishing_problem``: why it doesn't."""
 
     job: str
     run: str
@@ -50,6 +52,8 @@ class Status:
     savepoint_progress: tuple[int, int] | None = None
     rescaling_to: int | None = None
     caught_up: bool = False
+    unpublished: Mapping[str, int] = field(default_factory=dict)
+    publishing_problem: str | None = None
     failure: str | None = None
 
 
@@ -98,6 +102,8 @@ def after(status: Status, event: Event) -> Status:
             return replace(status, rescaling_to=parallelism)
         case RescaleEnded():
             return replace(status, rescaling_to=None)
+        case PublishingProgressed(unpublished):
+            return replace(status, unpublished=unpublished)
         case RunEnded():
             return replace(status, state="ended", failure=event.failure or status.failure)
     return status

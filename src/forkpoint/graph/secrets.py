@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _SECRET = re.compile(  # Spark's own redaction, and the names of clouds' credentials in the environment
-    r"secret|passw|passphrase|token|credential|(access|account|private|storage|signing|api|sas|shared)[._-]?key|connection[._-]?string",
+    r"secret|passw|passphrase|token|credential|(access|account|private|storage|signing|api|sas|shared)[._-]?key|connection[._-]?string"
+    r"|jaas|oauthbearer[._-]config|key[._-]pem|keystore[._-]key",
     re.IGNORECASE,
 )
 

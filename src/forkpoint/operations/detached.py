@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -99,11 +100,17 @@ def start_detached(
         )  # fmt: skip
     os.close(writing)
     report: dict[str, Any] = {}
-    with open(reading) as pipe:
-        for line in pipe:
-            report = json.loads(line)
-            if "step" in report:
-                on_step(report["step"])
+    try:
+        with open(reading) as pipe:
+            for line in pipe:
+                report = json.loads(line)
+                if "step" in report:
+                    on_step(report["step"])
+    except BaseException:
+        if request.succeeds is not None:  # it waits for a hand-over that nobody will ask for
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
     if not report or "step" in report:
         code = process.wait()
         ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

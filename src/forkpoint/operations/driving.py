@@ -16,7 +16,8 @@ from forkpoint.control.commands import Commands
 from forkpoint.control.presence import Presence
 from forkpoint.control.registry import drop_stale, find_client
 from forkpoint.control.server import ControlServer
-from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.endings import Result
+from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ConfigError, StorageError
 
 log = logging.getLogger("forkpoint")

@@ -55,6 +55,10 @@ class NotHandedOver(ForkpointError):
     """The job cannot be handed over to this program while it runs."""
 
 
+class _Cancelled(Exception):
+    """Somebody has cancelled the new version during its trial."""
+
+
 @dataclass(frozen=True)
 class Replacement:
     """The replacement of ``run``'s program by that of ``request``. ``epochs``: how many it has to commit on trial, within
@@ -94,17 +98,26 @@ class Replacement:
                 try:
                     last = self._switch(old, new, started)
                     saving = new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
-                    self._watch(started)
+                    downtime_ms = self._watch(started, last)
                     path = wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
                 except Unreachable:
                     raise self._failed(started, self._ended(started) or "its driver does not answer") from None
         except DriverFailed as problem:
             return self._never_stopped(old, problem) if last is None else self._go_back(last, problem)
+        except _Cancelled:
+            assert last is not None
+            go_back(self.history, last.epoch, f"the version that followed run {self.run} was cancelled")
+            raise self._not_running(started, "") from None
+        except KeyboardInterrupt:
+            if self._succeeded(started.run) is not None:
+                said = f"run {started.run} of the new version goes on; run {self.run} has handed the job over to it"
+                self.observer.remark(said)
+            raise
         finally:
             if last is None and self._succeeded(started.run) is None:
                 self._end(started)
         wait_gone(old)
-        return self._result("upgraded", started, last.created_ms, path)
+        return self._result("upgraded", started, path, downtime_ms)
 
     def _switch(self, old: RunClient, new: RunClient, started: Started) -> Manifest:
         """Wait until the new run is close, then have the job handed over to it; returns the old one's last manifest."""
@@ -114,12 +127,17 @@ class Replacement:
                 if status.state == "ended":
                     raise self._failed(started, status.failure or "it ended before it had caught up with the job")
                 if time.monotonic() > until:
+                    doing = f"is at: {status.doing}" if status.doing else f"has come to epoch {status.epoch}"
                     raise self._failed(
                         started,
-                        f"it has not caught up with the job within {self.timeout_seconds:g} s. If the cluster has no room for "
-                        "both versions, use --stop-first",
+                        f"it has not caught up with the job within {self.timeout_seconds:g} s, but {doing}. If it waits for room "
+                        "in the cluster, use --stop-first; if its functions take long to open, give it more time with --timeout",
                     )
-                report("building stores" if status.epoch == 0 else f"its stores are at epoch {status.epoch}")
+                report(
+                    "building stores, opening functions"
+                    if status.epoch == 0
+                    else f"its stores are at epoch {status.epoch}"
+                )
                 time.sleep(_POLL_SECONDS)
         try:
             request = old.hand_over(started.run)
@@ -173,10 +191,12 @@ class Replacement:
         assert newest is not None
         try:
             started = self._start(replace(self.request, restore=replace(self.request.restore, savepoint=path)))
-            self._watch(started)
+            downtime_ms = self._watch(started, newest)
         except DriverFailed as problem:
             return self._restart(RestoreOptions(path), newest, path, problem)
-        return self._result("upgraded", started, newest.created_ms, path)
+        except _Cancelled:
+            raise self._not_running(started, f"-s {path} ") from None
+        return self._result("upgraded", started, path, downtime_ms)
 
     def _by_hand(self) -> str:
         command = f"forkpoint --state-root {shlex.quote(self.root.place)} run -d -s latest"
@@ -194,20 +214,38 @@ class Replacement:
             request = replace(request, trial_epochs=self.epochs or None)
             return start_detached(self.root, request, report, verbose=self.verbose)
 
-    def _watch(self, started: Started) -> None:
-        """Wait until the new version's trial is over. Raises DriverFailed if it failed."""
+    def _watch(self, started: Started, last: Manifest) -> int | None:
+        """Wait until the new version's trial is over; returns how long nothing was committed after ``last``, in ms.
+
+        Raises DriverFailed if it failed, and _Cancelled if somebody has cancelled it.
+        """
         until = time.monotonic() + self.timeout_seconds
+        downtime_ms = self._downtime_ms(started.run, last)
         while self.epochs and not self._passed(started.run):
             ended = self._ended(started)
             if ended is not None and not self._passed(started.run):
+                record = RUN.load_if_whole(self.root.storage, JobPaths(self.job).run_file(started.run))
+                if record is not None and record.outcome == "cancelled":
+                    raise _Cancelled
                 raise self._failed(started, ended)
             if time.monotonic() > until:
                 self._end(started)
                 if self._passed(started.run):  # in the meantime
-                    return
+                    break
                 late = f"it did not commit its first {self.epochs} epochs within {self.timeout_seconds:g} s"
                 raise self._failed(started, late)
             time.sleep(_POLL_SECONDS)
+            if downtime_ms is None:  # at once: later, the first epochs may have been removed
+                downtime_ms = self._downtime_ms(started.run, last)
+        return self._downtime_ms(started.run, last) if downtime_ms is None else downtime_ms
+
+    def _not_running(self, started: Started, source: str) -> JobFailed:
+        """The error if somebody has cancelled the new version: that is not undone."""
+        return JobFailed(
+            f"run {started.run} of the new version was cancelled during its trial, so job {self.job!r} does not run, and nothing "
+            f"of the new version remains. To start the old one: forkpoint --state-root {self.root.place} run -d {source}"
+            f"{PREFIX}{self.run}"
+        )
 
     def _passed(self, run: str) -> bool:
         newest = self.history.newest()
@@ -265,22 +303,21 @@ class Replacement:
                 f"resume with: forkpoint --state-root {self.root.place} run -d {source}{PREFIX}{self.run}"
             )
             raise DriverFailed(message, failed.code, FAILED, failed.log_tail) from None
-        return self._result("rolled-back", started, last.created_ms, savepoint, str(problem))
+        downtime_ms = self._downtime_ms(started.run, last)
+        return self._result("rolled-back", started, savepoint, downtime_ms, str(problem))
 
     def _result(
-        self, outcome: Outcome, started: Started, last_ms: int, savepoint: str | None, failure: str | None = None
+        self, outcome: Outcome, started: Started, savepoint: str | None, downtime_ms: int | None, failure: str | None = None
     ) -> Upgraded:  # fmt: skip
-        """``last_ms``: when the old program committed its last epoch."""
         return Upgraded(
-            self.job, outcome, started.run, self.run, savepoint, self._downtime_ms(started.run, last_ms), failure, started.pid,
-            started.log,
-        )  # fmt: skip
+            self.job, outcome, started.run, self.run, savepoint, downtime_ms, failure, started.pid, started.log
+        )
 
-    def _downtime_ms(self, run: str, last_ms: int) -> int | None:
-        """From then to the run's first epoch; None if that is not there."""
-        mine = (self._loaded(each) for each in self.history.epochs())
+    def _downtime_ms(self, run: str, last: Manifest) -> int | None:
+        """From the old program's last epoch to the run's first; None if that is not there."""
+        mine = (self._loaded(each) for each in self.history.epochs() if each > last.epoch)
         first = next((m for m in mine if m is not None and m.run == run and m.kind != "start"), None)
-        return None if first is None else max(0, first.created_ms - last_ms)
+        return None if first is None else max(0, first.created_ms - last.created_ms)
 
     def _loaded(self, epoch: int) -> Manifest | None:
         """The manifest; None if it has been removed in the meantime."""

@@ -21,18 +21,23 @@ from typing import IO, Any
 
 from forkpoint.checkpoint.manifest import RUN
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.control.endpoint import ENDPOINT
+from forkpoint.control.registry import probe
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restarts import Failures, next_delay_ms
 from forkpoint.errors import ConfigError, EngineLost, JobFailed
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.detached import driver_command
+from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.places import plain_place
 
 RESET_AFTER = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
+_LOOK_MS = 500
+_SUCCESSION_SECONDS = 60.0  # without any run, after a trial that has failed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 
@@ -110,14 +115,15 @@ def _signal_name(number: int) -> str:
 
 def supervise(
     request: RunRequest, strategy: RestartStrategy, on_restart: Callable[[Restart], None], *,
-    state_root: str | None = None, options: Sequence[str] = (),
+    on_handed_over: Callable[[str], None] = lambda run: None, state_root: str | None = None, options: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Run a program in a child process until it ends by itself; return its exit code.
 
     A child that is killed, or whose Spark is, is started again as ``strategy`` says, and resumes from the newest checkpoint;
     ``on_restart`` is called before the delay. Call this on the main thread: Ctrl-C and SIGTERM are passed on to the child.
-    On Linux the child dies with this process. ``options``: further ones for `forkpoint run`. Raises JobFailed once the
-    strategy allows no further restart.
+    If an upgrade hands the job over to another run, ``on_handed_over`` is called with that, and its program supervised from then
+    on: by a standby, as that run has a process already. On Linux the child dies with this process. ``options``: further ones for
+    `forkpoint run`. Raises JobFailed once the strategy allows no further restart.
     """
     root, supervisor = StateRoot(state_root), _Supervisor()
     failures, rng = Failures(), random.Random()
@@ -126,6 +132,10 @@ def supervise(
             ended = supervisor.run([*driver_command(root), *options], request)
             if supervisor.interrupted is not None:
                 return ended.exit_code if ended.exit_code >= 0 else 128 + supervisor.interrupted
+            if (successor := supervisor.successor(ended)) is not None:
+                on_handed_over(successor)
+                request = RunRequest(f"{PREFIX}{successor}", resumed=True)
+                continue
             match next_step(ended, strategy, failures, int(time.monotonic() * 1000), rng):
                 case Done(code):
                     return code
@@ -184,6 +194,25 @@ class _Supervisor:
         end = time.monotonic() + delay_ms / 1000
         while self.interrupted is None and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))
+
+    def successor(self, ended: Ended) -> str | None:
+        """The run that the job was handed over to, once that is not on trial any more; None if the job has ended."""
+        if ended.exit_code or not ended.begun:
+            return None
+        begun = ended.begun[-1]
+        storage, paths = StateRoot(begun.state_root).storage, JobPaths(begun.job)
+        history, alive = History(storage, paths), time.monotonic()
+        while self.interrupted is None and time.monotonic() - alive < _SUCCESSION_SECONDS:
+            newest = history.newest()
+            if newest is None or newest.run == begun.run:
+                return None
+            endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(newest.run))
+            if endpoint is not None and probe(storage, endpoint) is not None:
+                alive = time.monotonic()
+                if newest.kind != "start" and not newest.withheld:
+                    return newest.run
+            self.pause(_LOOK_MS)
+        return None
 
     @contextmanager
     def signals(self) -> Iterator[None]:

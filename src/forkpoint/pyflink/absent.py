@@ -29,10 +29,6 @@ def _connector(system: str, spark_format: str | None) -> Reason:
 
 _JVM = Reason("it belongs to Flink's JVM, which is not used here", "implement it in Python")
 _INTERNAL = Reason("it is internal to PyFlink", "use the public names")
-_SCHEMA = Reason(
-    "(de)serialization schemas belong to Flink's message connectors",
-    "decode and encode in map(), or with Spark's functions (from_json, from_csv, from_avro) on a DataFrame",
-)
 _BULK = Reason("it is a Java format", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json")
 _STATE_BACKEND = Reason(
     "the state backend is set by an option",
@@ -56,7 +52,7 @@ _MODULES = _each({
     "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
     "pyflink.datastream.checkpoint_storage": _CHECKPOINT_STORAGE,
     "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
-    "pyflink.datastream.connectors.dynamic_kafka pyflink.datastream.connectors.kafka": _connector("Kafka", "kafka"),
+    "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
     "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
     "pyflink.datastream.connectors.hybrid_source": Reason(
         "sources cannot be chained", "write history to where the live source reads, or run one job after another"
@@ -65,7 +61,6 @@ _MODULES = _each({
     "pyflink.datastream.connectors.kinesis": _connector("Kinesis", None),
     "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
     "pyflink.datastream.connectors.rabbitmq": _connector("RabbitMQ", None),
-    "pyflink.datastream.formats.avro pyflink.datastream.formats.csv pyflink.datastream.formats.json": _SCHEMA,
     "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
     "pyflink.datastream.state_backend": _STATE_BACKEND,
     "pyflink.shell": Reason("there is no shell", "use Python's"),
@@ -80,19 +75,27 @@ _MODULES = _each({
 _NAMES = _each({
     "AssignerWithPeriodicWatermarksWrapper InputFormat JavaObjectWrapper SinkFunction SourceFunction": _JVM,
     "AsyncFunctionDescriptor InputDependencyConstraint StreamTransformer SupportsPreprocessing": _INTERNAL,
-    "AvroRowDeserializationSchema AvroRowSerializationSchema ByteArraySchema CsvRowDeserializationSchema "
-    "CsvRowSerializationSchema DeserializationSchema JsonRowDeserializationSchema JsonRowSerializationSchema "
-    "RowFieldExtractorSchema SerializationSchema SimpleStringSchema": _SCHEMA,
+    "AvroBulkWriters AvroInputFormat AvroSchema GenericRecordAvroTypeInfo": Reason(
+        "Avro is a format of messages here", "use AvroRowDeserializationSchema and AvroRowSerializationSchema"
+    ),
+    "CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder": Reason(
+        "files of CSV have a type", "use FileSource.csv(path, type=…) and FileSink.csv"
+    ),
     "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
     "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
     "ConfigOption ConfigOptions": _OPTIONS,
     "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
-    "DeliveryGuarantee": Reason("sinks are always exactly-once", "leave it out"),
     "FileCompactStrategy FileCompactor": Reason(
         "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
     ),
     "FileEnumeratorProvider FileSplitAssignerProvider": Reason(
         "file discovery and split assignment are not configurable", "leave it out"
+    ),
+    "FlinkKafkaConsumer FlinkKafkaProducer Semantic": Reason(
+        "Flink has replaced it", "use KafkaSource; its builder has the same settings"
+    ),
+    "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
+        "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
     ),
     "Instant": Reason(
         "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"

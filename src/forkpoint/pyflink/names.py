@@ -38,8 +38,9 @@ MODULES: dict[str, Sequence[str]] = {
     for module, names in {
         "pyflink": "",
         "pyflink.version": "__version__",
-        "pyflink.common": "CompletableFuture Configuration Duration Encoder ExecutionConfig JobClient JobExecutionResult JobID "
-        "JobStatus Row RowKind Time TypeInformation TypeSerializer Types WatermarkStrategy",
+        "pyflink.common": "ByteArraySchema CompletableFuture Configuration DeserializationSchema Duration Encoder "
+        "ExecutionConfig JobClient JobExecutionResult JobID JobStatus Row RowKind SerializationSchema SimpleStringSchema Time "
+        "TypeInformation TypeSerializer Types WatermarkStrategy",
         "pyflink.common.completable_future": "CompletableFuture",
         "pyflink.common.configuration": "Configuration",
         "pyflink.common.execution_config": "ExecutionConfig",
@@ -48,7 +49,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.common.job_id": "JobID",
         "pyflink.common.job_status": "JobStatus",
         "pyflink.common.restart_strategy": "",
-        "pyflink.common.serialization": "Encoder",
+        "pyflink.common.serialization": "ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema "
+        "SerializationSchema SimpleStringSchema",
         "pyflink.common.serializer": "TypeSerializer",
         "pyflink.common.time": "Duration Time",
         "pyflink.common.typeinfo": "TypeInformation Types",
@@ -63,15 +65,21 @@ MODULES: dict[str, Sequence[str]] = {
         "NoRetryStrategy RetryPredicate",
         "pyflink.datastream.checkpoint_config": "CheckpointConfig",
         "pyflink.datastream.checkpointing_mode": "CheckpointingMode",
-        "pyflink.datastream.connectors": "Sink Source",
-        "pyflink.datastream.connectors.base": "Sink Source",
+        "pyflink.datastream.connectors": "DeliveryGuarantee Sink Source",
+        "pyflink.datastream.connectors.base": "DeliveryGuarantee Sink Source",
         "pyflink.datastream.connectors.file_system": "BucketAssigner FileSink FileSource FileSourceBuilder OutputFileConfig "
         "RollingPolicy StreamFormat",
+        "pyflink.datastream.connectors.kafka": "KafkaOffsetResetStrategy KafkaOffsetsInitializer "
+        "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema KafkaRecordSerializationSchemaBuilder KafkaSink "
+        "KafkaSinkBuilder KafkaSource KafkaSourceBuilder KafkaTopicPartition KafkaTopicSelector",
         "pyflink.datastream.connectors.number_seq": "NumberSequenceSource",
         "pyflink.datastream.data_stream": _STREAMS,
         "pyflink.datastream.execution_mode": "RuntimeExecutionMode",
         "pyflink.datastream.externalized_checkpoint_retention": "ExternalizedCheckpointRetention",
         "pyflink.datastream.formats": "",
+        "pyflink.datastream.formats.avro": "AvroRowDeserializationSchema AvroRowSerializationSchema",
+        "pyflink.datastream.formats.csv": "CsvRowDeserializationSchema CsvRowSerializationSchema",
+        "pyflink.datastream.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
         "pyflink.datastream.functions": _FUNCTIONS,
         "pyflink.datastream.output_tag": "OutputTag",
         "pyflink.datastream.slot_sharing_group": "MemorySize SlotSharingGroup",

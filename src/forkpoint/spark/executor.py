@@ -124,6 +124,10 @@ class SparkExecutor(Executor):
         """
         if not args:
             return []
+        if (
+            self._run is None and self.has_other_hosts
+        ):  # a start publishes what an earlier run left, with the program's sinks
+            ship_program(self._sc)
         with self._beside_epochs(description):
             return map_arguments(self._sc, fn, args, min(self._slots(len(args)), len(args)))
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
+from forkpoint.driver.endings import Result
 from forkpoint.driver.events import Outcome, Steps
-from forkpoint.driver.job_driver import JobDriver, Result
+from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.requests import RescaleRequest
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 
 from forkpoint.connectors.files.formats import BOM, CsvFormat
+from forkpoint.connectors.formats.columns import text_schema
+from forkpoint.connectors.formats.csv import named_values, read_csv, split_record
+from forkpoint.connectors.formats.json import JsonText
+from forkpoint.connectors.formats.records import Unreadable
 from forkpoint.types import TypeInformation
 
 
@@ -74,42 +74,26 @@ class TextParser(LineParser):
                 yield Record(number, repr(line), problem=f"not UTF-8 ({e.reason} at byte {e.start})")
 
 
-# Kinds that Arrow's parsers read from text exactly as RecordConverter does.
-_PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
-_TEMPORAL = {"date", "timestamp", "instant"}
-
-
 class JsonParser(LineParser):
     def __init__(self, type: TypeInformation | None) -> None:
-        self._type = type
-        schema = _plain_schema(type)
-        if schema is not None:
-            # Times are read as text and cast, as Arrow's JSON parser does not support time zones.
-            schema = pa.schema([(f.name, pa.string() if pa.types.is_temporal(f.type) else f.type) for f in schema])
-            self._options = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        self._fast = schema is not None
-        exact = type is not None and "big_dec" in _kinds(type)
-        self._decode = msgspec.json.Decoder(float_hook=Decimal if exact else None).decode
+        self._json = JsonText(type)
 
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
-        if not self._fast or self._type is None:
+        data = b"".join([s.terminated for s in group])
+        lines = data.count(b"\n")
+        # Each line must be one object: not blank, and no part of an object over several lines.
+        boundary = b"}\r\n{" if b"\r\n" in data else b"}\n{"
+        if data[:1] != b"{" or data[-5:].rstrip()[-1:] != b"}" or data.count(boundary) != lines - 1:
             return None
-
-        def read(data: pa.BufferReader, block_size: int) -> pa.Table:
-            options = pajson.ReadOptions(use_threads=False, block_size=block_size)
-            return pajson.read_json(data, read_options=options, parse_options=self._options)
-
-        return _columns(group, self._type, read)
+        return self._json.columns(data, lines)
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         for number, line in _lines(stretch):
             if line.strip():
                 try:
-                    yield Record(number, _text(line), self._decode(line))
-                except (msgspec.DecodeError, UnicodeDecodeError) as e:
+                    yield Record(number, _text(line), self._json.decode(line))
+                except Unreadable as e:
                     yield Record(number, _text(line), problem=f"not JSON on one line ({e})")
-                except RecursionError:
-                    yield Record(number, _text(line), problem="JSON nested too deeply to be read")
 
 
 class CsvParser(LineParser):
@@ -118,7 +102,7 @@ class CsvParser(LineParser):
     def __init__(self, options: CsvFormat, type: TypeInformation | None) -> None:
         self._options = options
         self._type = type
-        self._schema = _plain_schema(type)
+        self._schema = text_schema(type)
         whole = options.newlines_in_values
         self._hint = "" if whole else "; if values have line ends in quotes, give the source newlines_in_values=True"
 
@@ -128,28 +112,20 @@ class CsvParser(LineParser):
         names = group[0].header or self._type.column_names
         if len(set(names)) < len(names) or not set(self._schema.names) <= set(names):
             return None
-        parsing = pacsv.ParseOptions(
-            delimiter=self._options.delimiter, newlines_in_values=self._options.newlines_in_values
-        )
-        conversion = pacsv.ConvertOptions(
-            column_types=self._schema, include_columns=self._schema.names, null_values=[""], strings_can_be_null=False
-        )
-
-        def read(data: pa.BufferReader, block_size: int) -> pa.Table:
-            options = pacsv.ReadOptions(use_threads=False, block_size=block_size, column_names=names)
-            return pacsv.read_csv(data, options, parsing, conversion)
-
-        return _columns(group, self._type, read, one_per_line=not self._options.newlines_in_values)
+        data = b"".join([s.terminated for s in group])
+        rows = None if self._options.newlines_in_values else data.count(b"\n")
+        return read_csv(data, rows, names, self._options.delimiter, self._type, self._schema)
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
         for number, text, row, problem in self._rows(stretch):
-            if problem is None and len(row) != len(names):
-                problem = f"{len(row)} values for the {len(names)} columns {', '.join(names)}{self._hint}"
             if problem is not None:
                 yield Record(number, text, problem=problem)
-            else:
-                yield Record(number, text, dict(zip(names, row, strict=True)))
+                continue
+            try:
+                yield Record(number, text, named_values(row, names))
+            except Unreadable as e:
+                yield Record(number, text, problem=f"{e}{self._hint}")
 
     def _rows(self, stretch: Stretch) -> Iterator[tuple[int, str, list[str], str | None]]:
         if self._options.newlines_in_values:
@@ -159,13 +135,9 @@ class CsvParser(LineParser):
             if not line.strip():
                 continue
             try:
-                text = line.decode("utf-8")
-                row = next(csv.reader([text], delimiter=self._options.delimiter, strict=True))
-                yield number, text, row, None
-            except UnicodeDecodeError as e:
-                yield number, _text(line), [], f"not UTF-8 ({e.reason} at byte {e.start})"
-            except (csv.Error, StopIteration) as e:
-                yield number, text, [], f"not CSV ({e}){self._hint}"
+                yield number, _text(line), split_record(line, delimiter=self._options.delimiter), None
+            except Unreadable as e:
+                yield number, _text(line), [], f"{e}{self._hint if str(e).startswith('not CSV') else ''}"
 
     def _rows_over_lines(self, stretch: Stretch) -> Iterator[tuple[int, str, list[str], str | None]]:
         try:
@@ -194,50 +166,3 @@ def _lines(stretch: Stretch) -> Iterator[tuple[int, bytes]]:
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace")
-
-
-def _null_is_none(type: TypeInformation) -> list[bool]:
-    """For each column, whether Arrow's null means None; if not, RecordConverter inserts a default or objects."""
-    return [f.type.nullable and (not f.has_default or f.make_default() is None) for f in type.fields or ()]
-
-
-def _kinds(type: TypeInformation) -> set[str]:
-    """The kinds of a type and of all nested types."""
-    fields = [f.type for f in type.fields or ()]
-    return {type.kind}.union(*map(_kinds, [*type.children, *fields]))
-
-
-def _plain_schema(type: TypeInformation | None) -> pa.Schema | None:
-    """The columns of a record type, None if Arrow's parsers cannot read all of them."""
-    if type is None or not type.fields or not all(_is_plain(f.type) for f in type.fields):
-        return None
-    return type.arrow_schema
-
-
-def _is_plain(type: TypeInformation) -> bool:
-    if type.kind == "optional":
-        type = type.children[0]
-    return type.kind in _PLAIN or type.kind in _TEMPORAL
-
-
-def _columns(
-    group: list[Stretch], type: TypeInformation, read: Callable[[Any, int], pa.Table], *, one_per_line: bool = True
-) -> pa.RecordBatch | None:
-    """What ``read`` returns for the lines, given a block size, as one batch of the type; None if it does not fit."""
-    data, schema = b"".join([s.terminated for s in group]), type.arrow_schema
-    try:
-        table = read(pa.BufferReader(data), max(len(data) + 1, 1 << 16))
-        columns = [table.column(f.name).combine_chunks().cast(f.type) for f in schema]
-    except (pa.ArrowException, KeyError):
-        return None
-    if one_per_line and len(table) != data.count(b"\n"):  # blank lines, or records that span lines
-        return None
-    if any(c.null_count and not nullable for c, nullable in zip(columns, _null_is_none(type), strict=True)):
-        return None
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    if not data.isascii():
-        try:
-            batch.validate(full=True)
-        except pa.ArrowException:  # not UTF-8
-            return None
-    return batch

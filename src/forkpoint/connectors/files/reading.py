@@ -21,7 +21,7 @@ from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat
 from forkpoint.connectors.files.index import MUST_BE_COMPLETE, check_size, open_file, read_exactly, still_there
 from forkpoint.connectors.files.listing import resolve
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
-from forkpoint.connectors.files.records import RecordConverter, shorten
+from forkpoint.connectors.formats.records import RecordConverter, shorten
 from forkpoint.errors import RecordParseError, StorageError
 from forkpoint.types import TypeInformation
 

@@ -10,26 +10,23 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-import msgspec
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
+from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import ConfigError, StorageError, StorageUnavailable, TypeNotSupported, UserFunctionError
 from forkpoint.storage.base import sync_directory
-from forkpoint.types import Row, TypeInformation, infer_type
+from forkpoint.types import TypeInformation, infer_type
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
 NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
-
-_json = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,11 +168,7 @@ class _StagedFile(ABC):
 
 class _JsonFile(_StagedFile):
     def write(self, values: list[Any], type: TypeInformation | None) -> None:
-        names = _flat_fields(type)
-        if names is not None and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
-            self._file.write(_json.encode_lines([dict(zip(names, v, strict=True)) for v in values]))
-        else:
-            self._file.write(_json.encode_lines(list(map(to_jsonable, values))))
+        self._file.write(encode_lines(values, type))
 
 
 class _TextFile(_StagedFile):
@@ -266,41 +259,12 @@ def to_table(batch: SinkBatch, type: TypeInformation, where: Path) -> pa.RecordB
         ) from e
 
 
-def to_jsonable(value: Any) -> Any:
-    """Records, however nested, as dicts by field name; everything else as msgspec encodes it."""
-    if isinstance(value, str | int | float | bytes | None):
-        return value
-    if isinstance(value, dict):
-        return {k: to_jsonable(v) for k, v in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {k: to_jsonable(v) for k, v in zip(value._fields, value, strict=True)}
-    if isinstance(value, list | tuple | set | frozenset):
-        return list(map(to_jsonable, value))
-    if dataclasses.is_dataclass(value):
-        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, msgspec.Struct):
-        return {name: to_jsonable(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, Row):
-        return to_jsonable(list(value) if value.field_names is None else value.as_dict())
-    if isinstance(value, Enum) and not isinstance(value.value, str | int):
-        return value.name  # as the enum's type does
-    return value
-
-
 def make_directory(directory: Path) -> None:
     """Create a directory and its parents, durably."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
         sync_directory(directory.parent)
-
-
-def _flat_fields(type: TypeInformation | None) -> list[str] | None:
-    """The field names of a record, None if it has nested or binary fields."""
-    if type is None or type.fields is None:
-        return None
-    nested = any(pa.types.is_nested(t) or pa.types.is_binary(t) for t in type.arrow_schema.types)
-    return None if nested else type.column_names
 
 
 def _bucket_of(bucket: Callable[[Any], str], element: Any) -> str:

@@ -9,7 +9,7 @@ from forkpoint.connectors import SinkContext, SinkWriter
 from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.exchange.control import EpochContext
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.operators.base import user_code
 
 log = logging.getLogger("forkpoint")
@@ -18,10 +18,12 @@ log = logging.getLogger("forkpoint")
 class SinkInstance:
     """Writes one subtask's elements of an epoch; in stage 0, in as many batches as the task reads."""
 
-    def __init__(self, operator: Operator, subtask: int, job: str, context: EpochContext, attempt: str) -> None:
+    def __init__(self, operator: Operator, subtask: int, job: JobSpec, context: EpochContext, attempt: str) -> None:
         assert isinstance(operator.spec, SinkSpec)
         self._uid = operator.uid
-        self._context = SinkContext(operator.uid, job, context.epoch, subtask, attempt, context.generation)
+        self._context = SinkContext(
+            operator.uid, job.job, context.epoch, subtask, attempt, context.generation, job.storage_url
+        )
         self._sink = operator.spec.sink
         self._writer: SinkWriter | None = None
 

@@ -29,7 +29,7 @@ class Task(ABC):
     def sink(self, operator: Operator) -> SinkInstance:
         sink = self.sinks.get(operator.uid)
         if sink is None:
-            sink = SinkInstance(operator, self.subtask, self.spec.job, self.context, self.attempt)
+            sink = SinkInstance(operator, self.subtask, self.spec, self.context, self.attempt)
             self.sinks[operator.uid] = sink
         return sink
 

@@ -1,4 +1,4 @@
-"""Converting a file's values (objects, text, Arrow's values) to the elements of a type, checked one by one.
+"""Converting the values of files and messages (objects, text, Arrow's values) to the elements of a type, checked one by one.
 
 JSON and CSV have fewer types than Python: times are ISO 8601 text, bytes base64, durations ISO 8601 (``PT1H30M``),
 Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. CSV has text only, so numbers
@@ -28,11 +28,15 @@ _ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}
 
 
 class RecordConverter:
-    """Converts records to columns of a type; without a type, leaves them unchanged."""
+    """Converts records to columns of a type; without a type, leaves them unchanged.
 
-    def __init__(self, type: TypeInformation | None, *, from_text: bool = False) -> None:
+    ``defaults``: whether a missing field gets its default, or None if it is optional; if not, the record is bad.
+    """
+
+    def __init__(self, type: TypeInformation | None, *, from_text: bool = False, defaults: bool = True) -> None:
         self._type = type
         self._from_text = from_text
+        self._default = _default if defaults else _no_default
 
     def convert(self, raws: list[Any]) -> tuple[Elements, list[tuple[int, str]]]:
         """The converted elements, and for each record that cannot be converted its index and the problem."""
@@ -40,7 +44,7 @@ class RecordConverter:
             return raws, []
         try:
             return self._batch(self._type, raws), []
-        except (TypeNotSupported, _Unreadable):
+        except (TypeNotSupported, Unreadable):
             problems = self._problems(self._type, raws, 0)
         bad = {i for i, _ in problems}
         return self._batch(self._type, [raw for i, raw in enumerate(raws) if i not in bad]), problems
@@ -74,7 +78,7 @@ class RecordConverter:
     def _problems(self, type: TypeInformation, raws: list[Any], at: int) -> list[tuple[int, str]]:
         try:
             self._batch(type, raws)
-        except (TypeNotSupported, _Unreadable) as e:
+        except (TypeNotSupported, Unreadable) as e:
             if len(raws) == 1:
                 return [(at, str(e))]
             half = len(raws) // 2
@@ -90,16 +94,16 @@ class RecordConverter:
                 values = self._values(field.type, given)
                 if len(given) < len(found):
                     rest = iter(values)
-                    values = [_default(field) if raw is _MISSING else next(rest) for raw in found]
+                    values = [self._default(field) if raw is _MISSING else next(rest) for raw in found]
                 columns.append(field.type.to_arrow(values))
-            except (TypeNotSupported, _Unreadable) as e:
-                raise _Unreadable(f"{field.name}: {e}") from None
+            except (TypeNotSupported, Unreadable) as e:
+                raise Unreadable(f"{field.name}: {e}") from None
         return columns
 
     def _values(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
         """Elements of a type, converted together, so that nested records are made from columns, too."""
         kind = type.kind
-        if self._from_text and kind in _NESTED:
+        if self._from_text and kind in _NESTED and not all(isinstance(raw, list) for raw in raws):
             return RecordConverter(type)._values(type, list(map(_from_json_text, raws)))
         if kind == "optional":
             return self._optional(type.children[0], raws)
@@ -143,13 +147,13 @@ class RecordConverter:
                 values = self._values(member, [raw])
                 member.to_arrow(values)
                 return values[0]
-            except (TypeNotSupported, _Unreadable):
+            except (TypeNotSupported, Unreadable):
                 continue
-        raise _Unreadable(f"{shorten(repr(raw))} does not fit any of the types of {type!r}")
+        raise Unreadable(f"{shorten(repr(raw))} does not fit any of the types of {type!r}")
 
 
-class _Unreadable(Exception):
-    """A value does not fit the type."""
+class Unreadable(Exception):
+    """A record, or a value in it, cannot be read; says why."""
 
 
 def shorten(text: str, limit: int = 200) -> str:
@@ -161,9 +165,9 @@ def _pick(raw: Any, name: str, place: int, count: int) -> Any:
         return raw.get(name, _MISSING)
     if isinstance(raw, list | tuple):
         if len(raw) > count:
-            raise _Unreadable(f"an array of {len(raw)} values for {count} fields")
+            raise Unreadable(f"an array of {len(raw)} values for {count} fields")
         return raw[place] if place < len(raw) else _MISSING
-    raise _Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
+    raise Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
 
 
 def _default(field: Field) -> Any:
@@ -171,7 +175,11 @@ def _default(field: Field) -> Any:
         return field.make_default()
     if field.type.nullable:
         return None
-    raise _Unreadable("missing, and the field has no default")
+    raise Unreadable("missing, and the field has no default")
+
+
+def _no_default(field: Field) -> Any:
+    raise Unreadable("missing")
 
 
 def _castable(found: pa.DataType, type: TypeInformation) -> bool:
@@ -205,7 +213,7 @@ def _expect(cls: type) -> Callable[[Any], Any]:
     def convert(raw: Any) -> Any:
         if type(raw) is cls:
             return raw
-        raise _Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
+        raise Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
 
     return convert
 
@@ -220,8 +228,8 @@ def _via(cls: Any) -> Callable[[Any], Any]:
             try:
                 return msgspec.convert(raw, cls)
             except msgspec.ValidationError as e:
-                raise _Unreadable(f"{e}: {shorten(raw, 80)!r}") from None
-        raise _Unreadable(f"expected {cls.__name__} as text, got {shorten(repr(raw), 80)}")
+                raise Unreadable(f"{e}: {shorten(raw, 80)!r}") from None
+        raise Unreadable(f"expected {cls.__name__} as text, got {shorten(repr(raw), 80)}")
 
     return convert
 
@@ -229,15 +237,18 @@ def _via(cls: Any) -> Callable[[Any], Any]:
 def _datetime(raw: Any) -> datetime:
     if isinstance(raw, datetime) and type(raw) is not datetime:  # pandas' Timestamp, which Arrow uses for nanoseconds
         if getattr(raw, "nanosecond", 0):
-            raise _Unreadable(f"{raw} has nanoseconds, which a datetime cannot hold")
+            raise Unreadable(f"{raw} has nanoseconds, which a datetime cannot hold")
         return datetime.combine(raw.date(), raw.timetz())
     return _datetime_via(raw)  # type: ignore[no-any-return]
 
 
 def _float(raw: Any) -> float:
     if type(raw) in (float, int, Decimal):
-        return float(raw)
-    raise _Unreadable(f"expected float, got {shorten(repr(raw), 80)}")
+        try:
+            return float(raw)
+        except OverflowError:
+            raise Unreadable(f"{shorten(repr(raw), 80)} is beyond a float") from None
+    raise Unreadable(f"expected float, got {shorten(repr(raw), 80)}")
 
 
 def _decimal(raw: Any) -> Decimal:
@@ -246,7 +257,7 @@ def _decimal(raw: Any) -> Decimal:
             return Decimal(raw)
         except InvalidOperation:
             pass
-    raise _Unreadable(f"expected Decimal as text or number, got {shorten(repr(raw), 80)}")
+    raise Unreadable(f"expected Decimal as text or number, got {shorten(repr(raw), 80)}")
 
 
 def _bytes(raw: Any) -> bytes:
@@ -255,7 +266,7 @@ def _bytes(raw: Any) -> bytes:
     try:
         return base64.b64decode(raw, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise _Unreadable(f"expected bytes as base64, got {shorten(repr(raw), 80)}") from None
+        raise Unreadable(f"expected bytes as base64, got {shorten(repr(raw), 80)}") from None
 
 
 def _enum(type: TypeInformation, raw: Any, from_text: bool) -> Any:
@@ -264,7 +275,7 @@ def _enum(type: TypeInformation, raw: Any, from_text: bool) -> Any:
     try:
         return type.decode(msgspec.msgpack.encode(raw))
     except (msgspec.MsgspecError, TypeError, ValueError, KeyError):
-        raise _Unreadable(f"{shorten(repr(raw), 80)} is not valid for {type!r}") from None
+        raise Unreadable(f"{shorten(repr(raw), 80)} is not valid for {type!r}") from None
 
 
 def _from_text(cls: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -274,7 +285,7 @@ def _from_text(cls: Callable[[str], Any]) -> Callable[[Any], Any]:
                 return cls(raw.strip())
         except ValueError:
             pass
-        raise _Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
+        raise Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
 
     return convert
 
@@ -290,15 +301,15 @@ def _from_json_text(raw: Any) -> Any:
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as e:
-        raise _Unreadable(f"expected JSON, got {shorten(raw, 80)!r} ({e})") from None
+        raise Unreadable(f"expected JSON, got {shorten(raw, 80)!r} ({e})") from None
     except RecursionError:
-        raise _Unreadable(f"JSON nested too deeply to be read: {shorten(raw, 80)!r}") from None
+        raise Unreadable(f"JSON nested too deeply to be read: {shorten(raw, 80)!r}") from None
 
 
 def _as_list(raw: Any) -> list[Any]:
     if isinstance(raw, list | tuple):
         return list(raw)
-    raise _Unreadable(f"expected an array, got {shorten(repr(raw), 80)}")
+    raise Unreadable(f"expected an array, got {shorten(repr(raw), 80)}")
 
 
 def _as_pairs(raw: Any) -> list[tuple[Any, Any]]:
@@ -307,7 +318,7 @@ def _as_pairs(raw: Any) -> list[tuple[Any, Any]]:
     try:
         return [(k, v) for k, v in raw]
     except (TypeError, ValueError):
-        raise _Unreadable(f"expected an object or an array of pairs, got {shorten(repr(raw), 80)}") from None
+        raise Unreadable(f"expected an object or an array of pairs, got {shorten(repr(raw), 80)}") from None
 
 
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {

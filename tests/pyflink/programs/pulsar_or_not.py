@@ -1,15 +1,15 @@
-"""Knows Kafka, but is not asked to read from it."""
+"""Knows Pulsar, but is not asked to read from it."""
 
 import sys
 
 from pyflink.common import SimpleStringSchema
 from pyflink.datastream import StreamExecutionEnvironment
-from pyflink.datastream.connectors.kafka import KafkaSource
+from pyflink.datastream.connectors.pulsar import PulsarSource
 from pyflink.table import Table
 
 
-def from_kafka() -> "KafkaSource":
-    return KafkaSource.builder().set_value_only_deserializer(SimpleStringSchema()).build()
+def from_pulsar() -> "PulsarSource":
+    return PulsarSource.builder().set_value_only_deserializer(SimpleStringSchema()).build()
 
 
 def is_table(value) -> bool:
@@ -17,7 +17,7 @@ def is_table(value) -> bool:
 
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = from_kafka() if "--kafka" in sys.argv else None
+source = from_pulsar() if "--pulsar" in sys.argv else None
 numbers = env.from_collection([1, 2])
 print(is_table(numbers))
 numbers.print()

@@ -1,0 +1,66 @@
+"""Sinks whose output is committed by tasks: where making it visible means moving data, or work for another system.
+
+Writers stage output, most of them below the state root (``SinkContext.stage``), and describe it in the epoch's manifest. After
+that has been written, tasks commit it beside the next epochs; what one sink has, in the order of epochs. So a commit runs
+
+- never before its epoch has been committed;
+- perhaps more than once, and beside an earlier attempt at the same commit: tasks are repeated, a driver that was suspended may
+  go on, and a start repeats whatever may not have been published. So each has to find out, atomically with its own work,
+  whether that was done before: ``EpochOutput.epoch`` is for that.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.base import JSON, Sink
+from forkpoint.connectors.staging import staged
+from forkpoint.types.variables import T_contra
+
+
+@dataclass(frozen=True)
+class CommitterContext:
+    """Identifies a committer. ``group``: see ``CommittingSink.group``. ``incarnation``: of the job, the same in all of its runs;
+    another job of its name, say after the state root was deleted, has another. ``state_root``: its URL."""
+
+    uid: str
+    job: str
+    group: str
+    incarnation: str
+    state_root: str
+
+    def staged(self, stored: JSON) -> bytes:
+        """What ``SinkContext.stage`` has stored. Raises NotFound, and SavepointCorrupt if it is damaged."""
+        return staged(self.state_root, stored)
+
+
+class Committer(ABC):
+    """Commits one group's output, in tasks: one after the other, perhaps on several threads. Processes keep it for a while."""
+
+    @abstractmethod
+    def commit(self, outputs: Sequence[EpochOutput]) -> None:
+        """Make the output of these epochs visible, oldest first and in the order of subtasks, without what was committed before.
+        All at once, if possible. Epochs of a job only ever increase, also across runs.
+
+        Raises SystemUnavailable if the other system does not work at the moment; the commit is then repeated until it does.
+        Any other error fails the job's attempt.
+        """
+
+    def close(self) -> None:  # noqa: B027  (nothing to close is common)
+        """Release connections; called after a failure, and when there was nothing to commit for a minute."""
+
+
+class CommittingSink(Sink[T_contra]):
+    """A sink whose output is committed by tasks. ``commit`` is not called."""
+
+    @abstractmethod
+    def create_committer(self, context: CommitterContext, /) -> Committer:
+        """A committer for one group; created in the task."""
+
+    def group(self, committable: JSON) -> str:
+        """The group of a committable. One task commits the output of a group; those of different groups run side by side. By
+        default all are in one group."""
+        return ""

@@ -1,0 +1,156 @@
+"""Avro: one value in each message, without a header, by PyFlink's names."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.connectors.formats.avro_types import avro_type
+from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.connectors.formats.batches import (
+    BatchDeserializationSchema,
+    Declared,
+    Part,
+    elements_of,
+    is_nameless,
+    read_each,
+)
+from forkpoint.connectors.formats.jsonable import to_jsonable
+from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.errors import ConfigError, TypeNotSupported
+from forkpoint.extras import require
+from forkpoint.types import TypeInformation, TypeLike, type_of
+
+
+def parse_schema(text: str, references: tuple[str, ...] = ()) -> Any:
+    """fastavro's form of a schema, given as JSON; ``references``: schemas whose names it uses, in the order of their use.
+
+    Raises ConfigError.
+    """
+    require("fastavro", "Avro")
+    import fastavro
+
+    named: dict[str, Any] = {}
+    try:
+        for reference in references:
+            fastavro.parse_schema(json.loads(reference), named)
+        return fastavro.parse_schema(json.loads(text), named)
+    except (ValueError, TypeError, AttributeError, KeyError, fastavro.schema.SchemaParseException) as error:
+        raise ConfigError(f"not an Avro schema ({error or type(error).__name__}): {text[:200]}") from None
+
+
+@dataclass(frozen=True)
+class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
+    """Reads one Avro value of the schema in each message. Elements are of the schema's type (`Row` for a record), or of
+    ``type_info``, such as a dataclass, whose fields are found by name.
+
+    Unions with null are optional. With ``ignore_parse_errors``, bad messages are skipped silently.
+    """
+
+    record_class: None = None
+    avro_schema_string: str | None = None
+    type_info: TypeLike[Any] | None = None
+    ignore_parse_errors: bool = False
+
+    def __post_init__(self) -> None:
+        schema = _declared("AvroRowDeserializationSchema", self.record_class, self.avro_schema_string)
+        if self.type_info is None:
+            object.__setattr__(self, "type_info", avro_type(schema))
+        else:
+            object.__setattr__(self, "type_info", type_of(self.type_info))
+
+    def get_produced_type(self) -> TypeInformation[Any]:
+        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+
+    @cached_property
+    def schema(self) -> Any:
+        """The schema in fastavro's form."""
+        assert self.avro_schema_string is not None
+        return parse_schema(self.avro_schema_string)
+
+    @cached_property
+    def _converter(self) -> RecordConverter:
+        return RecordConverter(self.get_produced_type())
+
+    def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
+        return self.read_written_by(self.schema, messages)
+
+    def read_written_by(self, writer: Any, messages: pa.BinaryArray) -> Iterator[Part]:
+        """Like `read`, of messages that were written by another schema, which is resolved to this one."""
+        from fastavro import schemaless_reader
+
+        reader = None if writer == self.schema else self.schema
+
+        def decode(message: bytes) -> Any:
+            data = io.BytesIO(message)
+            try:
+                value = schemaless_reader(data, writer, reader)
+            except Exception as error:  # fastavro raises whatever the bytes lead to
+                raise Unreadable(f"not Avro of the schema ({type(error).__name__}: {error})") from None
+            if data.tell() != len(message):
+                raise Unreadable(f"not Avro of the schema ({len(message) - data.tell()} bytes are left)")
+            return value
+
+        yield read_each(messages, 0, decode, self._converter)
+
+
+@dataclass(frozen=True)
+class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
+    """Writes each element as an Avro value of the schema. Fields are found by name; those of tuples by position."""
+
+    record_class: None = None
+    avro_schema_string: str | None = None
+
+    def __post_init__(self) -> None:
+        _declared("AvroRowSerializationSchema", self.record_class, self.avro_schema_string)
+
+    @cached_property
+    def schema(self) -> Any:
+        """The schema in fastavro's form."""
+        assert self.avro_schema_string is not None
+        return parse_schema(self.avro_schema_string)
+
+    @cached_property
+    def _type(self) -> TypeInformation[Any]:
+        return avro_type(self.schema)
+
+    @cached_property
+    def _enums(self) -> bool:
+        return '"enum"' in (self.avro_schema_string or "")
+
+    def serialize(self, element: Any) -> bytes:
+        from fastavro import schemaless_writer
+
+        out = io.BytesIO()
+        try:
+            plain = to_jsonable(elements_of([element], self._type)[0] if is_nameless(element) else element)
+            schemaless_writer(out, self.schema, _symbols(plain) if self._enums else plain, strict_allow_default=True)
+        except Exception as error:  # fastavro raises whatever the value leads to
+            raise TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}") from error
+        return out.getvalue()
+
+
+def _symbols(value: Any) -> Any:
+    """A value with the symbols of Enums: their values if these are text, else their names."""
+    if isinstance(value, dict):
+        return {name: _symbols(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return list(map(_symbols, value))
+    if isinstance(value, Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    return value
+
+
+def _declared(what: str, record_class: object, schema: str | None) -> Any:
+    if record_class is not None:
+        raise ConfigError(f"{what}: record_class is a class of Java; give avro_schema_string")
+    if schema is None:
+        raise ConfigError(f"{what}: give avro_schema_string")
+    return parse_schema(schema)

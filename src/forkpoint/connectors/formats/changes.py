@@ -1,0 +1,208 @@
+"""Change records of databases as JSON: Debezium's and Canal's messages as elements ``Change(kind, before, after, …)``.
+
+A row's kind is a field, as ROW types store no kinds. An element stands for one changed row: a Canal message has several.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.connectors.formats.base import BadMessage
+from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part
+from forkpoint.connectors.formats.json import JsonText
+from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
+from forkpoint.types import Field, RowKind, TypeInformation, TypeLike, Types, type_of
+from forkpoint.types.containers import optional
+from forkpoint.types.records import RecordType, classless
+from forkpoint.types.variables import T
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Change(NamedTuple):
+    """A changed row before its values are converted."""
+
+    kind: RowKind
+    before: Any
+    after: Any
+    database: str | None
+    table: str | None
+    time: datetime | None
+
+
+def change_type(row: TypeLike[Any]) -> RecordType:
+    """The type of the changes of a table's rows, a namedtuple ``Change`` of these fields:
+
+    ``kind``, a `RowKind`: INSERT, UPDATE_AFTER for an update, or DELETE; ``before`` and ``after``, the row (None: there was none,
+    or the database does not log it); ``database``, ``table``, and the ``time`` of the change there, an aware datetime.
+    """
+    of, text = optional(type_of(row)), optional(type_of(str))
+    members = (type_of(RowKind), of, of, text, text, optional(Types.INSTANT()))
+    return classless("namedtuple", "Change", tuple(map(Field, _Change._fields, members)))
+
+
+@dataclass(frozen=True)
+class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Generic[T]):
+    type_info: TypeLike[T]
+    ignore_parse_errors: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type_info", type_of(self.type_info))
+
+    @abstractmethod
+    def _changes(self, message: Any) -> Iterator[_Change]:
+        """The changes in a message. Raises Unreadable."""
+
+    @abstractmethod
+    def _rows(self, type: TypeInformation[T]) -> RecordConverter: ...
+
+    def get_produced_type(self) -> RecordType:
+        return self._type
+
+    @cached_property
+    def _type(self) -> RecordType:
+        return change_type(self.type_info)
+
+    @cached_property
+    def _json(self) -> JsonText:
+        return JsonText(self._type)
+
+    def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
+        found: list[_Change] = []
+        indices: list[int] = []
+        bad: dict[int, str] = {}
+        for index, message in enumerate(messages.to_pylist()):
+            try:
+                changes = list(self._changes(self._decode(message)))
+            except Unreadable as error:
+                bad[index] = str(error)
+            else:
+                found += changes
+                indices += [index] * len(changes)
+        rows, problems = self._convert([row for change in found for row in (change.before, change.after)])
+        bad |= {indices[at // 2]: f"{('before', 'after')[at % 2]}: {problem}" for at, problem in reversed(problems)}
+        good = [at for at, index in enumerate(indices) if index not in bad]
+        elements = [found[at]._replace(before=rows[2 * at], after=rows[2 * at + 1]) for at in good]
+        yield Part(
+            pa.RecordBatch.from_arrays(self._type.to_columns(elements), schema=self._type.arrow_schema),
+            np.array([indices[at] for at in good], np.int64),
+            tuple(BadMessage(index, bad[index]) for index in sorted(bad)),
+        )
+
+    def _decode(self, message: bytes) -> dict[str, Any]:
+        try:
+            value = self._json.decode(message)
+        except Unreadable as error:
+            raise Unreadable(f"not JSON ({error})") from None
+        return _object(value)
+
+    def _convert(self, raws: list[Any]) -> tuple[list[Any], list[tuple[int, str]]]:
+        """The rows, None where there is none or a problem, and the problems with their places."""
+        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+        places = [at for at, raw in enumerate(raws) if raw is not None]
+        batch, problems = self._rows(type).convert([raws[at] for at in places])
+        assert isinstance(batch, pa.RecordBatch)
+        wrong = {at for at, _ in problems}
+        rows: list[Any] = [None] * len(raws)
+        good = (place for at, place in enumerate(places) if at not in wrong)
+        for place, row in zip(good, type.from_columns(batch.columns), strict=True):
+            rows[place] = row
+        return rows, [(places[at], problem) for at, problem in problems]
+
+
+_DEBEZIUM = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
+
+
+@dataclass(frozen=True)
+class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
+    """Reads Debezium's JSON, with or without its schema, as changes of rows of ``type_info``: see `change_type`.
+
+    A row read by a snapshot is an INSERT. Values are as the connector writes them: times are numbers, unless it is configured
+    otherwise.
+    """
+
+    def _rows(self, type: TypeInformation[T]) -> RecordConverter:
+        return RecordConverter(type)
+
+    def _changes(self, message: Any) -> Iterator[_Change]:
+        payload = message["payload"] if "payload" in message and "schema" in message else message
+        if payload is None:  # a tombstone with its schema
+            return
+        payload = _object(payload)
+        op, before, after = payload.get("op"), payload.get("before"), payload.get("after")
+        kind = _DEBEZIUM.get(op) if isinstance(op, str) else None
+        if kind is None:
+            raise Unreadable(f"op {op!r} is no change of a row: expected 'c', 'r', 'u' or 'd'")
+        if (before if kind is RowKind.DELETE else after) is None:
+            missing = "before" if kind is RowKind.DELETE else "after"
+            hint = "; on PostgreSQL, set the table's REPLICA IDENTITY to FULL" if kind is RowKind.DELETE else ""
+            raise Unreadable(f"a change with op {op!r} without {missing!r}{hint}")
+        source = _object(payload.get("source") or {})
+        yield _Change(kind, before, after, _text(source, "db"), _text(source, "table"), _time(source, "ts_ms"))
+
+
+_CANAL = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}
+
+
+@dataclass(frozen=True)
+class CanalJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
+    """Reads Canal's JSON as changes of rows of ``type_info``: see `change_type`. Changes of the schema are no elements.
+
+    Canal writes all values as text, from which they are parsed as those of CSV.
+    """
+
+    def _rows(self, type: TypeInformation[T]) -> RecordConverter:
+        return RecordConverter(type, from_text=True)
+
+    def _changes(self, message: Any) -> Iterator[_Change]:
+        if message.get("isDdl") is True:
+            return
+        type, data = message.get("type"), message.get("data")
+        kind = _CANAL.get(type) if isinstance(type, str) else None
+        if kind is None:
+            raise Unreadable(f"type {type!r} is no change of rows: expected 'INSERT', 'UPDATE' or 'DELETE'")
+        if not isinstance(data, list):
+            raise Unreadable(f"data: expected an array, got {shorten(repr(data), 80)}")
+        old = message.get("old") if kind is RowKind.UPDATE_AFTER else None
+        if old is not None and (not isinstance(old, list) or len(old) != len(data)):
+            raise Unreadable(f"old: expected an array of {len(data)} objects, got {shorten(repr(old), 80)}")
+        place = _text(message, "database"), _text(message, "table"), _time(message, "es")
+        for row, changed in zip(data, old or [None] * len(data), strict=True):
+            if kind is RowKind.DELETE:
+                yield _Change(kind, row, None, *place)
+            else:  # old has the values that changed
+                before = None if changed is None else {**_object(row), **_object(changed)}
+                yield _Change(kind, before, _object(row), *place)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise Unreadable(f"expected an object, got {shorten(repr(value), 80)}")
+
+
+def _text(values: dict[str, Any], name: str) -> str | None:
+    value = values.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise Unreadable(f"{name}: expected str, got {shorten(repr(value), 80)}")
+
+
+def _time(values: dict[str, Any], name: str) -> datetime | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return _EPOCH + timedelta(milliseconds=value)
+    except OverflowError:
+        pass
+    raise Unreadable(f"{name}: expected milliseconds since 1970, got {shorten(repr(value), 80)}")

@@ -1,0 +1,97 @@
+"""Records of text as columns: Arrow's parsers of JSON and CSV where their result is that of `RecordConverter`.
+
+The converter defines the result. Arrow's parsers take more than it does, and sometimes something else, so what they return is
+checked: times in other notations, numbers that are not finite, the sign of a zero, nulls that stand for a default.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.types import Field, TypeInformation
+
+_PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_MOMENT = _DAY + r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+# Of the notations that Arrow casts to a time, those that msgspec reads as the same one.
+_TEMPORAL = {"date": f"^{_DAY}$", "timestamp": f"^{_MOMENT}$", "instant": f"^{_MOMENT}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$"}
+_YEAR_ONE = -62_135_596_800_000_000  # µs: Arrow reads a year 0, Python does not
+
+
+def text_schema(type: TypeInformation | None) -> pa.Schema | None:
+    """The columns of a record type as Arrow's parsers read them; None if they cannot read all of them."""
+    if (
+        type is None
+        or not type.fields
+        or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields)
+    ):
+        return None
+    return pa.schema([(f.name, _read_as(_inner(f.type))) for f in type.fields])
+
+
+def typed_columns(table: pa.Table, type: TypeInformation) -> pa.RecordBatch | None:
+    """The columns that Arrow read by `text_schema` as those of the type; None if the converter's could differ."""
+    columns = []
+    for field in type.fields or ():
+        column = _typed(table.column(field.name).combine_chunks(), field)
+        if column is None:
+            return None
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
+
+
+def kinds(type: TypeInformation) -> set[str]:
+    """The kinds of a type and of all nested types."""
+    fields = [f.type for f in type.fields or ()]
+    return {type.kind}.union(*map(kinds, [*type.children, *fields]))
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    if data.isascii():
+        return True
+    try:
+        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)).validate(
+            full=True
+        )
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _inner(type: TypeInformation) -> TypeInformation:
+    return type.children[0] if type.kind == "optional" else type
+
+
+def _read_as(type: TypeInformation) -> pa.DataType:
+    if type.kind in _TEMPORAL:
+        return pa.string()  # Arrow's JSON parser does not support time zones
+    return pa.float64() if type.kind == "float" else type.arrow_type  # the converter rounds to 64 bits, then to 32
+
+
+def _typed(column: pa.Array, field: Field) -> pa.Array | None:
+    kind = _inner(field.type).kind
+    null_is_none = field.type.nullable and (not field.has_default or field.make_default() is None)
+    if column.null_count and not null_is_none:  # the converter inserts a default, or objects
+        return None
+    if kind in _TEMPORAL:
+        return _times(column, field.type.arrow_type, _TEMPORAL[kind])
+    if kind in ("float", "double"):
+        column = column.cast(field.type.arrow_type)
+        numbers = column.drop_null().to_numpy()
+        if not np.isfinite(numbers).all() or np.signbit(numbers[numbers == 0]).any():
+            return None
+    return column
+
+
+def _times(texts: pa.Array, to: pa.DataType, notation: str) -> pa.Array | None:
+    if pc.all(pc.match_substring_regex(texts, notation)).as_py() is False:
+        return None
+    try:
+        times = texts.cast(to)
+    except pa.ArrowInvalid:
+        return None
+    first = pc.min(times.cast(pa.timestamp("us")) if pa.types.is_date(to) else times).cast(pa.int64()).as_py()
+    return None if first is not None and first < _YEAR_ONE else times

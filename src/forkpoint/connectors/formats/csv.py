@@ -1,0 +1,321 @@
+"""CSV: one record in each message, by PyFlink's names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each
+from forkpoint.connectors.formats.columns import is_utf8, text_schema, typed_columns
+from forkpoint.connectors.formats.jsonable import to_jsonable
+from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.errors import ConfigError, TypeNotSupported
+from forkpoint.types import TypeInformation, TypeLike, type_of
+from forkpoint.types.variables import T
+
+_LARGEST = 1 << 30  # bytes that are parsed at once: Arrow's block size is an int of 32 bits
+
+
+def read_csv(
+    data: bytes, rows: int | None, names: list[str], delimiter: str, type: TypeInformation, schema: pa.Schema
+) -> pa.RecordBatch | None:
+    """The columns of CSV, ``schema`` being the type's `text_schema`; None if `RecordConverter` could return something else.
+
+    ``rows``: how many there must be; None if values may contain line ends.
+    """
+    if len(data) > _LARGEST or b"0x" in data or b"0X" in data or not is_utf8(data):
+        return None  # Arrow reads 0x10 as 16
+    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict(delimiter)).as_py():
+        return None  # Arrow reads "a"b as ab
+    reading = pacsv.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names)
+    parsing = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=rows is None)
+    conversion = pacsv.ConvertOptions(
+        column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=False
+    )
+    try:
+        table = pacsv.read_csv(pa.BufferReader(data), reading, parsing, conversion)
+    except (pa.ArrowException, KeyError):
+        return None
+    if rows is not None and len(table) != rows:  # blank lines, or records that span lines
+        return None
+    for at, field in enumerate(type.arrow_schema):
+        if pa.types.is_temporal(field.type):  # these are read as text
+            column = table.column(at)
+            table = table.set_column(at, field.name, pc.if_else(pc.equal(column, ""), None, column))
+    return typed_columns(table, type)
+
+
+def _strict(delimiter: str) -> str:
+    """Records in which nothing follows a closing quote."""
+    end = re.escape(delimiter)
+    return rf'\A(?:(?:"(?:[^"]|"")*"|[^"{end}\n][^{end}\n]*|)(?:{end}|\r?\n))*\z'
+
+
+def split_record(record: bytes, **dialect: Any) -> list[str]:
+    """The values of one record. Raises Unreadable."""
+    try:
+        return next(csv.reader([record.decode("utf-8")], strict=True, **dialect))
+    except UnicodeDecodeError as e:
+        raise Unreadable(f"not UTF-8 ({e.reason} at byte {e.start})") from None
+    except (csv.Error, StopIteration) as e:
+        raise Unreadable(f"not CSV ({e})") from None
+
+
+def named_values(row: list[str], names: list[str]) -> dict[str, Any]:
+    """A record's values by name. Raises Unreadable if there are more or fewer."""
+    if len(row) != len(names):
+        raise Unreadable(f"{len(row)} values for the {len(names)} columns {', '.join(names)}")
+    return dict(zip(names, row, strict=True))
+
+
+@dataclass(frozen=True)
+class CsvDialect:
+    """How CSV is written."""
+
+    field_delimiter: str = ","
+    array_element_delimiter: str = ";"
+    quote_character: str | None = '"'
+    escape_character: str | None = None
+    null_literal: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("field_delimiter", "quote_character", "escape_character"):
+            value = getattr(self, name)
+            if value is not None and (len(value) != 1 or value in "\r\n"):
+                raise ConfigError(f"CSV: the {name.replace('_', ' ')} must be one character, not {value!r}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the csv module."""
+        return {
+            "delimiter": self.field_delimiter,
+            "quotechar": self.quote_character,
+            "quoting": csv.QUOTE_NONE if self.quote_character is None else csv.QUOTE_MINIMAL,
+            "escapechar": self.escape_character,
+        }
+
+
+@dataclass(frozen=True)
+class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
+    """Reads one CSV record in each message, whose values are the fields of ``type_info`` in their order.
+
+    An empty value is None in an optional field, except in text; so is ``null_literal``, in text too. Lists are separated by
+    ``array_element_delimiter``; other nested values are JSON. With ``allow_comments``, messages that start with "#" are skipped.
+    With ``ignore_parse_errors``, bad messages are skipped silently.
+    """
+
+    type_info: TypeLike[T]
+    dialect: CsvDialect = CsvDialect()
+    allow_comments: bool = False
+    ignore_parse_errors: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type_info", _record_type(self.type_info))
+
+    def get_produced_type(self) -> TypeInformation[T]:
+        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+
+    @cached_property
+    def _converter(self) -> RecordConverter:
+        return RecordConverter(self.get_produced_type(), from_text=True)
+
+    @cached_property
+    def _schema(self) -> pa.Schema | None:
+        return text_schema(self.get_produced_type())
+
+    @cached_property
+    def _lists(self) -> set[str]:
+        fields = self.get_produced_type().fields or ()
+        inner = ((f.name, f.type.children[0] if f.type.kind == "optional" else f.type) for f in fields)
+        return {name for name, type in inner if type.kind in ("list", "tuple_of", "set", "frozenset")}
+
+    def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
+        columns = self._columns(messages)
+        if columns is not None:
+            yield Part.whole(columns, 0)
+            return
+        places = None
+        if self.allow_comments:
+            places = np.flatnonzero(pc.invert(pc.starts_with(messages, "#")).to_numpy(zero_copy_only=False))
+            messages = messages.take(pa.array(places))
+        part = read_each(messages, 0, self._values, self._converter)
+        yield part if places is None else part.at(places)
+
+    def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
+        """The columns, if all records are plain: without escapes, comments, line ends, or a value for null."""
+        dialect = self.dialect
+        if self._schema is None or dialect.null_literal is not None or not dialect.field_delimiter.isascii():
+            return None
+        if not len(messages) or messages.nbytes > _LARGEST:
+            return None
+        one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
+        data: bytes = pc.binary_join(one, b"\n")[0].as_py()
+        quotes = [] if dialect.quote_character == '"' else ['"', dialect.quote_character]  # Arrow's is "
+        special = [*quotes, dialect.escape_character, "#" if self.allow_comments else None, "\r"]
+        if any(c is not None and c.encode() in data for c in special) or data.count(b"\n") != len(messages) - 1:
+            return None
+        type = self.get_produced_type()
+        return read_csv(data, len(messages), type.column_names, dialect.field_delimiter, type, self._schema)
+
+    def _values(self, message: bytes) -> dict[str, Any]:
+        type, dialect = self.get_produced_type(), self.dialect
+        named = named_values(split_record(message, **dialect.options), type.column_names)
+        return {name: self._value(name, value) for name, value in named.items()}
+
+    def _value(self, name: str, value: str) -> Any:
+        null = self.dialect.null_literal
+        if null is not None and value == null:
+            return None
+        if name not in self._lists:
+            return value
+        parts = value.split(self.dialect.array_element_delimiter) if value else []
+        return parts if null is None else [None if part == null else part for part in parts]
+
+    class Builder:
+        """Builds a CsvRowDeserializationSchema for a type."""
+
+        def __init__(self, type_info: TypeLike[Any]) -> None:
+            self._schema: CsvRowDeserializationSchema[Any] = CsvRowDeserializationSchema(type_info)
+
+        def _set(self, **options: Any) -> CsvRowDeserializationSchema.Builder:
+            self._schema = replace(self._schema, dialect=replace(self._schema.dialect, **options))
+            return self
+
+        def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """Set what separates values, by default a comma."""
+            return self._set(field_delimiter=delimiter)
+
+        def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
+            """Skip messages that start with "#"."""
+            self._schema = replace(self._schema, allow_comments=allow_comments)
+            return self
+
+        def set_array_element_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """Set what separates the elements of a list, by default a semicolon."""
+            return self._set(array_element_delimiter=delimiter)
+
+        def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
+            """Set what encloses values that contain special characters, by default a double quote."""
+            return self._set(quote_character=c)
+
+        def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
+            """Set what stands before a special character; by default none does."""
+            return self._set(escape_character=c)
+
+        def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the text that stands for None, in text too."""
+            return self._set(null_literal=null_literal)
+
+        def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
+            """Skip bad messages silently."""
+            self._schema = replace(self._schema, ignore_parse_errors=ignore_parse_errors)
+            return self
+
+        def build(self) -> CsvRowDeserializationSchema[Any]:
+            """The schema."""
+            return self._schema
+
+
+@dataclass(frozen=True)
+class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
+    """Writes each element as a CSV record of the fields of ``type_info``, as CsvRowDeserializationSchema reads it.
+
+    As in Flink, a message ends with ``line_delimiter``, by default a newline. None is ``null_literal``, by default empty.
+    """
+
+    type_info: TypeLike[T]
+    dialect: CsvDialect = CsvDialect()
+    line_delimiter: str = "\n"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type_info", _record_type(self.type_info))
+        if self.line_delimiter not in ("\n", "\r", "\r\n", ""):
+            raise ConfigError(f"CSV: the line delimiter must be a line end or empty, not {self.line_delimiter!r}")
+
+    def serialize(self, element: T) -> bytes:
+        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+        (record,) = elements_of([element], type)
+        values = msgspec.to_builtins(to_jsonable(record), enc_hook=to_jsonable)
+        if isinstance(values, dict):
+            values = [values[name] for name in type.column_names]
+        out = io.StringIO(newline="")
+        try:  # with this line end, all values that contain a part of one are quoted
+            csv.writer(out, lineterminator="\r\n", **self.dialect.options).writerow(map(self._text_of, values))
+        except csv.Error as error:
+            raise TypeNotSupported(f"{element!r} cannot be written as CSV ({error}); set an escape character") from None
+        return (out.getvalue().removesuffix("\r\n") + self.line_delimiter).encode()
+
+    def _text_of(self, value: Any) -> str:
+        if value is None:
+            return self.dialect.null_literal or ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, list) and not any(isinstance(each, list | dict) for each in value):
+            return self.dialect.array_element_delimiter.join(map(self._text_of, value))
+        return value if isinstance(value, str) else repr(value) if isinstance(value, int | float) else _json(value)
+
+    class Builder:
+        """Builds a CsvRowSerializationSchema for a type."""
+
+        def __init__(self, type_info: TypeLike[Any]) -> None:
+            self._schema: CsvRowSerializationSchema[Any] = CsvRowSerializationSchema(type_info)
+
+        def _set(self, **options: Any) -> CsvRowSerializationSchema.Builder:
+            self._schema = replace(self._schema, dialect=replace(self._schema.dialect, **options))
+            return self
+
+        def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set what separates values, by default a comma."""
+            return self._set(field_delimiter=c)
+
+        def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
+            """Set what ends a message, by default a newline; it may be empty."""
+            self._schema = replace(self._schema, line_delimiter=delimiter)
+            return self
+
+        def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
+            """Set what separates the elements of a list, by default a semicolon."""
+            return self._set(array_element_delimiter=delimiter)
+
+        def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
+            """Enclose no values; special characters then need an escape character."""
+            return self._set(quote_character=None)
+
+        def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set what encloses values that contain special characters, by default a double quote."""
+            return self._set(quote_character=c)
+
+        def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set what stands before a special character; by default none does."""
+            return self._set(escape_character=c)
+
+        def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
+            """Set the text that stands for None."""
+            return self._set(null_literal=s)
+
+        def build(self) -> CsvRowSerializationSchema[Any]:
+            """The schema."""
+            return self._schema
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _record_type(type_info: TypeLike[T]) -> TypeInformation[T]:
+    type = type_of(type_info)
+    if not type.fields:
+        raise ConfigError(f"CSV: {type!r} has no fields; give a record type, such as a NamedTuple or Types.ROW_NAMED")
+    return type

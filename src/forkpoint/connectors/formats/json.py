@@ -1,0 +1,253 @@
+"""JSON: one value in each message, by PyFlink's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Generic
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
+
+from forkpoint.connectors.base import SinkBatch
+from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.connectors.formats.batches import (
+    BatchDeserializationSchema,
+    Declared,
+    Part,
+    elements_of,
+    read_each,
+    spans,
+)
+from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, typed_columns
+from forkpoint.connectors.formats.json_schema import json_schema_type
+from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
+from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.errors import ConfigError
+from forkpoint.types import TypeInformation, TypeLike, type_of
+from forkpoint.types.variables import T
+
+_LARGEST = 1 << 30  # bytes that are parsed at once: Arrow's block size is an int of 32 bits
+_DEEPEST = 200  # levels of nesting that msgspec reads, whatever the stack's depth
+# What Arrow reads, and msgspec does not, even where it is ignored.
+_NOT_FINITE = r"[:,\[\s]-?(?:NaN|Inf(?:inity)?)[\s,}\]]"
+_SMALLEST_SPLIT = 1024
+
+
+class JsonText:
+    """Reads JSON as values of a type."""
+
+    def __init__(self, type: TypeInformation | None) -> None:
+        self._type = type
+        exact = type is not None and "big_dec" in kinds(type)
+        self._decode = msgspec.json.Decoder(float_hook=Decimal if exact else None).decode
+        schema = text_schema(type)
+        self.fast = schema is not None  # whether `columns` can read the type
+        self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        self._ignoring = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        self._ignores = False  # whether records were found to have other fields
+
+    def decode(self, text: bytes) -> Any:
+        """The value of one JSON text. Raises Unreadable."""
+        try:
+            return self._decode(text)
+        except RecursionError:
+            raise Unreadable("JSON nested too deeply to be read") from None
+        except (ValueError, ArithmeticError) as error:  # msgspec's errors, wrong UTF-8, a Decimal out of range
+            raise Unreadable(str(error)) from None
+
+    def columns(self, data: bytes, rows: int) -> pa.RecordBatch | None:
+        """The columns of ``rows`` texts, which begin with "{", end with "}", and are separated by whitespace with a line end;
+        None if `decode` and `RecordConverter` could return something else."""
+        if not self.fast or self._type is None or len(data) > _LARGEST or not is_utf8(data):
+            return None
+        table = None if self._ignores else self._read(data, self._exact)
+        if table is None:
+            if _may_be_too_deep(data, rows) or pc.match_substring_regex(pa.scalar(data), _NOT_FINITE).as_py():
+                return None
+            table = self._read(data, self._ignoring)
+            self._ignores = table is not None
+        return None if table is None or len(table) != rows else typed_columns(table, self._type)
+
+    def _read(self, data: bytes, options: pajson.ParseOptions) -> pa.Table | None:
+        reading = pajson.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16))
+        try:
+            return pajson.read_json(pa.BufferReader(data), read_options=reading, parse_options=options)
+        except pa.ArrowException:
+            return None
+
+
+def _may_be_too_deep(data: bytes, rows: int) -> bool:
+    """Whether values could be nested too deeply for msgspec."""
+    if data.count(b"[") + data.count(b"{") < rows + _DEEPEST:
+        return False
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    if len(ends) > rows:  # a text is more than a line
+        return True
+    if np.diff(ends, prepend=0, append=len(data)).max() < 2 * _DEEPEST:  # brackets that are opened are closed
+        return False
+    return any(text.count(b"[") + text.count(b"{") > _DEEPEST for text in data.split(b"\n"))
+
+
+@dataclass(frozen=True)
+class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
+    """Reads one JSON value in each message as an element of ``type_info``: a type, or a class such as a dataclass.
+
+    Fields are found by name, and others ignored. A missing field gets its default, or None if it is optional; with
+    ``fail_on_missing_field`` the message is bad. With ``ignore_parse_errors``, bad messages are skipped silently.
+    """
+
+    type_info: TypeLike[T]
+    fail_on_missing_field: bool = False
+    ignore_parse_errors: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type_info", type_of(self.type_info))
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchema.Builder:
+        """A builder: set ``type_info``, then ``build()``."""
+        return JsonRowDeserializationSchema.Builder()
+
+    def get_produced_type(self) -> TypeInformation[T]:
+        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+
+    @cached_property
+    def _json(self) -> JsonText:
+        return JsonText(self.get_produced_type())
+
+    @cached_property
+    def _converter(self) -> RecordConverter:
+        return RecordConverter(self.get_produced_type(), defaults=not self.fail_on_missing_field)
+
+    def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
+        return self._read(messages, 0)
+
+    def _read(self, messages: pa.BinaryArray, start: int) -> Iterator[Part]:
+        columns = self._columns(messages)
+        if columns is not None:
+            yield Part.whole(columns, start)
+        elif self._json.fast and len(messages) >= 2 * _SMALLEST_SPLIT:  # so that one message does not slow down all
+            half = len(messages) // 2
+            yield from self._read(messages[:half], start)
+            yield from self._read(messages[half:], start + half)
+        else:
+            yield read_each(messages, start, self._value, self._converter)
+
+    def _value(self, message: bytes) -> Any:
+        try:
+            return self._json.decode(message)
+        except Unreadable as error:
+            raise Unreadable(f"not JSON ({error})") from None
+
+    def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
+        data = _joined(messages)
+        batch = None if data is None else self._json.columns(data, len(messages))
+        if batch is not None and self.fail_on_missing_field and any(c.null_count for c in batch.columns):
+            return None  # missing, or null
+        return batch
+
+    class Builder:
+        """Builds a JsonRowDeserializationSchema."""
+
+        def __init__(self) -> None:
+            self._type_info: Any = None
+            self._fail_on_missing_field = False
+            self._ignore_parse_errors = False
+
+        def type_info(self, type_info: TypeLike[Any]) -> JsonRowDeserializationSchema.Builder:
+            """Set the elements' type: a type, or a class such as a dataclass or NamedTuple."""
+            self._type_info = type_of(type_info)
+            return self
+
+        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
+            """Set the elements' type by a JSON schema. As in Flink, numbers and integers are BIG_DEC."""
+            self._type_info = json_schema_type(json_schema)
+            return self
+
+        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+            """Treat messages without one of the fields as bad."""
+            self._fail_on_missing_field = True
+            return self
+
+        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
+            """Skip bad messages silently."""
+            self._ignore_parse_errors = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema[Any]:
+            """The schema. Raises ConfigError without a type."""
+            if self._type_info is None:
+                raise ConfigError(
+                    "JsonRowDeserializationSchema: call type_info(…) with the elements' type, or json_schema(…)"
+                )
+            return JsonRowDeserializationSchema(self._type_info, self._fail_on_missing_field, self._ignore_parse_errors)
+
+
+def _joined(messages: pa.BinaryArray) -> bytes | None:
+    """Messages separated by newlines; None unless each begins with "{" and ends with "}".
+
+    Within a JSON text, "}", a newline and "{" never follow each other. So there is at least one text for each message.
+    """
+    if not len(messages) or messages.nbytes > _LARGEST:
+        return None
+    data, starts, ends = spans(messages)
+    if not (starts < ends).all() or (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
+        return None
+    one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
+    joined: bytes = pc.binary_join(one, b"\n")[0].as_py()
+    return joined
+
+
+@dataclass(frozen=True)
+class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
+    """Writes each element as a JSON object, with the bytes that `FileSink.json` writes on a line.
+
+    ``type_info`` gives the names of the fields to tuples, and to rows without names.
+    """
+
+    type_info: TypeLike[T]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type_info", type_of(self.type_info))
+
+    @staticmethod
+    def builder() -> JsonRowSerializationSchema.Builder:
+        """A builder: set ``with_type_info``, then ``build()``."""
+        return JsonRowSerializationSchema.Builder()
+
+    @property
+    def _type(self) -> TypeInformation[T]:
+        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+
+    def serialize(self, element: T) -> bytes:
+        return encode_lines(elements_of([element], self._type), self._type)[:-1]
+
+    def serialize_batch(self, batch: SinkBatch[T]) -> pa.BinaryArray:
+        table = batch.table
+        lines = None if table is None else encode_columns(table, self._type)
+        if lines is None:
+            lines = encode_lines(elements_of(batch.values, self._type), self._type)
+        return pa.array(lines.split(b"\n")[:-1], pa.binary())
+
+    class Builder:
+        """Builds a JsonRowSerializationSchema."""
+
+        def __init__(self) -> None:
+            self._type_info: Any = None
+
+        def with_type_info(self, type_info: TypeLike[Any]) -> JsonRowSerializationSchema.Builder:
+            """Set the elements' type: a type, or a class such as a dataclass or NamedTuple."""
+            self._type_info = type_of(type_info)
+            return self
+
+        def build(self) -> JsonRowSerializationSchema[Any]:
+            """The schema. Raises ConfigError without a type."""
+            if self._type_info is None:
+                raise ConfigError("JsonRowSerializationSchema: call with_type_info(…) with the elements' type")
+            return JsonRowSerializationSchema(self._type_info)

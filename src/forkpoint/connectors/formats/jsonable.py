@@ -1,0 +1,77 @@
+"""Elements as JSON, as a file sink writes them on lines and a message carries them."""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.types import Row, TypeInformation
+from forkpoint.types.records import RecordType
+
+# A record's kind, and those of values that msgspec encodes as `to_jsonable` leaves them.
+_SCALARS = {
+    "record", "optional", "boolean", "byte", "short", "int", "long", "big_int", "float", "double", "big_dec", "string", "char",
+    "date", "time", "timestamp", "instant", "duration", "uuid",
+}  # fmt: skip
+_encoder = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
+
+
+def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
+    """The elements as JSON, each on a line that ends with a newline."""
+    names = _flat_fields(type)
+    if names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
+        return _encoder.encode_lines([dict(zip(names, v, strict=True)) for v in values])
+    return _encoder.encode_lines(list(map(to_jsonable, values)))
+
+
+def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None:
+    """What `encode_lines` makes of the elements in these columns of the type, without making the elements; None if it is made of
+    nested values, or of others that `to_jsonable` would change."""
+    schema = type.arrow_schema
+    plain = isinstance(type, RecordType) and type.flavor != "tuple" and type.members and type.kinds() <= _SCALARS
+    if not plain or (table.schema.names, table.schema.types) != (schema.names, schema.types):
+        return None
+    values = (f.type.from_arrow(column) for f, column in zip(type.fields or (), table.columns, strict=True))
+    return _encoder.encode_lines(list(map(_object_class(tuple(schema.names)), *values)))
+
+
+@lru_cache(maxsize=256)
+def _object_class(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    """A class whose objects are encoded with these names. The garbage collector, which takes more time than all else, does not
+    track them."""
+    fields = {f"f{i}": name for i, name in enumerate(names)}
+    return msgspec.defstruct("Object", [(field, Any) for field in fields], rename=fields, gc=False)
+
+
+def to_jsonable(value: Any) -> Any:
+    """Records, however nested, as dicts by field name; everything else as msgspec encodes it."""
+    if isinstance(value, str | int | float | bytes | None):
+        return value
+    if isinstance(value, dict):
+        return {k: to_jsonable(v) for k, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {k: to_jsonable(v) for k, v in zip(value._fields, value, strict=True)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(map(to_jsonable, value))
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: to_jsonable(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Row):
+        return to_jsonable(list(value) if value.field_names is None else value.as_dict())
+    if isinstance(value, Enum) and not isinstance(value.value, str | int):
+        return value.name  # as the enum's type does
+    return value
+
+
+def _flat_fields(type: TypeInformation | None) -> list[str] | None:
+    """The field names of a record, None if it has nested or binary fields."""
+    if type is None or type.fields is None:
+        return None
+    nested = any(pa.types.is_nested(t) or pa.types.is_binary(t) for t in type.arrow_schema.types)
+    return None if nested else type.column_names

@@ -1,0 +1,1 @@
+"""Kafka: a source and a sink, over librdkafka (``confluent-kafka``)."""

@@ -1,0 +1,178 @@
+"""Kafka's client library (librdkafka): its settings from the user's properties, and its errors as forkpoint's.
+
+Modules that import ``confluent_kafka`` do so inside functions: it is optional.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import ConfigError, ForkpointError, StorageError
+from forkpoint.extras import require
+from forkpoint.graph.secrets import is_secret
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, KafkaException
+
+log = logging.getLogger("forkpoint.kafka")
+
+# Names of Java's client that mean nothing to this one: classes, and what forkpoint decides.
+_IGNORED = re.compile(
+    r"(key|value)\.(de)?serializer(\..*)?|enable\.auto\.commit|auto\.commit\.interval\.ms|auto\.commit\.enable"
+    r"|interceptor\.classes|partition\.assignment\.strategy|max\.poll\.records|metric\.reporters|metrics\..*"
+    r"|auto\.include\.jmx\.reporter|exclude\.internal\.topics|register\.consumer\.metrics|group\.protocol|group\.remote\.assignor"
+    r"|throw\.on\.fetch\.stable\.offset\.unsupported|sasl\.login\..*|sasl\.client\.callback\.handler\.class"
+    r"|security\.providers|ssl\.protocol|ssl\.provider|ssl\.(key|trust)manager\.algorithm|enable\.metrics\.push"
+)
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+}
+QUIET = {"log_level": "2"}  # errors come to a callback
+_PROVIDERS_OF_JAAS = re.compile(r"\b(Plain|Scram)LoginModule\b")
+_JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
+_CONSUMERS_ONLY = re.compile(
+    r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms|max\.poll\..*|isolation\.level|auto\.offset\.reset|check\.crcs"
+    r"|fetch\..*|max\.partition\.fetch\.bytes|queued\..*|enable\.partition\.eof"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class KafkaClient:
+    """How to reach a cluster: the properties that the user gave, as Java's client or librdkafka name them."""
+
+    properties: Mapping[str, str]
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.properties.items()))
+
+    @property
+    def servers(self) -> str:
+        return self.properties["bootstrap.servers"]
+
+    def __repr__(self) -> str:
+        shown = {name: "…" if is_secret(name) else value for name, value in self.properties.items()}
+        return f"KafkaClient({shown})"
+
+    def settings(self) -> dict[str, Any]:
+        """librdkafka's settings."""
+        return librdkafka(self.properties)
+
+    def settings_of_admin(self) -> dict[str, Any]:
+        """librdkafka's settings, without those that only consumers have."""
+        settings = {name: value for name, value in self.settings().items() if not _CONSUMERS_ONLY.fullmatch(name)}
+        return {**QUIET, **settings}
+
+
+def require_client(feature: str) -> None:
+    """Raise ConfigError, naming the extra to install, if the client library is missing."""
+    require("confluent_kafka", feature)
+
+
+def librdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Properties as librdkafka names them. Those of Java's client that have no meaning here are left out; ConfigError for
+    those that would have one, but in another form."""
+    settings: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name == "sasl.jaas.config":
+            settings.update(_credentials(value))
+        elif name in ("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type"):
+            settings.update(_truststore(properties))
+        elif name == "ssl.endpoint.identification.algorithm":
+            settings[name] = value or "none"
+        elif not _IGNORED.fullmatch(name):
+            settings[_RENAMED.get(name, name)] = value
+    return settings
+
+
+def _credentials(jaas: str) -> dict[str, str]:
+    if not _PROVIDERS_OF_JAAS.search(jaas):
+        raise ConfigError(
+            "Kafka: of sasl.jaas.config, only PlainLoginModule and ScramLoginModule have a meaning in this client; set "
+            "librdkafka's own properties instead: sasl.kerberos.*, or sasl.oauthbearer.*"
+        )
+    options = {name: quoted or plain for name, quoted, plain in _JAAS_OPTION.findall(jaas)}
+    if "username" not in options or "password" not in options:
+        raise ConfigError(
+            "Kafka: sasl.jaas.config lacks username or password; set sasl.username and sasl.password instead"
+        )
+    return {"sasl.username": options["username"], "sasl.password": re.sub(r"\\(.)", r"\1", options["password"])}
+
+
+def _truststore(properties: Mapping[str, str]) -> dict[str, str]:
+    if properties.get("ssl.truststore.type", "").upper() != "PEM" or "ssl.truststore.location" not in properties:
+        raise ConfigError(
+            "Kafka: this client reads no Java trust store; convert it (keytool -exportcert -rfc) and set ssl.ca.location to "
+            "the PEM file"
+        )
+    return {"ssl.ca.location": properties["ssl.truststore.location"]}
+
+
+def on_error(client: str) -> Any:
+    """A callback that logs a client's errors. It retries by itself."""
+
+    def log_error(error: KafkaError) -> None:
+        log.info("%s: %s", client, error.str())
+
+    return log_error
+
+
+def is_temporary(error: KafkaError) -> bool:
+    """Whether a request may succeed later, with nothing changed."""
+    from confluent_kafka import KafkaError as Codes
+
+    return error.retriable() or error.code() in {
+        Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._TIMED_OUT_QUEUE, Codes._MSG_TIMED_OUT,
+        Codes._RESOLVE, Codes._WAIT_COORD, Codes._WAIT_CACHE, Codes._DESTROY_BROKER, Codes._NODE_UPDATE, Codes._RETRY,
+        Codes._UNKNOWN_BROKER, Codes._NOENT, Codes.REQUEST_TIMED_OUT, Codes.NETWORK_EXCEPTION, Codes.LEADER_NOT_AVAILABLE,
+        Codes.NOT_LEADER_FOR_PARTITION, Codes.BROKER_NOT_AVAILABLE, Codes.REPLICA_NOT_AVAILABLE, Codes.LISTENER_NOT_FOUND,
+        Codes.COORDINATOR_LOAD_IN_PROGRESS, Codes.COORDINATOR_NOT_AVAILABLE, Codes.NOT_COORDINATOR,
+        Codes.OFFSET_NOT_AVAILABLE, Codes.FENCED_LEADER_EPOCH, Codes.UNKNOWN_LEADER_EPOCH, Codes.KAFKA_STORAGE_ERROR,
+        Codes.UNSTABLE_OFFSET_COMMIT, Codes.REBALANCE_IN_PROGRESS, Codes.STALE_BROKER_EPOCH, Codes.NOT_CONTROLLER,
+    }  # fmt: skip
+
+
+def is_missing(error: KafkaError) -> bool:
+    """Whether there is no such topic or partition, as far as the broker knows."""
+    from confluent_kafka import KafkaError as Codes
+
+    return error.code() in {
+        Codes.UNKNOWN_TOPIC_OR_PART, Codes.UNKNOWN_TOPIC_ID, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION,
+    }  # fmt: skip
+
+
+def is_refused(error: KafkaError) -> bool:
+    """Whether the cluster doesn't let this client in."""
+    from confluent_kafka import KafkaError as Codes
+
+    return error.code() in {
+        Codes._AUTHENTICATION, Codes._SSL, Codes.SASL_AUTHENTICATION_FAILED, Codes.UNSUPPORTED_SASL_MECHANISM,
+        Codes.ILLEGAL_SASL_STATE,
+    }  # fmt: skip
+
+
+def forkpoint_error(error: KafkaError | KafkaException, what: str) -> ForkpointError:
+    """The error to raise when ``what`` failed, with a remedy."""
+    from confluent_kafka import KafkaError as Codes
+    from confluent_kafka import KafkaException as Raised
+
+    cause: KafkaError = error.args[0] if isinstance(error, Raised) else error
+    if is_refused(cause):
+        return ConfigError(
+            f"{what}: {cause.str()}. Correct security.protocol and the properties sasl.* and ssl.*, or the broker's"
+        )
+    if cause.code() in (
+        Codes.TOPIC_AUTHORIZATION_FAILED,
+        Codes.GROUP_AUTHORIZATION_FAILED,
+        Codes.CLUSTER_AUTHORIZATION_FAILED,
+    ):
+        return ConfigError(f"{what}: {cause.str()}. Grant this user the right on the broker (kafka-acls)")
+    if cause.code() == Codes._INVALID_ARG:
+        return ConfigError(f"{what}: {cause.str()}. Correct the property, or leave it out")
+    return StorageError(f"{what}: {cause.str()} ({cause.name()})")

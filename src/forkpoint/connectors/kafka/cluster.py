@@ -1,0 +1,259 @@
+"""What the driver asks a Kafka cluster: which partitions there are, their offsets, and a consumer group's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.connectors.kafka.client import (
+    KafkaClient,
+    forkpoint_error,
+    is_missing,
+    is_refused,
+    is_temporary,
+    on_error,
+)
+from forkpoint.connectors.kafka.offsets import Bounds, KafkaOffsetsInitializer, KafkaTopicPartition
+from forkpoint.errors import ConfigError, ForkpointError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+REQUEST_S = 10.0
+POLL_S = 0.1
+
+
+class Unavailable(Exception):
+    """The cluster doesn't answer for now."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a source reads: topics, topics whose whole name matches a pattern, or partitions; the others are empty."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[KafkaTopicPartition, ...] = ()
+
+    def includes(self, partition: KafkaTopicPartition) -> bool:
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition.topic) is not None
+        return partition.topic in self.topics or partition in self.partitions
+
+
+class Cluster:
+    """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes. ``stale``: the last request
+    failed for now, in whole or in part."""
+
+    def __init__(self, client: KafkaClient, request_s: float = REQUEST_S) -> None:
+        from confluent_kafka import IsolationLevel
+
+        self._client = client
+        settings = client.settings()
+        committed = settings.get("isolation.level") != "read_uncommitted"
+        self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        self._request_s = request_s
+        self._refused: KafkaError | None = None
+        self._last = ""
+        self._log = on_error(f"Kafka at {client.servers}")
+        self.stale = False
+        self._connected = self._connect()
+
+    def _connect(self) -> AdminClient:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return AdminClient({**self._client.settings_of_admin(), "error_cb": self._on_error})
+        except KafkaException as error:
+            raise forkpoint_error(error, f"Kafka at {self._client.servers}: the properties are refused") from None
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self.stale:
+            self._connected, self.stale = self._connect(), False
+        return self._connected
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._log(error)
+        if is_refused(error):
+            self._refused = error
+        if error.code() != error._ALL_BROKERS_DOWN:
+            self._last = error.str()
+
+    # -- partitions
+
+    def partitions(self, subscription: Subscription) -> set[KafkaTopicPartition]:
+        """The partitions that there are of a subscription. ConfigError for a topic or partition that doesn't exist."""
+        if subscription.pattern is not None:
+            return self._matching(subscription)
+        topics = subscription.topics or tuple(sorted({p.topic for p in subscription.partitions}))
+        found = {p for topic in topics for p in self._of_topic(topic)}
+        if absent := set(subscription.partitions) - found:
+            raise ConfigError(
+                f"KafkaSource: {_named(absent)} do not exist at {self._client.servers}; correct set_partitions()"
+            )
+        return set(subscription.partitions) or found
+
+    def _matching(self, subscription: Subscription) -> set[KafkaTopicPartition]:
+        from confluent_kafka import KafkaException
+
+        try:
+            metadata = self._admin.list_topics(timeout=self._request_s)
+        except KafkaException as error:
+            raise self._trouble(error.args[0], "the topics cannot be listed") from None
+        topics = metadata.topics.values()
+        found = {
+            KafkaTopicPartition(topic.topic, p) for topic in topics if topic.error is None for p in topic.partitions
+        }
+        return {p for p in found if not p.topic.startswith("__") and subscription.includes(p)}
+
+    def _of_topic(self, topic: str) -> set[KafkaTopicPartition]:
+        from confluent_kafka import KafkaException, TopicCollection
+
+        try:
+            described: Any = self._result(
+                self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request_s)[topic]
+            )
+        except KafkaException as error:
+            if is_missing(error.args[0]):
+                raise ConfigError(
+                    f"KafkaSource: there is no topic {topic!r} at {self._client.servers}; create it, or correct set_topics()"
+                ) from None
+            raise self._trouble(error.args[0], f"topic {topic!r} cannot be described") from None
+        return {KafkaTopicPartition(topic, p.id) for p in described.partitions}
+
+    # -- offsets
+
+    def ends(
+        self, partitions: Collection[KafkaTopicPartition]
+    ) -> tuple[dict[KafkaTopicPartition, int], set[KafkaTopicPartition]]:
+        """The ends of these partitions, as far as transactions are complete, and which partitions the cluster doesn't know.
+        Those without a leader for now are in neither."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+
+    def bounds(self, partitions: Collection[KafkaTopicPartition]) -> dict[KafkaTopicPartition, Bounds]:
+        """First offset and end of these partitions."""
+        from confluent_kafka.admin import OffsetSpec
+
+        firsts = self._all(dict.fromkeys(partitions, OffsetSpec.earliest()))
+        ends = self._all(dict.fromkeys(partitions, OffsetSpec.latest()))
+        return {p: Bounds(firsts[p], max(firsts[p], ends[p])) for p in partitions}
+
+    def found(
+        self, initializer: KafkaOffsetsInitializer, group: str | None, partitions: Collection[KafkaTopicPartition]
+    ) -> dict[KafkaTopicPartition, int]:
+        """The offsets that a group has committed, or that a timestamp leads to, where there are any."""
+        from confluent_kafka.admin import OffsetSpec
+
+        if initializer.kind == "committed":
+            assert group is not None
+            return {p: offset for p, offset in self._committed(group, partitions).items() if offset >= 0}
+        if initializer.kind == "timestamp":
+            offsets = self._all(dict.fromkeys(partitions, OffsetSpec.for_timestamp(initializer.timestamp_ms)))
+            return {p: offset for p, offset in offsets.items() if offset >= 0}
+        return {}
+
+    def _all(self, specs: Mapping[KafkaTopicPartition, OffsetSpec]) -> dict[KafkaTopicPartition, int]:
+        offsets, missing = self._offsets(specs)
+        if missing or len(offsets) < len(specs):
+            raise Unavailable(f"no leader for {_named(specs.keys() - offsets.keys())}")
+        return offsets
+
+    def _offsets(
+        self, specs: Mapping[KafkaTopicPartition, OffsetSpec]
+    ) -> tuple[dict[KafkaTopicPartition, int], set[KafkaTopicPartition]]:
+        from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
+
+        if not specs:
+            return {}, set()
+        request = {TopicPartition(*partition): spec for partition, spec in specs.items()}
+        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._request_s)
+        offsets: dict[KafkaTopicPartition, int] = {}
+        missing: set[KafkaTopicPartition] = set()
+        trouble: ForkpointError | Unavailable | None = None
+        for asked, future in futures.items():
+            partition = KafkaTopicPartition(asked.topic, asked.partition)
+            try:
+                offset = self._result(future).offset
+                if offset == OFFSET_INVALID:  # what a lost connection may look like
+                    trouble = trouble or self._unavailable(f"{partition.split} has no offsets for now")
+                else:
+                    offsets[partition] = offset
+            except KafkaException as error:
+                if is_missing(error.args[0]):
+                    missing.add(partition)
+                else:
+                    trouble = self._trouble(error.args[0], f"the offsets of {partition.split} cannot be read")
+        if trouble is not None and (not isinstance(trouble, Unavailable) or not offsets):
+            raise trouble
+        return offsets, missing
+
+    # -- consumer groups
+
+    def _committed(self, group: str, partitions: Collection[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+        request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p) for p in partitions])
+        try:
+            listed: Any = self._result(
+                self._admin.list_consumer_group_offsets([request], request_timeout=self._request_s)[group]
+            )
+        except KafkaException as error:
+            raise self._trouble(error.args[0], f"the offsets of group {group!r} cannot be read") from None
+        for found in listed.topic_partitions:
+            if found.error is not None:
+                raise self._trouble(found.error, f"the offsets of group {group!r} cannot be read")
+        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in listed.topic_partitions}
+
+    def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> None:
+        """Commit a group's offsets, which others see; forkpoint reads them only where a source is to start at them."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+        request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p, offset) for p, offset in offsets.items()])
+        what = f"the offsets of group {group!r} cannot be committed"
+        try:
+            done: Any = self._result(
+                self._admin.alter_consumer_group_offsets([request], request_timeout=self._request_s)[group]
+            )
+        except KafkaException as error:
+            raise self._trouble(error.args[0], what) from None
+        for partition in done.topic_partitions:
+            if partition.error is not None:
+                raise self._trouble(partition.error, what)
+
+    # --
+
+    def _result(self, future: Future[Any]) -> Any:
+        """A future's result. Ends early if the broker refuses this client, which no future reports."""
+        while True:
+            try:
+                return future.result(POLL_S)
+            except TimeoutError:
+                self._connected.poll(0)
+            if self._refused is not None:
+                raise self._trouble(self._refused, "no connection")
+
+    def _trouble(self, error: KafkaError, what: str) -> ForkpointError | Unavailable:
+        self._connected.poll(0)
+        if self._refused is not None:
+            return forkpoint_error(self._refused, f"Kafka at {self._client.servers}")
+        if is_temporary(error) or is_missing(error):
+            return self._unavailable(f"{what}: {self._last or error.str()}")
+        return forkpoint_error(error, f"Kafka at {self._client.servers}: {what}")
+
+    def _unavailable(self, problem: str) -> Unavailable:
+        """Connect anew for the next request: a client goes on asking the leader that it knows, though the broker answers that
+        another one has been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
+        self.stale = True
+        return Unavailable(problem)
+
+
+def _named(partitions: Collection[KafkaTopicPartition]) -> str:
+    return ", ".join(sorted(p.split for p in partitions))

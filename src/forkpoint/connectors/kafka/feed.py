@@ -1,0 +1,255 @@
+"""A consumer that stays connected between epochs, and goes on fetching ahead of them.
+
+It serves one partition at a time. Meanwhile it also gets messages of the others that it serves, and holds them for later, up to
+a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import TYPE_CHECKING
+
+from forkpoint.connectors.kafka.client import (
+    QUIET,
+    KafkaClient,
+    forkpoint_error,
+    is_missing,
+    is_refused,
+    is_temporary,
+    log,
+    on_error,
+)
+from forkpoint.connectors.kafka.cluster import REQUEST_S
+from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
+from forkpoint.errors import StorageError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+BATCH = 10_000
+HELD_BYTES = 32 << 20
+POLL_S = 0.1
+FORGET_S = 10.0  # a partition that has not been read for so long is probably read by another process
+
+_OFFSET = methodcaller("offset")
+
+_DEFAULTS = {
+    **QUIET,
+    "isolation.level": "read_committed",
+    "group.id": "forkpoint",  # needed, but never joined
+    "fetch.wait.max.ms": "20",  # until an end is noticed, and other partitions are asked for
+    "fetch.queue.backoff.ms": "5",  # not the default second, in which the queue runs empty
+    "topic.metadata.propagation.max.ms": "5000",  # after which a topic that is not there counts as deleted
+}
+_FIXED = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,  # says that only records of no interest are left of a range
+    "auto.offset.reset": "error",
+}
+
+
+@dataclass(eq=False)
+class _Track:
+    """A partition. ``next``: the offset that its reader goes on at. ``held``: messages from there on, complete up to
+    ``fetched``. ``assigned``: whether the consumer fetches it."""
+
+    partition: KafkaTopicPartition
+    next: int
+    fetched: int
+    held: list[Message] = field(default_factory=list, repr=False)
+    assigned: bool = False
+    read_s: float = 0.0
+
+    def skip_to(self, offset: int) -> None:
+        del self.held[: bisect_left(self.held, offset, key=_OFFSET)]
+        self.next = offset
+
+    def take(self, end: int) -> list[Message]:
+        """The held messages below ``end``."""
+        cut = bisect_left(self.held, end, key=_OFFSET)
+        taken, self.held = self.held[:cut], self.held[cut:]
+        self.next = min(end, self.fetched)
+        return taken
+
+
+def consumer(client: KafkaClient, on_error: Callable[[KafkaError], None]) -> Consumer:
+    """A consumer that is assigned nothing yet. ConfigError for properties that it refuses."""
+    from confluent_kafka import Consumer, KafkaException
+
+    try:
+        return Consumer({**_DEFAULTS, **client.settings(), **_FIXED, "error_cb": on_error})
+    except KafkaException as error:
+        raise forkpoint_error(error, f"Kafka at {client.servers}: the properties are refused") from None
+
+
+class Feed:
+    """Messages of partitions, by ranges of offsets."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self.client = client
+        self._reset = client.settings().get("auto.offset.reset", "none")
+        self._log = on_error(f"Kafka at {client.servers}")
+        self._refused: KafkaError | None = None
+        self._tracks: dict[KafkaTopicPartition, _Track] = {}
+        self._held_bytes = 0
+        self._consumer = consumer(client, self._on_error)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._log(error)
+        if is_refused(error):
+            self._refused = error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def messages(self, partition: KafkaTopicPartition, start: int, end: int) -> Iterator[list[Message]]:
+        """The committed messages with offsets from ``start`` to ``end``, in order, however few they are."""
+        if start >= end:
+            return
+        track = self._at(partition, start)
+        while track.next < end:
+            while track.fetched < end and len(track.held) < BATCH:
+                self._fetch(track)
+            if taken := track.take(end):
+                yield taken
+        track.read_s = time.monotonic()
+
+    def _at(self, partition: KafkaTopicPartition, start: int) -> _Track:
+        """A partition's track at an offset."""
+        track = self._tracks.get(partition)
+        if track is not None and start < track.next:
+            # A new consumer gets nothing that was fetched further on.
+            self.close()
+            self._tracks.clear()
+            self._consumer = consumer(self.client, self._on_error)
+            track = None
+        if track is None:
+            track = self._tracks[partition] = _Track(partition, start, start)
+        elif start <= track.fetched:
+            track.skip_to(start)
+        else:
+            self._suspend([track])
+            track.held.clear()
+            track.next = track.fetched = start
+        return track
+
+    def _fetch(self, track: _Track) -> None:
+        """Get messages, of this track or others."""
+        if not track.assigned:
+            self._consumer.incremental_assign([_at(track.partition, track.fetched)])
+            track.assigned = True
+        messages = self._consumer.consume(BATCH, 0)
+        if not messages and (first := self._consumer.poll(POLL_S)) is not None:
+            messages = [first, *self._consumer.consume(BATCH, 0)]
+        if self._refused is not None:
+            raise forkpoint_error(self._refused, f"Kafka at {self.client.servers}")
+        others = 0
+        for message in messages:
+            partition, error = KafkaTopicPartition(message.topic(), message.partition()), message.error()
+            owner = track if partition == track.partition else self._tracks.get(partition)
+            if owner is None:
+                continue
+            if error is not None:
+                self._on_event(owner, message, error)
+            elif (offset := message.offset()) >= owner.fetched:
+                owner.held.append(message)
+                owner.fetched = offset + 1
+                if owner is not track:
+                    others += len(message)
+        if others:
+            self._limit_held(track, others)
+
+    def _limit_held(self, reading: _Track, more: int) -> None:
+        """Fetch no more of the other partitions while too much of them is held. Those that are no longer read are forgotten."""
+        self._held_bytes += more
+        if self._held_bytes < HELD_BYTES:
+            return
+        others = [track for track in self._tracks.values() if track is not reading]
+        stale = [track for track in others if track.read_s < time.monotonic() - FORGET_S]
+        self._suspend(stale)
+        for track in stale:
+            del self._tracks[track.partition]
+        others = [track for track in others if track not in stale]
+        self._held_bytes = sum(len(message) for track in others for message in track.held)
+        if self._held_bytes >= HELD_BYTES:
+            self._suspend(others)
+
+    def _suspend(self, tracks: Iterable[_Track]) -> None:
+        assigned = [track for track in tracks if track.assigned]
+        if assigned:
+            self._consumer.incremental_unassign([_at(track.partition, track.fetched) for track in assigned])
+        for track in assigned:
+            track.assigned = False
+
+    def _on_event(self, track: _Track, message: Message, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Codes
+
+        topic, partition = track.partition
+        if error.code() == Codes._PARTITION_EOF:
+            track.fetched = max(track.fetched, message.offset())
+        elif error.code() in (Codes._AUTO_OFFSET_RESET, Codes.OFFSET_OUT_OF_RANGE):
+            self._reset_or_fail(track)
+        elif is_missing(error):
+            raise StorageError(
+                f"KafkaSource: partition {partition} of topic {topic!r} no longer exists at {self.client.servers}: the topic was "
+                "deleted. To go on without it, leave it out of the source's topics; to start afresh, give the source a new uid"
+            )
+        elif is_temporary(error):
+            log.info("%s: %s", track.partition.split, error.str())
+        else:
+            raise forkpoint_error(error, f"KafkaSource: reading {track.partition.split} at offset {track.fetched}")
+
+    def _reset_or_fail(self, track: _Track) -> None:
+        """The offset to fetch next isn't there."""
+        from confluent_kafka import KafkaException
+
+        topic, partition = track.partition
+        self._suspend([track])
+        try:
+            first, end = self._consumer.get_watermark_offsets(_at(track.partition, 0), timeout=REQUEST_S)
+        except KafkaException as error:
+            log.info("the offsets of %s cannot be read: %s; trying again", track.partition.split, error)
+            return
+        what = f"KafkaSource: partition {partition} of topic {topic!r} has the offsets {first} to {end}, not {track.fetched}"
+        if self._reset not in ("earliest", "smallest", "beginning", "latest", "largest", "end"):
+            raise StorageError(
+                f"{what}: retention removed records before the job read them. Raise the topic's retention.ms or "
+                "retention.bytes; to go on without them, set the property auto.offset.reset to earliest"
+            )
+        log.warning("%s; the records between are lost, as auto.offset.reset is %s", what, self._reset)
+        track.fetched = max(track.fetched, first if self._reset in ("earliest", "smallest", "beginning") else end)
+
+
+def _at(partition: KafkaTopicPartition, offset: int) -> TopicPartition:
+    from confluent_kafka import TopicPartition
+
+    return TopicPartition(*partition, offset)
+
+
+# Those of this process that no reader uses. (A forked process cannot use its parent's.)
+_idle: dict[tuple[int, KafkaClient], list[Feed]] = {}
+
+
+def open_feed(client: KafkaClient) -> Feed:
+    """A feed of this process, or a new one."""
+    try:
+        return _idle[os.getpid(), client].pop()
+    except (KeyError, IndexError):
+        return Feed(client)
+
+
+def keep_feed(feed: Feed) -> None:
+    """Keep a feed for a later reader."""
+    _idle.setdefault((os.getpid(), feed.client), []).append(feed)
+
+
+def close_feeds(client: KafkaClient) -> None:
+    """Close the feeds that are kept."""
+    for feed in _idle.pop((os.getpid(), client), ()):
+        feed.close()

@@ -1,0 +1,68 @@
+"""Sending columns of records with librdkafka's producer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.connectors.kafka.client import KafkaClient
+
+ANSWER_SECONDS = 20.0  # for the brokers' answers, before what was asked is tried again
+_QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
+_PRODUCERS_ONLY = re.compile(
+    r"acks|request\.required\.acks|batch\..*|linger\.ms|compression\..*|partitioner|sticky\..*|transaction.*|enable\.idempotence"
+    r"|queue\.buffering\..*|delivery\..*|message\.timeout\.ms|retries|message\.send\.max\.retries|dr_cb|on_delivery|max\.in\.flight.*"
+)
+
+
+def shared_settings(client: KafkaClient) -> dict[str, Any]:
+    """librdkafka's settings that consumers and admin clients have, too."""
+    settings = client.settings_of_admin()
+    return _QUIET | {name: value for name, value in settings.items() if not _PRODUCERS_ONLY.fullmatch(name)}
+
+
+def producer_settings(client: KafkaClient) -> dict[str, Any]:
+    """A producer's settings: the user's, and ours where there are none. Keys go to the partitions that Java's client chooses."""
+    ours = {"partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True}
+    return ours | _QUIET | client.settings_of_admin()
+
+
+def produce(producer: Any, records: pa.RecordBatch) -> None:
+    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full."""
+    columns = {name: records.column(name) for name in records.schema.names}
+    used = [name for name, column in columns.items() if column.null_count < len(column)]
+    if set(used) <= {"topic", "key", "value", "timestamp_ms"}:
+        return _produce_plain(producer, columns)
+    for row in records.to_pylist():
+        options: dict[str, Any] = {}
+        if row["partition"] is not None:
+            options["partition"] = row["partition"]
+        if row["timestamp_ms"] is not None:
+            options["timestamp"] = row["timestamp_ms"]
+        if row["headers"]:
+            options["headers"] = [(header["key"], header["value"]) for header in row["headers"]]
+        _send(producer, row["topic"], row["value"], row["key"], **options)
+
+
+def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
+    """Records whose partition Kafka chooses, without headers."""
+    topics, keys, values = (columns[name].to_pylist() for name in ("topic", "key", "value"))
+    times = columns["timestamp_ms"].fill_null(0).to_pylist()  # 0: the time of sending
+    send = producer.produce
+    for topic, key, value, time in zip(topics, keys, values, times, strict=True):
+        try:
+            send(topic, value, key, timestamp=time)
+        except BufferError:
+            producer.poll(0.1)
+            _send(producer, topic, value, key, timestamp=time)
+
+
+def _send(producer: Any, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
+    while True:
+        try:
+            return producer.produce(topic, value, key, **options)  # type: ignore[no-any-return]
+        except BufferError:
+            producer.poll(0.1)

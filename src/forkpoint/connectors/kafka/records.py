@@ -1,0 +1,125 @@
+"""Kafka's records, and how they become elements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic
+
+import pyarrow as pa
+
+from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
+from forkpoint.types import TypeInformation, TypeLike
+from forkpoint.types.variables import T, T_co
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A record as Kafka has it. ``timestamp``: ms since 1970, of its creation or, depending on the topic, its arrival; None if
+    it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class KafkaRecords:
+    """Successive records of one partition."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @cached_property
+    def values(self) -> pa.BinaryArray:
+        return pa.array([m.value() for m in self._messages], pa.binary())
+
+    @cached_property
+    def keys(self) -> pa.BinaryArray:
+        return pa.array([m.key() for m in self._messages], pa.binary())
+
+    def offset(self, index: int) -> int:
+        offset: int = self._messages[index].offset()
+        return offset
+
+    def __getitem__(self, index: int) -> KafkaRecord:
+        message: Any = self._messages[index]
+        kind, timestamp = message.timestamp()
+        return KafkaRecord(
+            message.topic(), message.partition(), message.offset(), timestamp if kind else None, message.key(),
+            message.value(), message.headers() or (),
+        )  # fmt: skip
+
+
+class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
+    """Turns Kafka's records into elements: ``value_only(schema)``, ``key_and_value(schema, schema)``, or a subclass with
+    ``deserialize``, which sees keys, headers, timestamps and offsets, too."""
+
+    @staticmethod
+    def value_only(value_deserialization_schema: DeserializationSchema[T]) -> KafkaRecordDeserializationSchema[T]:
+        """Elements from the records' values; those without a value are left out."""
+        return _ValueOnly(value_deserialization_schema)
+
+    @staticmethod
+    def key_and_value(
+        key_deserialization_schema: DeserializationSchema[Any], value_deserialization_schema: DeserializationSchema[Any]
+    ) -> KafkaRecordDeserializationSchema[tuple[Any, Any]]:
+        """Pairs of key and value; None where a record lacks one."""
+        return _KeyAndValue(key_deserialization_schema, value_deserialization_schema)
+
+    def get_produced_type(self) -> TypeLike[T_co] | None:
+        """The elements' type, such as a record class; None if it is unknown."""
+        return None
+
+    @abstractmethod
+    def deserialize(self, record: KafkaRecord) -> T_co:
+        """The element in one record. Any exception means that the record is bad, and says why."""
+
+    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[T_co]:
+        """The elements of successive records of a partition, by default one by one."""
+        elements: list[T_co] = []
+        bad: list[BadMessage] = []
+        for index in range(len(records)):
+            try:
+                elements.append(self.deserialize(records[index]))
+            except Exception as error:
+                bad.append(BadMessage(index, f"{type(error).__name__}: {error}"))
+        return Deserialized(elements, bad=bad)
+
+
+@dataclass(frozen=True)
+class _ValueOnly(KafkaRecordDeserializationSchema[T]):
+    schema: DeserializationSchema[T]
+
+    def get_produced_type(self) -> TypeInformation[T] | None:
+        return self.schema.get_produced_type()
+
+    def deserialize(self, record: KafkaRecord) -> T:
+        assert record.value is not None
+        return self.schema.deserialize(record.value)
+
+    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[T]:
+        return self.schema.deserialize_batch(records.values)
+
+
+@dataclass(frozen=True)
+class _KeyAndValue(KafkaRecordDeserializationSchema[tuple[Any, Any]]):
+    key: DeserializationSchema[Any]
+    value: DeserializationSchema[Any]
+
+    def deserialize(self, record: KafkaRecord) -> tuple[Any, Any]:
+        return (
+            None if record.key is None else self.key.deserialize(record.key),
+            None if record.value is None else self.value.deserialize(record.value),
+        )

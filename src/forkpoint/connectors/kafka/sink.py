@@ -1,0 +1,207 @@
+"""KafkaSink: records of a stream to Kafka topics, exactly once or at least once."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Generic
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.kafka.client import KafkaClient, require_client
+from forkpoint.connectors.kafka.errors import raising_errors
+from forkpoint.connectors.kafka.produced import pack
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from forkpoint.connectors.kafka.transactions import TransactionalCommitter
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.types.variables import T_contra
+
+MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
+_OVERHEAD_BYTES = 512
+
+
+class DeliveryGuarantee(Enum):
+    """What a sink guarantees if a job fails and goes on."""
+
+    EXACTLY_ONCE = "exactly-once"
+    """Each record once, for consumers that read committed records only."""
+    AT_LEAST_ONCE = "at-least-once"
+    """Each record, some more than once. They are sent at once, before their epoch's commit."""
+    NONE = "none"
+    """As AT_LEAST_ONCE."""
+
+
+class KafkaSink(CommittingSink[T_contra]):
+    """Writes records to Kafka. ``KafkaSink.builder()`` makes one.
+
+    With EXACTLY_ONCE, the default here, output is staged with its epoch and sent by tasks after the epoch's commit, in
+    transactions: consumers need ``isolation.level=read_committed``, the default of most. The transactional ids and consumer
+    groups of a sink begin with its prefix ("forkpoint" by default), the job and the sink's uid.
+    """
+
+    def __init__(
+        self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient,
+        guarantee: DeliveryGuarantee, prefix: str,
+    ) -> None:  # fmt: skip
+        self._serializer = serializer
+        self._client = client
+        self._guarantee = guarantee
+        self._prefix = prefix
+        self._known_topics: set[str] = set()
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder:
+        """A builder, as PyFlink's."""
+        return KafkaSinkBuilder()
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            return _StagingWriter(
+                context, self._serializer, int(self._client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
+            )
+        return _SendingWriter(self._serializer, self._client)
+
+    def check(self, committables: list[JSON]) -> None:
+        unknown = {topic for c in committables for topic in c["topics"]} - self._known_topics
+        if not unknown:
+            return
+        from confluent_kafka.admin import AdminClient
+
+        with raising_errors(self._client.servers) as problems:
+            settings: dict[str, Any] = {**shared_settings(self._client), "error_cb": problems.append}
+            client = AdminClient(settings)
+            for topic in sorted(unknown):
+                found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
+                if found is None or found.error is not None:
+                    raise JobFailed(f"a Kafka sink writes to topic {topic!r}, which there is not; create it")
+                self._known_topics.add(topic)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return TransactionalCommitter(context, self._client, self._prefix)
+
+    def group(self, committable: JSON) -> str:
+        group: str = committable["group"]
+        return group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known_topics": set()}
+
+
+class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
+    """Stages one subtask's records of an epoch."""
+
+    def __init__(
+        self, context: SinkContext, serializer: KafkaRecordSerializationSchema[T_contra], max_bytes: int
+    ) -> None:
+        self._context = context
+        self._serializer = serializer
+        self._max_bytes = max_bytes
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        records = self._serializer.records(batch)
+        _check_sizes(records, self._max_bytes)
+        self._batches.append(records)
+
+    def prepare_commit(self) -> list[JSON]:
+        topics = sorted({topic for batch in self._batches for topic in pc.unique(batch.column("topic")).to_pylist()})
+        stored = self._context.stage(pack(self._batches))
+        return [{"group": str(self._context.subtask), "topics": topics, "records": stored}]
+
+
+class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
+    """Sends one subtask's records at once; its epoch is committed when all of them have arrived."""
+
+    def __init__(self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient) -> None:
+        from confluent_kafka import Producer
+
+        self._servers = client.servers
+        self._serializer = serializer
+        self._problems: list[Any] = []
+        self._refused: list[Any] = []
+        own: dict[str, Any] = {
+            **producer_settings(client), "error_cb": self._problems.append, "on_delivery": self._delivered,
+        }  # fmt: skip
+        self._producer = Producer(own)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._refused.append(error)
+
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        with raising_errors(self._servers, self._problems):
+            produce(self._producer, self._serializer.records(batch))
+            self._raise_refused()
+
+    def prepare_commit(self) -> list[JSON]:
+        with raising_errors(self._servers, self._problems):
+            self._producer.flush()  # every record arrives or fails within delivery.timeout.ms
+            self._raise_refused()
+        return []
+
+    def _raise_refused(self) -> None:
+        from confluent_kafka import KafkaException
+
+        if self._refused:
+            raise KafkaException(self._refused[0])
+
+    def abort(self) -> None:
+        self._producer.purge()
+
+
+def _check_sizes(records: pa.RecordBatch, max_bytes: int) -> None:
+    """Raise for a record that the client would refuse, before its epoch is committed."""
+    sizes = [pc.fill_null(pc.binary_length(records.column(name)), 0) for name in ("key", "value")]
+    total = pc.add(*sizes)
+    if len(records) and (largest := pc.max(total).as_py()) + _OVERHEAD_BYTES > max_bytes:
+        key = records.column("key")[pc.index(total, largest).as_py()].as_py()
+        raise ConfigError(
+            f"a record of {largest} bytes, with key {key!r}, is larger than message.max.bytes ({max_bytes}) allows; raise it, "
+            "and max.message.bytes of the topic, with set_property"
+        )
+
+
+class KafkaSinkBuilder:
+    """Builds a KafkaSink."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+        self._serializer: KafkaRecordSerializationSchema[Any] | None = None
+        self._guarantee = DeliveryGuarantee.EXACTLY_ONCE
+        self._prefix = "forkpoint"
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Set the brokers to connect to first: "host:port,…"."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema[Any]) -> KafkaSinkBuilder:
+        """Set how elements become records."""
+        self._serializer = record_serializer
+        return self
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """Set the guarantee, by default EXACTLY_ONCE."""
+        self._guarantee = delivery_guarantee
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """Set what transactional ids and consumer groups of the sink begin with."""
+        self._prefix = transactional_id_prefix
+        return self
+
+    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        """Set a property of the client, by the name that librdkafka or Kafka's Java client has for it."""
+        self._properties[key] = value
+        return self
+
+    def build(self) -> KafkaSink[Any]:
+        """The sink. Raises ConfigError if something is missing."""
+        require_client("KafkaSink")
+        if "bootstrap.servers" not in self._properties:
+            raise ConfigError("KafkaSink: there are no brokers; call set_bootstrap_servers")
+        if self._serializer is None:
+            raise ConfigError("KafkaSink: there is no serializer; call set_record_serializer")
+        return KafkaSink(self._serializer, KafkaClient(self._properties), self._guarantee, self._prefix)

@@ -1,0 +1,200 @@
+"""Kafka topics as a source, built as in PyFlink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Self
+
+from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.formats.base import DeserializationSchema
+from forkpoint.connectors.kafka.client import KafkaClient, require_client
+from forkpoint.connectors.kafka.cluster import Subscription
+from forkpoint.connectors.kafka.enumerator import KafkaEnumerator
+from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
+from forkpoint.connectors.kafka.reader import KafkaReader, OnParseError
+from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema
+from forkpoint.connectors.kafka.watcher import Watch
+from forkpoint.errors import ConfigError
+from forkpoint.types import TypeInformation, type_of
+from forkpoint.types.variables import T
+
+# Properties for the source itself, as Flink names them. The last is Java's client's.
+_DISCOVERY = "partition.discovery.interval.ms"
+_COMMIT = "commit.offsets.on.checkpoint"
+_TIMEOUT = "default.api.timeout.ms"
+_CLIENT_ID_PREFIX = "client.id.prefix"
+
+
+@dataclass(frozen=True)
+class KafkaSource(Source[T]):
+    """Reads Kafka topics; created with ``KafkaSource.builder()``.
+
+    A partition is a split: the order of its records is kept. Positions are in the manifest; a consumer group's offsets are
+    committed for monitoring only. Transactional records are read once their transaction is committed, and aborted ones never.
+    """
+
+    watch: Watch
+    schema: KafkaRecordDeserializationSchema[T]
+    is_bounded: bool = False
+    on_parse_error: OnParseError = "fail"
+
+    @staticmethod
+    def builder() -> KafkaSourceBuilder[Any]:
+        """A builder: set servers, topics and a deserializer, then ``build()``."""
+        return KafkaSourceBuilder()
+
+    def output_type(self) -> TypeInformation[T] | None:
+        produced = self.schema.get_produced_type()
+        return None if produced is None else type_of(produced)
+
+    @property
+    def bounded(self) -> bool:
+        return self.is_bounded
+
+    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+        return KafkaEnumerator(self.watch, position)
+
+    def create_reader(self) -> SourceReader[T]:
+        return KafkaReader(self.watch.client, self.schema, self.on_parse_error)
+
+
+class KafkaSourceBuilder(Generic[T]):
+    """Builds a KafkaSource. Servers, topics and a deserializer are needed; by default, reading starts at the earliest records
+    and never stops."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+        self._subscription: Subscription | None = None
+        self._start = KafkaOffsetsInitializer.earliest()
+        self._stop: KafkaOffsetsInitializer | None = None
+        self._bounded = False
+        self._schema: KafkaRecordDeserializationSchema[Any] | None = None
+        self._on_parse_error: OnParseError = "fail"
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> Self:
+        """Brokers to connect to first: ``"host:port,host:port"``."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_group_id(self, group_id: str) -> Self:
+        """The consumer group whose offsets are committed after each checkpoint, for monitoring, and at which
+        ``committed_offsets()`` starts."""
+        return self.set_property("group.id", group_id)
+
+    def set_topics(self, *topics: str) -> Self:
+        """Read these topics, which must exist."""
+        return self._subscribe(Subscription(topics=topics))
+
+    def set_topic_pattern(self, topic_pattern: str) -> Self:
+        """Read the topics whose whole name matches this regular expression (Python's), also those created later."""
+        try:
+            re.compile(topic_pattern)
+        except re.error as error:
+            raise ConfigError(
+                f"KafkaSource: topic pattern {topic_pattern!r} is no regular expression: {error}"
+            ) from None
+        return self._subscribe(Subscription(pattern=topic_pattern))
+
+    def set_partitions(self, partitions: Collection[KafkaTopicPartition]) -> Self:
+        """Read these partitions, which must exist."""
+        return self._subscribe(Subscription(partitions=tuple(sorted(KafkaTopicPartition(*p) for p in partitions))))
+
+    def _subscribe(self, subscription: Subscription) -> Self:
+        if self._subscription is not None:
+            raise ConfigError("KafkaSource: set one of set_topics(), set_topic_pattern() and set_partitions(), once")
+        if subscription == Subscription():
+            raise ConfigError("KafkaSource: no topics given; name at least one")
+        self._subscription = subscription
+        return self
+
+    def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> Self:
+        """Where to start, if the job is not restored. Partitions that appear later are read from their first record."""
+        self._start = starting_offsets_initializer
+        return self
+
+    def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> Self:
+        """Stop at these offsets, though the source counts as unbounded."""
+        self._stop, self._bounded = stopping_offsets_initializer, False
+        return self
+
+    def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> Self:
+        """Stop at these offsets, which are determined when the job first starts; no partitions are read that appear later."""
+        self._stop, self._bounded = stopping_offsets_initializer, True
+        return self
+
+    def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema[Any]) -> Self:
+        """How the records' values become elements."""
+        if not isinstance(deserialization_schema, DeserializationSchema):
+            raise ConfigError(
+                f"KafkaSource: {deserialization_schema!r} is no DeserializationSchema; for a KafkaRecordDeserializationSchema, "
+                "call set_deserializer()"
+            )
+        return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
+
+    def set_deserializer(self, kafka_record_deserialization_schema: KafkaRecordDeserializationSchema[Any]) -> Self:
+        """How records become elements, with keys, headers, timestamps and offsets."""
+        if not isinstance(kafka_record_deserialization_schema, KafkaRecordDeserializationSchema):
+            raise ConfigError(
+                f"KafkaSource: {kafka_record_deserialization_schema!r} is no KafkaRecordDeserializationSchema; for a "
+                "DeserializationSchema, call set_value_only_deserializer()"
+            )
+        self._schema = kafka_record_deserialization_schema
+        return self
+
+    def set_on_parse_error(self, on_parse_error: OnParseError) -> Self:
+        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it."""
+        if on_parse_error not in ("fail", "skip"):
+            raise ConfigError(f"KafkaSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
+        self._on_parse_error = on_parse_error
+        return self
+
+    def set_client_id_prefix(self, prefix: str) -> Self:
+        """What the names of this source's clients begin with, which brokers log and meter."""
+        return self.set_property(_CLIENT_ID_PREFIX, prefix)
+
+    def set_property(self, key: str, value: str) -> Self:
+        """A property of the client, as Java's client or librdkafka names it, or of Flink's source."""
+        self._properties[key] = str(value)
+        return self
+
+    def set_properties(self, props: Mapping[str, str]) -> Self:
+        """Several properties."""
+        for key, value in props.items():
+            self.set_property(key, value)
+        return self
+
+    def build(self) -> KafkaSource[Any]:
+        """The source. ConfigError if anything is missing."""
+        require_client("KafkaSource")
+        properties = dict(self._properties)
+        discovery_ms = _number(properties, _DISCOVERY, 300_000)
+        timeout_ms = _number(properties, _TIMEOUT, 60_000)
+        commits = properties.pop(_COMMIT, "true").lower() != "false"
+        prefix = properties.pop(_CLIENT_ID_PREFIX, None)
+        if prefix is not None:
+            properties["client.id"] = prefix
+        group = properties.get("group.id")
+        if not properties.get("bootstrap.servers"):
+            raise ConfigError("KafkaSource: no brokers; call set_bootstrap_servers('host:port')")
+        if self._subscription is None:
+            raise ConfigError("KafkaSource: no topics; call set_topics(), set_topic_pattern() or set_partitions()")
+        if self._schema is None:
+            raise ConfigError("KafkaSource: no deserializer; call set_value_only_deserializer() or set_deserializer()")
+        if group is None and "committed" in (self._start.kind, self._stop.kind if self._stop is not None else ""):
+            raise ConfigError("KafkaSource: committed_offsets() needs a consumer group; call set_group_id()")
+        client = KafkaClient(properties)
+        client.settings()  # refuses what has no meaning here
+        watch = Watch(
+            client, self._subscription, self._start, self._stop, group, commits,
+            None if self._bounded or discovery_ms <= 0 else discovery_ms / 1000, timeout_ms / 1000,
+        )  # fmt: skip
+        return KafkaSource(watch, self._schema, self._bounded, self._on_parse_error)
+
+
+def _number(properties: dict[str, str], name: str, default: int) -> int:
+    given = properties.pop(name, None)
+    try:
+        return default if given is None else int(given)
+    except ValueError:
+        raise ConfigError(f"KafkaSource: property {name} is {given!r}; give milliseconds") from None

@@ -1,0 +1,150 @@
+"""Sending committed output to Kafka exactly once.
+
+librdkafka cannot resume a prepared transaction, so there is no two-phase commit. Instead, output is staged with its epoch, and
+sent after the epoch's commit: in one transaction that also commits the epoch's number, as the offset of a consumer group of
+the sink's own. A commit that is repeated reads that offset first. Initializing a transactional id fences whoever used it before
+and ends their transaction, so nobody changes the offset between the look at it and the transaction's end; whoever is fenced
+starts again, and finds what the other has sent.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.connectors.kafka.client import KafkaClient
+from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
+from forkpoint.connectors.kafka.produced import unpack
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.errors import JobFailed, SystemUnavailable
+
+TRANSACTION_TIMEOUT_MS = 120_000
+_TRIES = 10  # of a commit that others fence
+_PAUSE_SECONDS = 0.5
+
+
+class TransactionalCommitter(Committer):
+    """Sends one group's output. ``prefix``: of its transactional id and consumer group."""
+
+    def __init__(self, context: CommitterContext, client: KafkaClient, prefix: str) -> None:
+        self._context = context
+        self._client = client
+        self._transactions: _Transactions | None = None
+        self.name = f"{prefix}-{context.job}-{context.uid}-{context.incarnation}-{context.group}"
+
+    def commit(self, outputs: Sequence[EpochOutput]) -> None:
+        from confluent_kafka import KafkaException
+
+        with raising_errors(self._client.servers) as problems:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return self._commit(outputs, problems)
+                except KafkaException as exception:
+                    self.close()
+                    if not tries_left or not is_fenced(exception):
+                        raise
+                    time.sleep(random.uniform(0, _PAUSE_SECONDS))
+
+    def _commit(self, outputs: Sequence[EpochOutput], problems: list[Any]) -> None:
+        if self._transactions is not None and self._transactions.had_trouble():
+            self.close()
+        if self._transactions is None:
+            self._transactions = _Transactions(self.name, self._client)
+        self._transactions.problems = problems
+        sent = self._transactions.sent(_topics(outputs))
+        todo = [output for output in outputs if output.epoch > max(sent[topic] for topic in _topics([output]))]
+        if (newest := max(sent.values())) > outputs[-1].epoch:
+            raise JobFailed(
+                f"Kafka's consumer group {self.name!r} says that epoch {newest} was sent, but the newest that this run has for "
+                f"it is {outputs[-1].epoch}. Was the state root put back to an earlier copy? Output since then would be left "
+                "out: give the job another name, or delete that group to send everything again"
+            )
+        if todo:
+            self._transactions.send(self._batches(todo), _topics(todo), todo[-1].epoch)
+
+    def _batches(self, outputs: Iterable[EpochOutput]) -> Iterable[pa.RecordBatch]:
+        for output in outputs:
+            for committable in output.committables:
+                yield from unpack(self._context.staged(committable["records"]))
+
+    def close(self) -> None:
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.close()
+
+
+def _topics(outputs: Iterable[EpochOutput]) -> list[str]:
+    return sorted({topic for output in outputs for each in output.committables for topic in each["topics"]})
+
+
+class _Transactions:
+    """The transactional producer of one id, and the consumer group of its name. ``problems``: where the clients' errors go.
+
+    What was sent is looked up once: nobody else can send anything without fencing this producer, and then ``send`` fails.
+    """
+
+    def __init__(self, name: str, client: KafkaClient) -> None:
+        from confluent_kafka import Consumer, Producer
+
+        self.problems: list[Any] = []
+        self._sent: dict[str, int] = {}
+        errors = {"error_cb": lambda error: self.problems.append(error)}
+        self._consumer = Consumer({**shared_settings(client), **errors, "group.id": name, "enable.auto.commit": False})
+        timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        self._producer = Producer({**timeout, **producer_settings(client), **errors, "transactional.id": name})
+        try:
+            self._producer.init_transactions(ANSWER_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def had_trouble(self) -> bool:
+        """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait for ever."""
+        self._producer.poll(0)
+        self._consumer.poll(0)
+        return bool(self.problems)
+
+    def sent(self, topics: Sequence[str]) -> dict[str, int]:
+        """The newest epoch that was sent to each topic, or 0."""
+        from confluent_kafka import TopicPartition
+
+        if unknown := [TopicPartition(topic, 0) for topic in topics if topic not in self._sent]:
+            for each in self._consumer.committed(unknown, timeout=ANSWER_SECONDS):
+                self._sent[each.topic] = max(each.offset, 0)
+        return {topic: self._sent[topic] for topic in topics}
+
+    def send(self, batches: Iterable[pa.RecordBatch], topics: Sequence[str], epoch: int) -> None:
+        """Send records in one transaction."""
+        from confluent_kafka import TopicPartition
+
+        self._producer.begin_transaction()
+        for batch in batches:
+            produce(self._producer, batch)
+        self._flush()
+        # A partition that every topic has: any place for the number will do.
+        offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
+        group = self._consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(offsets, group, ANSWER_SECONDS)
+        self._producer.commit_transaction(ANSWER_SECONDS)
+        self.problems = []
+        self._sent.update(dict.fromkeys(topics, epoch))
+
+    def _flush(self) -> None:
+        """Wait until all records have arrived, as long as some do."""
+        waiting = len(self._producer)
+        while waiting:
+            before, waiting = waiting, self._producer.flush(ANSWER_SECONDS)
+            if waiting >= before:
+                raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
+
+    def close(self) -> None:
+        self._consumer.close()
+        # The producer goes with this object: its close() would fail with a SystemError where brokers are away. Whoever takes the
+        # id over ends an unfinished transaction.
+        self._producer.purge()

@@ -1,0 +1,183 @@
+"""Watches a source's partitions on a thread of the driver, so that planning never waits for Kafka."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from forkpoint.connectors.kafka.client import KafkaClient, on_error
+from forkpoint.connectors.kafka.cluster import REQUEST_S, Cluster, Subscription, Unavailable
+from forkpoint.connectors.kafka.feed import consumer
+from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, starting, stopping
+from forkpoint.errors import ForkpointError, StorageError
+
+log = logging.getLogger("forkpoint.kafka")
+
+REFRESH_S = 0.01  # between requests for ends, each of which takes about 1 ms
+REFRESH_IDLE_S = 0.02  # after a second without new records
+REFRESH_OF_EACH_S = 0.0002  # more for each partition
+RETRY_S = 0.5
+COMMIT_S = 1.0  # between commits of offsets
+GRACE_S = 2.0  # how long a partition may be unknown, or end too early, while its leader changes
+CLOSE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What to watch. ``discovery_s``: None for only once. ``timeout_s``: how long the first answer may take. ``group``: whose
+    offsets are read, and committed if ``commits``."""
+
+    client: KafkaClient
+    subscription: Subscription
+    start: KafkaOffsetsInitializer
+    stop: KafkaOffsetsInitializer | None = None
+    group: str | None = None
+    commits: bool = True
+    discovery_s: float | None = 300.0
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the watcher saw last. ``starts``: of partitions that the position lacks. ``stops``: if the source stops anywhere.
+    ``ends``: of all partitions that have a leader."""
+
+    starts: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
+    stops: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
+
+
+class PartitionWatcher:
+    """``known``: the partitions of the position; None if the source has never been read. Partitions that appear later are
+    read from their first record. ``stops``: those of the position."""
+
+    def __init__(
+        self, watch: Watch, known: set[KafkaTopicPartition] | None, stops: Mapping[KafkaTopicPartition, int]
+    ) -> None:
+        self._watch = watch
+        self._first = known is None
+        self._partitions = set(known or ())
+        self._seen: Seen | None = None
+        self._starts: dict[KafkaTopicPartition, int] = {}
+        self._stops = dict(stops)
+        self._grown = time.monotonic()
+        self._missing_since: dict[KafkaTopicPartition, float] = {}
+        self._failure: ForkpointError | None = None
+        self._closed = threading.Event()
+        self._to_commit: Mapping[KafkaTopicPartition, int] | None = None
+        self._commit_refused = False
+        self._thread = threading.Thread(target=self._run, name="forkpoint-kafka", daemon=True)
+        self._thread.start()
+
+    def seen(self) -> Seen | None:
+        """What was seen last; None if Kafka has not answered yet. Raises what the source fails with."""
+        if self._failure is not None:
+            raise self._failure
+        return self._seen
+
+    def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
+        """Commit these offsets to the consumer group, soon. Only others read them."""
+        self._to_commit = offsets
+
+    def close(self) -> None:
+        """Stop, after a last commit."""
+        self._closed.set()
+        self._thread.join(CLOSE_S)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            consumer(self._watch.client, on_error("Kafka")).close()  # finds wrong properties now, and not in a task
+            self._follow(Cluster(self._watch.client, min(REQUEST_S, self._watch.timeout_s)))
+        except ForkpointError as error:
+            self._failure = error
+        except Exception as error:
+            log.exception("watching %s failed", self._watch.client.servers)
+            self._failure = StorageError(f"KafkaSource: watching {self._watch.client.servers} failed: {error!r}")
+
+    def _follow(self, cluster: Cluster) -> None:
+        began = time.monotonic()
+        discovered: float | None = None
+        committed = began
+        silent = False
+        while not self._closed.is_set():
+            now = time.monotonic()
+            refresh_s = REFRESH_S if now < self._grown + 1 else REFRESH_IDLE_S
+            pause_s = refresh_s + REFRESH_OF_EACH_S * len(self._partitions)
+            try:
+                if discovered is None or (
+                    self._watch.discovery_s is not None and now >= discovered + self._watch.discovery_s
+                ):
+                    self._discover(cluster)
+                    discovered = now
+                self._refresh(cluster)
+                pause_s = RETRY_S if cluster.stale else pause_s
+                if now >= committed + COMMIT_S:
+                    self._commit(cluster)
+                    committed = now
+                if silent:
+                    log.warning("Kafka at %s answers again", self._watch.client.servers)
+                    silent = False
+            except Unavailable as trouble:
+                if self._seen is None and time.monotonic() > began + self._watch.timeout_s:
+                    raise StorageError(
+                        f"KafkaSource: {self._watch.client.servers} does not answer ({trouble}); start the brokers, or correct "
+                        "set_bootstrap_servers(). The time to wait is the property default.api.timeout.ms"
+                    ) from None
+                if not silent:
+                    log.warning("Kafka at %s: %s; waiting for it", self._watch.client.servers, trouble)
+                    silent = True
+                pause_s = RETRY_S
+            self._closed.wait(pause_s)
+        if not silent:
+            self._commit(cluster)
+
+    def _discover(self, cluster: Cluster) -> None:
+        watch = self._watch
+        new = cluster.partitions(watch.subscription) - self._partitions
+        start = watch.start if self._first else KafkaOffsetsInitializer.earliest()
+        bounds = cluster.bounds(new)
+        starts = cluster.found(start, watch.group, new)
+        self._starts |= {p: starting(start, p, bounds[p], starts.get(p)) for p in new}
+        if watch.stop is not None:
+            endless = (self._partitions | new) - self._stops.keys()
+            bounds |= cluster.bounds(endless - new)
+            stops = cluster.found(watch.stop, watch.group, endless)
+            self._stops |= {p: stopping(watch.stop, p, bounds[p], stops.get(p)) for p in endless}
+        if new and not self._first:
+            log.info("KafkaSource: new partitions: %s", ", ".join(sorted(p.split for p in new)))
+        self._partitions |= new
+        self._first = False
+
+    def _refresh(self, cluster: Cluster) -> None:
+        ends, missing = cluster.ends(self._partitions)
+        now = time.monotonic()
+        self._missing_since = {p: self._missing_since.get(p, now) for p in missing}
+        for partition, since in self._missing_since.items():
+            if now >= since + GRACE_S:
+                raise StorageError(
+                    f"KafkaSource: partition {partition.partition} of topic {partition.topic!r} no longer exists at "
+                    f"{self._watch.client.servers}: the topic was deleted. To go on without it, leave it out of the source's "
+                    "topics; to start afresh, give the source a new uid"
+                )
+        before = self._seen.ends if self._seen is not None else {}
+        after = {**before, **ends}
+        if after != before:
+            self._grown = now
+        self._seen = Seen(dict(self._starts), dict(self._stops), after)
+
+    def _commit(self, cluster: Cluster) -> None:
+        offsets, self._to_commit = self._to_commit, None
+        if offsets is None or self._watch.group is None or not self._watch.commits or self._commit_refused:
+            return
+        try:
+            cluster.commit(self._watch.group, offsets)
+        except Unavailable as trouble:
+            log.info("%s", trouble)
+        except ForkpointError as error:
+            self._commit_refused = True
+            log.warning("%s. The job does not need them and goes on", error)

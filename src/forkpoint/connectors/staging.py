@@ -1,0 +1,28 @@
+"""Output that sinks stage below the state root until it is committed. Garbage collection removes it later."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from forkpoint.checkpoint.format import checksum, verify
+from forkpoint.storage.base import open_storage
+
+INLINE_BYTES = 4096
+"""Output up to this size becomes part of the manifest instead: a file costs two requests to storage."""
+
+
+def stage(state_root: str, path: str, data: bytes) -> Any:
+    """Store output durably. Returns what ``staged`` finds it by, a JSON value."""
+    if len(data) <= INLINE_BYTES:
+        return {"inline": base64.b64encode(data).decode("ascii")}
+    open_storage(state_root).put(path, data)
+    return {"path": path, "bytes": len(data), "checksum": checksum(data)}
+
+
+def staged(state_root: str, stored: Any) -> bytes:
+    """What ``stage`` has stored. Raises NotFound, and SavepointCorrupt if the file is damaged."""
+    if "inline" in stored:
+        return base64.b64decode(stored["inline"], validate=True)
+    data = open_storage(state_root).read(stored["path"])
+    return verify(data, stored["checksum"], stored["bytes"], f"{state_root.rstrip('/')}/{stored['path']}")

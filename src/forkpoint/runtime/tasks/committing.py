@@ -1,0 +1,86 @@
+"""Commits of sinks' output, as tasks beside the epochs. Processes keep committers: connecting takes longer than a commit."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.base import JSON
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.runtime.operators.base import user_code
+from forkpoint.types import dumps
+
+IDLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One task: the output of one group of a sink. ``place``: the pickled sink and the committer's context."""
+
+    uid: str
+    place: bytes
+    outputs: Sequence[EpochOutput]
+
+
+def commits(sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput]) -> list[bytes]:
+    """The tasks that commit a sink's output, one for each group. The ``context`` is of no group."""
+    groups: dict[str, list[EpochOutput]] = {}
+    for output in outputs:
+        parts: dict[str, list[JSON]] = {}
+        for committable in output.committables:
+            parts.setdefault(sink.group(committable), []).append(committable)
+        for group, committables in parts.items():
+            groups.setdefault(group, []).append(EpochOutput(epoch=output.epoch, committables=committables))
+    return [
+        pickle.dumps(Commit(context.uid, dumps((sink, replace(context, group=group))), parts))
+        for group, parts in sorted(groups.items())
+    ]
+
+
+def commit_output(encoded: bytes) -> bytes:
+    """The task: an encoded ``Commit``; the result is empty."""
+    work: Commit = pickle.loads(encoded)
+    with user_code(work.uid, lambda: "none: commit()"):
+        committer = _kept.take(work.place)
+        try:
+            committer.commit(work.outputs)
+        except BaseException:
+            committer.close()
+            raise
+        _kept.put(work.place, committer)
+    return b""
+
+
+@dataclass
+class _Kept:
+    """The committers of this process that no task uses at the moment, by their place, with the time of their last use."""
+
+    _idle: dict[bytes, tuple[float, Committer]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, place: bytes) -> Committer:
+        """A committer for the caller alone."""
+        with self._lock:
+            kept = self._idle.pop(place, None)
+        if kept is not None:
+            return kept[1]
+        sink, context = pickle.loads(place)
+        committer: Committer = sink.create_committer(context)
+        return committer
+
+    def put(self, place: bytes, committer: Committer) -> None:
+        """Keep a committer for the next task, and close those that none has used for a while."""
+        now = time.monotonic()
+        with self._lock:
+            old = [each for each, (used, _) in self._idle.items() if each == place or now - used > IDLE_SECONDS]
+            closing = [self._idle.pop(each)[1] for each in old]
+            self._idle[place] = (now, committer)
+        for each in closing:
+            each.close()
+
+
+_kept = _Kept()

@@ -1,0 +1,350 @@
+"""The Kafka sink against a real broker: each record once and in order, whoever dies, sleeps or is fenced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sending import KEYS, Part, build, expected, sink
+
+import forkpoint as fp
+from forkpoint.api.execution import Job, prepare
+from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.base import SinkContext
+from forkpoint.connectors.committing import CommitterContext
+from forkpoint.connectors.kafka import transactions
+from forkpoint.connectors.kafka.client import KafkaClient
+from forkpoint.connectors.kafka.produced import ProducerRecord, pack, to_columns
+from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
+from forkpoint.connectors.kafka.transactions import TransactionalCommitter
+from forkpoint.driver import publishing
+from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
+from forkpoint.graph.options import RestartStrategy
+from servers.kafka import Kafka
+
+PROGRAM = Path(__file__).with_name("sending.py")
+ELEMENTS = 600
+
+
+def job(
+    root: Path, to: Any, elements: int = ELEMENTS, *, name: str = "sending", parallelism: int = 2, **options: Any
+) -> Job:
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(root)).set_parallelism(parallelism)
+    env.options = replace(env.options, restart=options.pop("restart", RestartStrategy.fixed_delay(3, 1)))
+    build(env, elements, to)
+    env.launch = Launch(options={"engine": "local"}, **options)
+    return prepare(env, name)
+
+
+def run(root: Path, to: Any, elements: int = ELEMENTS, **options: Any) -> Any:
+    return job(root, to, elements, **options).begin()()
+
+
+def received(kafka: Kafka, topic: str) -> dict[bytes, list[int]]:
+    """The values of each key, in order. A key is in one partition."""
+    found: dict[bytes, list[int]] = {}
+    for message in kafka.read(topic):
+        assert message.key is not None
+        assert message.value is not None
+        found.setdefault(message.key, []).append(int(message.value))
+    return found
+
+
+def program(kafka: Kafka, topic: str, root: Path, *more: str) -> list[str]:
+    return [sys.executable, str(PROGRAM), kafka.bootstrap_servers, topic, str(root), str(ELEMENTS), *more]
+
+
+ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local"}
+
+
+def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic(partitions=4)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic))
+    assert received(kafka, topic) == expected(ELEMENTS)
+    assert len({message.partition for message in kafka.read(topic)}) > 1
+
+
+@pytest.mark.parametrize("step", ["init", "init+", "begin+", "produce+", "offsets", "offsets+", "commit", "commit+"])
+def test_a_driver_that_is_killed_at_a_step_of_sending(kafka: Kafka, tmp_path: Path, step: str) -> None:
+    topic = kafka.create_topic(partitions=4)
+    for number in ("1", "3"):
+        died = subprocess.run(program(kafka, topic, tmp_path, step, number), env=ENVIRONMENT, capture_output=True)
+        assert died.returncode == -9, died.stderr.decode()
+    subprocess.run(program(kafka, topic, tmp_path), env=ENVIRONMENT, check=True)
+    assert received(kafka, topic) == expected(ELEMENTS)
+
+
+# -- another one at the same commit
+
+
+def committer(kafka: Kafka, root: Path) -> TransactionalCommitter:
+    context = CommitterContext("sink", "job", "0", "0123", str(root))
+    return TransactionalCommitter(context, KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}), root.name)
+
+
+def output(root: Path, topic: str, epoch: int, values: range) -> EpochOutput:
+    context = SinkContext("sink", "job", epoch, 0, f"a{epoch}", 1, str(root))
+    records = to_columns([ProducerRecord(topic, str(value).encode()) for value in values])
+    return EpochOutput(
+        epoch=epoch, committables=[{"group": "0", "topics": [topic], "records": context.stage(pack([records]))}]
+    )
+
+
+@pytest.mark.parametrize("step", ["sent", "send"])
+def test_a_task_that_sleeps_while_another_commits_sends_nothing(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    topic = kafka.create_topic()
+    outputs = [output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 2, range(10, 20))]
+    usual = getattr(transactions._Transactions, step)
+    others = [lambda: committer(kafka, tmp_path).commit(outputs[:1])]
+
+    def sleeps(self: Any, *arguments: Any) -> Any:
+        result = usual(self, *arguments) if step == "sent" else None
+        if others:
+            others.pop()()
+        return usual(self, *arguments) if step == "send" else result
+
+    monkeypatch.setattr(transactions._Transactions, step, sleeps)
+    slow = committer(kafka, tmp_path)
+    slow.commit(outputs[:1])
+    slow.commit(outputs)
+    assert not others
+    assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
+
+
+def test_a_commit_goes_on_after_what_was_sent(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic()
+    first, second = output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 2, range(10, 20))
+    for outputs in ([first], [first], [first, second], [second], [first, second]):
+        committer(kafka, tmp_path).commit(outputs)
+    assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
+
+
+def test_a_state_root_that_was_put_back_is_refused(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic()
+    committer(kafka, tmp_path).commit([output(tmp_path, topic, 9, range(1))])
+    with pytest.raises(
+        JobFailed, match=r"epoch 9 was sent, but the newest that this run has for it is 2.*earlier copy"
+    ):
+        committer(kafka, tmp_path).commit([output(tmp_path, topic, 2, range(1))])
+
+
+# -- a broker that fails
+
+
+class InBackground:
+    def __init__(self, prepared: Job) -> None:
+        self.driver = prepared.driver
+        self.result: Any = None
+        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
+        self._thread.start()
+
+    def _run(self, prepared: Job) -> None:
+        try:
+            self.result = prepared.begin()()
+        except Exception as error:
+            self.result = error
+
+    def wait_for(self, condition: Callable[[Any], object]) -> Any:
+        while not condition(self.driver.status()) and self._thread.is_alive():
+            time.sleep(0.01)
+        return self.driver.status()
+
+    def end(self) -> Any:
+        self._thread.join()
+        return self.result
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Any:
+    kafka = Kafka(tmp_path / "broker")
+    yield kafka
+    kafka.stop()
+
+
+def test_a_broker_that_is_killed_and_comes_back(
+    own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 3.0)
+    kafka, elements = own_broker, 20_000
+    topic = kafka.create_topic(partitions=4)
+    running = InBackground(job(tmp_path / "root", sink(kafka.bootstrap_servers, topic), elements))
+    for epoch in (5, 25):
+        running.wait_for(lambda s, epoch=epoch: s.epoch >= epoch)
+        kafka.kill()
+        status = running.wait_for(lambda s: s.publishing_problem is not None)
+        assert status.state == "running"
+        assert status.publishing_problem.startswith("sink 'kafka'")
+        kafka.start()
+    assert running.end().outcome == "finished"
+    assert received(kafka, topic) == expected(elements)
+    assert running.driver.status().restarts == 0
+
+
+def test_a_topic_that_is_missing_is_refused_before_anything_is_committed(kafka: Kafka, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="topic 'nowhere', which there is not; create it"):
+        run(tmp_path, sink(kafka.bootstrap_servers, "nowhere"), restart=RestartStrategy.none())
+    topic = kafka.create_topic(partitions=4)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic))
+    assert received(kafka, topic) == expected(ELEMENTS)
+
+
+def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_the_rest(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 2.0)
+    topic = kafka.create_topic(partitions=4)
+    to = sink(kafka.bootstrap_servers, topic, topic_metadata_propagation_max_ms="100")
+    running = InBackground(job(tmp_path, to, 3000, restart=RestartStrategy.none()))
+    running.wait_for(lambda s: s.epoch >= 5)
+    kafka.delete_topic(topic)
+    error = running.end()
+    assert isinstance(error, JobFailed), error
+    assert "create the topic" in str(error)
+    before = {b"%d" % key: 0 for key in range(KEYS)}
+    kafka.create_topic(topic, partitions=4)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic), elements=3000)
+    rest = received(kafka, topic)
+    assert all(counts == list(range(counts[0], 301)) and counts[0] > before[key] for key, counts in rest.items())
+
+
+def test_brokers_that_cannot_be_reached_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forkpoint.connectors.kafka.sink.ANSWER_SECONDS", 1.0)
+    with pytest.raises(SystemUnavailable, match=r"Kafka \(127\.0\.0\.1:1\) does not work: "):
+        run(tmp_path, sink("127.0.0.1:1", "t"), restart=RestartStrategy.none())
+
+
+# -- records
+
+
+def test_a_record_that_is_too_large_fails_before_its_epoch_is_committed(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic()
+    env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path))
+    env.options = replace(env.options, restart=RestartStrategy.none())
+    values = env.from_collection([(1, "x" * 2_000_000)], tuple[int, str]).uid("values")
+    values.sink_to(sink(kafka.bootstrap_servers, topic)).uid("kafka")
+    env.launch = Launch(options={"engine": "local"})
+    with pytest.raises(
+        fp.ForkpointError, match=r"a record of 2000001 bytes, with key b'1', is larger than message.max.bytes"
+    ):
+        prepare(env, "large").begin()()
+    assert kafka.read(topic) == []
+
+
+class Everything(KafkaRecordSerializationSchema[int]):
+    """A schema of a user's own."""
+
+    def __init__(self, topics: list[str]) -> None:
+        self._topics = topics
+
+    def serialize(self, element: int, timestamp_ms: int | None) -> ProducerRecord:
+        headers = [("parity", b"odd" if element % 2 else b"even"), ("none", None)]
+        return ProducerRecord(
+            self._topics[element % 2], None if element == 4 else b"v%d" % element, None, headers, element % 3
+        )
+
+
+def test_a_schema_of_ones_own_decides_on_everything(kafka: Kafka, tmp_path: Path) -> None:
+    topics = [kafka.create_topic(partitions=3), kafka.create_topic(partitions=3)]
+    env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path))
+    times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: 1000 + e)
+    numbers = env.from_source(fp.CollectionSource(list(range(10)), fp.Types.LONG()), times, "numbers").uid("numbers")
+    builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers)
+    numbers.sink_to(builder.set_record_serializer(Everything(topics)).build()).uid("kafka")
+    env.launch = Launch(options={"engine": "local"})
+    prepare(env, "everything").begin()()
+    for parity, topic in enumerate(topics):
+        messages = kafka.read(topic)
+        assert sorted((m.partition, m.timestamp_ms, m.value) for m in messages) == sorted(
+            (n % 3, 1000 + n, None if n == 4 else b"v%d" % n) for n in range(parity, 10, 2)
+        )
+        assert {m.headers for m in messages} == {(("parity", b"odd" if parity else b"even"), ("none", None))}
+
+
+def test_a_topic_selector_and_a_partitioner(kafka: Kafka, tmp_path: Path) -> None:
+    topics = [kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)]
+    records = KafkaRecordSerializationSchema.builder().set_topic_selector(lambda e: topics[e[0] % 2])
+    records.set_value_serialization_schema(Part(1)).set_partitioner(lambda e: e[0] // 2 % 2)
+    builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(records.build())
+    run(tmp_path, builder.build())
+    for parity, topic in enumerate(topics):
+        found = {0: 0, 1: 0}
+        for message in kafka.read(topic):
+            found[message.partition or 0] += 1
+        counts = {key: len(values) for key, values in expected(ELEMENTS).items()}
+        wanted = {p: sum(counts[b"%d" % k] for k in range(parity, KEYS, 2) if k // 2 % 2 == p) for p in (0, 1)}
+        assert found == wanted
+
+
+def test_at_least_once_sends_before_the_commit(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic(partitions=4)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic, DeliveryGuarantee.AT_LEAST_ONCE))
+    assert received(kafka, topic) == expected(ELEMENTS)
+    with pytest.raises(JobFailed, match="create the topic"):
+        run(
+            tmp_path / "x", sink(
+                kafka.bootstrap_servers, "nowhere", DeliveryGuarantee.AT_LEAST_ONCE,
+                topic_metadata_propagation_max_ms="100",
+            ),
+            restart=RestartStrategy.none(),
+        )  # fmt: skip
+
+
+# -- other layouts and jobs
+
+
+def test_rescaled_runs_go_on_in_order(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.create_topic(partitions=4)
+    running = InBackground(job(tmp_path, sink(kafka.bootstrap_servers, topic), 3000, parallelism=1))
+    for epoch, parallelism in ((5, 4), (20, 2)):
+        running.wait_for(lambda s, epoch=epoch: s.epoch >= epoch)
+        running.driver.rescale(parallelism).done.result()
+    assert running.end().outcome == "finished"
+    assert received(kafka, topic) == expected(3000)
+
+
+def test_a_fork_sends_under_ids_of_its_own(kafka: Kafka, tmp_path: Path) -> None:
+    """To another topic, from a savepoint in the middle; the original goes on meanwhile."""
+    topic, other = kafka.create_topic(partitions=4), kafka.create_topic(partitions=4)
+    original = InBackground(job(tmp_path, sink(kafka.bootstrap_servers, topic), 3000))
+    original.wait_for(lambda s: s.epoch >= 5)
+    savepoint = original.driver.savepoint().done.result()
+    run(
+        tmp_path,
+        sink(kafka.bootstrap_servers, other),
+        3000,
+        name="fork",
+        restore=fp.graph.options.RestoreOptions(savepoint),
+    )
+    assert original.end().outcome == "finished"
+    assert received(kafka, topic) == expected(3000)
+    forked = received(kafka, other)
+    assert all(counts == list(range(counts[0], 301)) for counts in forked.values())
+    assert sum(map(len, forked.values())) < 3000
+
+
+# -- settings
+
+
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(ConfigError, match="no brokers; call set_bootstrap_servers"):
+        KafkaSink.builder().build()
+    with pytest.raises(ConfigError, match="no serializer; call set_record_serializer"):
+        KafkaSink.builder().set_bootstrap_servers("b:1").build()
+    with pytest.raises(ConfigError, match="no topic"):
+        KafkaRecordSerializationSchema.builder().build()
+    with pytest.raises(ConfigError, match="no value schema"):
+        KafkaRecordSerializationSchema.builder().set_topic("t").build()

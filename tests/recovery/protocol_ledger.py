@@ -1,0 +1,129 @@
+"""The sink of the protocol's model whose output tasks commit, to a system that works as Kafka's transactions do: whoever begins
+fences those before, looks at what was sent, and sends the rest and the epoch's number at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import protocol_model as model
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors import staging
+from forkpoint.connectors.base import SinkContext, SinkWriter
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.driver import job_driver
+from forkpoint.driver.publishing import Publisher
+
+LAG = 2  # epochs that wait to be published, before the driver commits them
+
+
+class Fenced(Exception):
+    pass
+
+
+class LedgerSink(CommittingSink[Any]):
+    def __init__(self, directory: Path) -> None: ...
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[Any]:
+        return _Writer(context)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return LedgerCommitter(context)
+
+    def group(self, committable: Any) -> str:
+        return str(committable["subtask"])
+
+
+class _Writer(SinkWriter[Any]):
+    def __init__(self, context: SinkContext) -> None:
+        self._context = context
+        self._values: list[Any] = []
+
+    def write(self, batch: Any) -> None:
+        self._values += batch.values
+
+    def prepare_commit(self) -> list[Any]:
+        if not self._values:
+            return []
+        return [{"subtask": self._context.subtask, "stored": self._context.stage(json.dumps(self._values).encode())}]
+
+
+class LedgerCommitter(Committer):
+    def __init__(self, context: CommitterContext) -> None:
+        self._context = context
+        self._token = 0
+
+    def commit(self, outputs: Sequence[EpochOutput]) -> None:
+        with suppress(Fenced):
+            return self._commit(outputs)
+        self.commit(outputs)  # and find what the other has sent
+
+    def _commit(self, outputs: Sequence[EpochOutput]) -> None:
+        self.begin()
+        sent = self.sent()
+        todo = [
+            (output.epoch, value)
+            for output in outputs
+            if output.epoch > sent
+            for each in output.committables
+            for value in json.loads(self._context.staged(each["stored"]))
+        ]
+        self.send(todo, max(sent, outputs[-1].epoch))
+
+    @property
+    def _name(self) -> str:
+        return f"{self._context.incarnation}-{self._context.group}"
+
+    def begin(self) -> None:
+        model.step(f"begin {self._name}")
+        fences = model._world().fences
+        fences[self._name] += 1
+        self._token = fences[self._name]
+
+    def sent(self) -> int:
+        model.step(f"look {self._name}")
+        return model._world().sent.get(self._name, 0)
+
+    def send(self, rows: Sequence[tuple[int, Any]], epoch: int) -> None:
+        model.step(f"send {self._name}")
+        world = model._world()
+        if world.fences[self._name] != self._token:
+            raise Fenced
+        world.ledger += [(epoch, str(value)) for epoch, value in rows]
+        world.sent[self._name] = epoch
+
+
+class InTurn(Publisher):
+    """Commits when ``LAG`` epochs wait for it, on the driver's own thread, so that it is part of the schedule."""
+
+    def _start(self, uid: str, lane: Any) -> Any:
+        return None
+
+    def _catch_up(self) -> None:
+        for uid, lane in self._lanes.items():
+            while lane.outputs and not self._try(uid, lane):
+                pass
+
+    @property
+    def full(self) -> bool:
+        if any(len(lane.outputs) >= LAG for lane in self._lanes.values()):
+            self._catch_up()
+        return super().full
+
+    def wait(self, seconds: float) -> bool:
+        self._catch_up()
+        return super().wait(0)
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(staging, "INLINE_BYTES", 0))
+        stack.enter_context(patch.object(staging, "open_storage", lambda _: model.ModelStorage(model._world().files)))
+        stack.enter_context(patch.object(job_driver, "Publisher", InTurn))
+        yield
