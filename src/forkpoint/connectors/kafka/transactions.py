@@ -47,7 +47,7 @@ class TransactionalCommitter(Committer):
                     return self._commit(outputs, problems)
                 except KafkaException as exception:
                     self.close()
-                    if not tries_left or not is_fenced(exception):
+                    if not tries_left or not is_fenced(exception.args[0]):
                         raise
                     time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
