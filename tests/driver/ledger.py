@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ class _Committer(Committer):
         self._directory = directory
         self._context = context
 
-    def commit(self, outputs: Sequence[EpochOutput]) -> None:
+    def commit(self, output: EpochOutput, newest: int) -> None:
         if (self._directory / "away").exists():
             raise SystemUnavailable("the ledger is away")
         if (self._directory / "broken").exists():
@@ -63,12 +62,12 @@ class _Committer(Committer):
         with connect(self._directory) as ledger:
             ledger.execute("begin immediate")
             before = ledger.execute("select epoch from done where name = ?", [group]).fetchone() or (0,)
-            for output in outputs:
-                if output.epoch > before[0]:
-                    for each in output.committables:
-                        for value in json.loads(self._context.staged(each["stored"])):
-                            ledger.execute("insert into rows values (?, ?)", [output.epoch, json.dumps(value)])
-            ledger.execute("insert or replace into done values (?, ?)", [group, max(before[0], outputs[-1].epoch)])
+            assert before[0] <= newest
+            if output.epoch > before[0]:
+                for each in output.committables:
+                    for value in json.loads(self._context.staged(each["stored"])):
+                        ledger.execute("insert into rows values (?, ?)", [output.epoch, json.dumps(value)])
+                ledger.execute("insert or replace into done values (?, ?)", [group, output.epoch])
             ledger.execute("commit")
 
 

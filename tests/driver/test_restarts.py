@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.driver.restarts import FATAL, Failures, next_delay_ms
-from forkpoint.errors import AccessDenied, ForkpointError, StorageError
+from forkpoint.errors import AccessDenied, ForkpointError, StorageError, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 
 RNG = random.Random(1)
@@ -73,3 +73,10 @@ def test_storage_that_denies_access_before_the_first_epoch_is_set_up_wrong() -> 
     assert next_delay_ms(strategy, Failures(), denied, 0, RNG, proven=False) == (None, Failures())
     assert next_delay_ms(strategy, Failures(), denied, 0, RNG, proven=True)[0] == 5
     assert next_delay_ms(strategy, Failures(), OUCH, 0, RNG, proven=False)[0] == 5
+
+
+def test_a_system_that_cannot_be_reached_uses_attempts_only_before_the_first_commit() -> None:
+    strategy = RestartStrategy.fixed_delay(0, 5)
+    away = SystemUnavailable("no broker")
+    assert next_delay_ms(strategy, Failures(), away, 0, RNG, proven=False)[0] is None
+    assert next_delay_ms(strategy, Failures(), away, 0, RNG, proven=True) == (5, Failures())

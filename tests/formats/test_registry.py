@@ -25,7 +25,7 @@ from forkpoint.connectors.formats.registry import (
     ConfluentRegistrySerializationSchema,
     SchemaRegistry,
 )
-from forkpoint.errors import ConfigError, StorageError, StorageUnavailable
+from forkpoint.errors import ConfigError, StorageError, SystemUnavailable
 from formats.messages import Batch, elements, messages, read
 from formats.protos import SHOP
 from servers.schema_registry import Registry, schema_registry
@@ -223,7 +223,7 @@ def test_a_registry_that_fails_is_no_bad_message(server: Registry) -> None:
     registry = SchemaRegistry(server.url, {"max.retries": 0})
     schema = ConfluentRegistryDeserializationSchema(AvroRowDeserializationSchema(avro_schema_string=V1), registry)
     server.fail_with = 503
-    with pytest.raises(StorageUnavailable, match="failed: Told to fail"):
+    with pytest.raises(SystemUnavailable, match="failed: Told to fail"):
         schema.deserialize_batch(messages(b"\0\0\0\0\1x"))
     server.fail_with = 401
     with pytest.raises(StorageError, match="refused a request: Told to fail"):
@@ -235,7 +235,7 @@ def test_a_registry_that_fails_is_no_bad_message(server: Registry) -> None:
     with pytest.raises(ConfigError, match="refuses the schema: Told to fail"):
         writer.serialize((1, "a"))
     gone = SchemaRegistry("http://127.0.0.1:1", {"max.retries": 0})
-    with pytest.raises(StorageUnavailable, match=r"http://127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(SystemUnavailable, match=r"http://127\.0\.0\.1:1 does not answer"):
         ConfluentRegistryDeserializationSchema(schema.format, gone).deserialize_batch(messages(b"\0\0\0\0\1x"))
 
 

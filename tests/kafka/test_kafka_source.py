@@ -19,6 +19,7 @@ from forkpoint import (
     KafkaTopicPartition,
     RecordParseError,
     StorageError,
+    SystemUnavailable,
 )
 from forkpoint.connectors.kafka import watcher
 from servers.kafka import Kafka, Message
@@ -339,12 +340,12 @@ def test_topics_that_are_left_out_after_a_restore_hold_nothing_up(kafka: Kafka) 
         ({"fetch.min.bytes": "many"}, ConfigError, "fetch.min.bytes"),
         (
             {"security.protocol": "SSL", "default.api.timeout.ms": "300"},
-            StorageError,
+            SystemUnavailable,
             "does not answer .*SSL",
         ),
         (
             {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": "300"},
-            StorageError,
+            SystemUnavailable,
             r"127.0.0.1:1 does not answer .* set_bootstrap_servers\(\)",
         ),
     ],

@@ -58,22 +58,16 @@ class LedgerCommitter(Committer):
         self._context = context
         self._token = 0
 
-    def commit(self, outputs: Sequence[EpochOutput]) -> None:
+    def commit(self, output: EpochOutput, newest: int) -> None:
         with suppress(Fenced):
-            return self._commit(outputs)
-        self.commit(outputs)  # and find what the other has sent
+            return self._commit(output)
+        self.commit(output, newest)  # and find what the other has sent
 
-    def _commit(self, outputs: Sequence[EpochOutput]) -> None:
+    def _commit(self, output: EpochOutput) -> None:
         self.begin()
-        sent = self.sent()
-        todo = [
-            (output.epoch, value)
-            for output in outputs
-            if output.epoch > sent
-            for each in output.committables
-            for value in json.loads(self._context.staged(each["stored"]))
-        ]
-        self.send(todo, max(sent, outputs[-1].epoch))
+        if output.epoch > self.sent():
+            stored = [self._context.staged(each["stored"]) for each in output.committables]
+            self.send([value for each in stored for value in json.loads(each)], output.epoch)
 
     @property
     def _name(self) -> str:
@@ -89,12 +83,12 @@ class LedgerCommitter(Committer):
         model.step(f"look {self._name}")
         return model._world().sent.get(self._name, 0)
 
-    def send(self, rows: Sequence[tuple[int, Any]], epoch: int) -> None:
+    def send(self, values: Sequence[Any], epoch: int) -> None:
         model.step(f"send {self._name}")
         world = model._world()
         if world.fences[self._name] != self._token:
             raise Fenced
-        world.ledger += [(epoch, str(value)) for epoch, value in rows]
+        world.ledger += [(epoch, str(value)) for value in values]
         world.sent[self._name] = epoch
 
 

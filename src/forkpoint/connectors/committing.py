@@ -12,7 +12,6 @@ that has been written, tasks commit it beside the next epochs; what one sink has
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -41,9 +40,12 @@ class Committer(ABC):
     """Commits one group's output, in tasks: one after the other, perhaps on several threads. Processes keep it for a while."""
 
     @abstractmethod
-    def commit(self, outputs: Sequence[EpochOutput]) -> None:
-        """Make the output of these epochs visible, oldest first and in the order of subtasks, without what was committed before.
-        All at once, if possible. Epochs of a job only ever increase, also across runs.
+    def commit(self, output: EpochOutput, newest: int) -> None:
+        """Make an epoch's output visible, in the order of subtasks, unless it was committed before. If possible, all at once.
+        Epochs of a job only ever increase, also across runs.
+
+        ``newest``: the job's newest epoch, as far as the driver knows. More than that cannot have been committed, unless by a
+        newer run, or the state root was put back to an earlier copy.
 
         Raises SystemUnavailable if the other system does not work at the moment; the commit is then repeated until it does.
         Any other error fails the job's attempt.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
@@ -128,15 +128,15 @@ class Publisher:
         """Publish everything that may not be published if this is the job's newest output, and wait for that. ``newest``: the
         run's own newest manifest."""
         for uid, sink in self._sinks.items():
-            if outputs := unpublished_in(manifest, uid):
-                self._commit(uid, sink, newest, outputs)
+            for output in unpublished_in(manifest, uid):
+                self._commit(uid, sink, newest, output)
         publish(self._graph, manifest)
 
     def publish_earlier(self, manifest: Manifest, newest: Manifest) -> None:
         """Publish what may not be published of the epochs before a manifest whose own output is withheld, and wait for that."""
         for uid, sink in self._sinks.items():
-            if outputs := manifest.unpublished.get(uid):
-                self._commit(uid, sink, newest, outputs)
+            for output in manifest.unpublished.get(uid, ()):
+                self._commit(uid, sink, newest, output)
 
     def unpublished(self) -> dict[str, list[EpochOutput]]:
         """By uid, what is not known to be published."""
@@ -226,13 +226,14 @@ class Publisher:
                     self._changed.wait_for(lambda: not self._uses(uid, lane), delay)
 
     def _try(self, uid: str, lane: _Lane) -> bool:
-        """Commit a sink's output; False if that has to be tried again."""
+        """Commit a sink's oldest output; False if that has to be tried again. One epoch at a time: what one group has of an epoch
+        may precede what another has of the next."""
         with self._changed:
-            outputs, manifest, attempt = list(lane.outputs), self._newest, self._attempt
+            output, manifest, attempt = lane.outputs[0], self._newest, self._attempt
             lane.tried_since = time.monotonic()
         assert manifest is not None
         try:
-            self._commit(uid, self._sinks[uid], manifest, outputs)
+            self._commit(uid, self._sinks[uid], manifest, output)
         except Exception as error:
             if not isinstance(error, Unavailable) and attempt == self._attempt:  # an attempt's end interrupts its tasks
                 raise
@@ -241,7 +242,7 @@ class Publisher:
             return False
         with self._changed:
             was_full = len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS
-            del lane.outputs[: len(outputs)]
+            del lane.outputs[0]
             lane.problem = lane.tried_since = None
             self._changed.notify_all()
         self._tell()
@@ -252,19 +253,19 @@ class Publisher:
     def _uses(self, uid: str, lane: _Lane) -> bool:
         return self._lanes[uid] is lane
 
-    def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
+    def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, output: EpochOutput) -> None:
         """Commit output. ``newest``: the run's newest manifest. A newer run may have published it, and removed the files."""
         assert newest.incarnation is not None
         root = self._history.storage.url
         context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
-        span = str(outputs[0].epoch) if len(outputs) == 1 else f"{outputs[0].epoch}-{outputs[-1].epoch}"
+        tasks = commits(sink, context, output, newest.epoch)
         try:
-            self._executor.run_tasks(commit_output, commits(sink, context, outputs), f"forkpoint: publish {uid} {span}")
+            self._executor.run_tasks(commit_output, tasks, f"forkpoint: publish epoch {output.epoch} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
             raise OutputLost(
-                f"job {newest.job!r}: output of sink {uid!r}, epoch {span}, is committed but cannot be published: {error}. Its "
-                "staged output was removed: put it back, or restore an earlier savepoint to compute it again"
+                f"job {newest.job!r}: epoch {output.epoch} is committed, but what sink {uid!r} staged for it is gone: {error}. "
+                "Put it back, or restore an earlier savepoint to compute it again"
             ) from error
         except Unavailable as error:
             raise type(error)(f"sink {uid!r}: {error}") from error

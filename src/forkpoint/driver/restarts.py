@@ -14,6 +14,7 @@ from forkpoint.errors import (
     RestoreRefused,
     SavepointCorrupt,
     StaleGeneration,
+    SystemUnavailable,
     Unavailable,
 )
 from forkpoint.graph.options import RestartStrategy
@@ -39,7 +40,8 @@ def next_delay_ms(
     """The delay before the next attempt (None: give up), and the failures including this one.
 
     Storage, or another system, that does not work uses up no attempts: it cannot be cured by giving up. ``proven``: the run has
-    committed an epoch. Before that, denied access to storage is a configuration error, not worth a retry.
+    committed an epoch. Before that, denied access to storage is a configuration error, not worth a retry, and a system that can't
+    be reached may be one.
     """
     if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
         return None, failures
@@ -50,7 +52,7 @@ def next_delay_ms(
     ):
         failures = Failures()
     times = failures.times_ms
-    if not isinstance(error, Unavailable):
+    if not isinstance(error, Unavailable) or (isinstance(error, SystemUnavailable) and not proven):
         times = (*times, now_ms)
         if strategy.kind == "failure-rate":
             times = tuple(t for t in times if now_ms - t < strategy.interval_ms)

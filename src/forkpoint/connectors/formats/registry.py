@@ -22,7 +22,7 @@ from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, Json
 from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
 from forkpoint.connectors.formats.protobuf_types import indexes_of, message_at, schemas_of
 from forkpoint.connectors.formats.records import Unreadable
-from forkpoint.errors import ConfigError, StorageError, StorageUnavailable
+from forkpoint.errors import ConfigError, StorageError, SystemUnavailable
 from forkpoint.extras import require
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T
@@ -93,12 +93,12 @@ class SchemaRegistry:
             if status == 404:
                 return None
             if status >= 500:
-                raise StorageUnavailable(f"the schema registry {self.url} failed: {error}") from error
+                raise SystemUnavailable(f"the schema registry {self.url} failed: {error}") from error
             if status in (409, 422):
                 raise ConfigError(f"the schema registry {self.url} refuses the schema: {error}") from error
             raise StorageError(f"the schema registry {self.url} refused a request: {error}") from error
         except Exception as error:  # of the HTTP client, whose package depends on the version of confluent-kafka
-            raise StorageUnavailable(f"the schema registry {self.url} does not answer: {error}") from error
+            raise SystemUnavailable(f"the schema registry {self.url} does not answer: {error}") from error
 
 
 @lru_cache(maxsize=64)

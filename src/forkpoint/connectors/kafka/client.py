@@ -1,4 +1,4 @@
-"""Kafka's client library (librdkafka): its settings from the user's properties, and its errors as forkpoint's.
+"""Kafka's client library (librdkafka): its settings from the user's properties.
 
 Modules that import ``confluent_kafka`` do so inside functions: it is optional.
 """
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.errors import ConfigError, ForkpointError, StorageError
+from forkpoint.errors import ConfigError
 from forkpoint.extras import require
 from forkpoint.graph.secrets import is_secret
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
 
 log = logging.getLogger("forkpoint.kafka")
 
@@ -121,58 +121,3 @@ def on_error(client: str) -> Any:
         log.info("%s: %s", client, error.str())
 
     return log_error
-
-
-def is_temporary(error: KafkaError) -> bool:
-    """Whether a request may succeed later, with nothing changed."""
-    from confluent_kafka import KafkaError as Codes
-
-    return error.retriable() or error.code() in {
-        Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._TIMED_OUT_QUEUE, Codes._MSG_TIMED_OUT,
-        Codes._RESOLVE, Codes._WAIT_COORD, Codes._WAIT_CACHE, Codes._DESTROY_BROKER, Codes._NODE_UPDATE, Codes._RETRY,
-        Codes._UNKNOWN_BROKER, Codes._NOENT, Codes.REQUEST_TIMED_OUT, Codes.NETWORK_EXCEPTION, Codes.LEADER_NOT_AVAILABLE,
-        Codes.NOT_LEADER_FOR_PARTITION, Codes.BROKER_NOT_AVAILABLE, Codes.REPLICA_NOT_AVAILABLE, Codes.LISTENER_NOT_FOUND,
-        Codes.COORDINATOR_LOAD_IN_PROGRESS, Codes.COORDINATOR_NOT_AVAILABLE, Codes.NOT_COORDINATOR,
-        Codes.OFFSET_NOT_AVAILABLE, Codes.FENCED_LEADER_EPOCH, Codes.UNKNOWN_LEADER_EPOCH, Codes.KAFKA_STORAGE_ERROR,
-        Codes.UNSTABLE_OFFSET_COMMIT, Codes.REBALANCE_IN_PROGRESS, Codes.STALE_BROKER_EPOCH, Codes.NOT_CONTROLLER,
-    }  # fmt: skip
-
-
-def is_missing(error: KafkaError) -> bool:
-    """Whether there is no such topic or partition, as far as the broker knows."""
-    from confluent_kafka import KafkaError as Codes
-
-    return error.code() in {
-        Codes.UNKNOWN_TOPIC_OR_PART, Codes.UNKNOWN_TOPIC_ID, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION,
-    }  # fmt: skip
-
-
-def is_refused(error: KafkaError) -> bool:
-    """Whether the cluster doesn't let this client in."""
-    from confluent_kafka import KafkaError as Codes
-
-    return error.code() in {
-        Codes._AUTHENTICATION, Codes._SSL, Codes.SASL_AUTHENTICATION_FAILED, Codes.UNSUPPORTED_SASL_MECHANISM,
-        Codes.ILLEGAL_SASL_STATE,
-    }  # fmt: skip
-
-
-def forkpoint_error(error: KafkaError | KafkaException, what: str) -> ForkpointError:
-    """The error to raise when ``what`` failed, with a remedy."""
-    from confluent_kafka import KafkaError as Codes
-    from confluent_kafka import KafkaException as Raised
-
-    cause: KafkaError = error.args[0] if isinstance(error, Raised) else error
-    if is_refused(cause):
-        return ConfigError(
-            f"{what}: {cause.str()}. Correct security.protocol and the properties sasl.* and ssl.*, or the broker's"
-        )
-    if cause.code() in (
-        Codes.TOPIC_AUTHORIZATION_FAILED,
-        Codes.GROUP_AUTHORIZATION_FAILED,
-        Codes.CLUSTER_AUTHORIZATION_FAILED,
-    ):
-        return ConfigError(f"{what}: {cause.str()}. Grant this user the right on the broker (kafka-acls)")
-    if cause.code() == Codes._INVALID_ARG:
-        return ConfigError(f"{what}: {cause.str()}. Correct the property, or leave it out")
-    return StorageError(f"{what}: {cause.str()} ({cause.name()})")

@@ -8,14 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.kafka.client import (
-    KafkaClient,
-    forkpoint_error,
-    is_missing,
-    is_refused,
-    is_temporary,
-    on_error,
-)
+from forkpoint.connectors.kafka.client import KafkaClient, on_error
+from forkpoint.connectors.kafka.errors import forkpoint_error, is_missing, is_refused, is_temporary
 from forkpoint.connectors.kafka.offsets import Bounds, KafkaOffsetsInitializer, KafkaTopicPartition
 from forkpoint.errors import ConfigError, ForkpointError
 
@@ -27,7 +21,7 @@ REQUEST_S = 10.0
 POLL_S = 0.1
 
 
-class Unavailable(Exception):
+class NoAnswer(Exception):
     """The cluster doesn't answer for now."""
 
 
@@ -46,7 +40,7 @@ class Subscription:
 
 
 class Cluster:
-    """A client of a cluster. Its methods wait for answers, and raise Unavailable if none comes. ``stale``: the last request
+    """A client of a cluster. Its methods wait for answers, and raise NoAnswer if none comes. ``stale``: the last request
     failed for now, in whole or in part."""
 
     def __init__(self, client: KafkaClient, request_s: float = REQUEST_S) -> None:
@@ -163,7 +157,7 @@ class Cluster:
     def _all(self, specs: Mapping[KafkaTopicPartition, OffsetSpec]) -> dict[KafkaTopicPartition, int]:
         offsets, missing = self._offsets(specs)
         if missing or len(offsets) < len(specs):
-            raise Unavailable(f"no leader for {_named(specs.keys() - offsets.keys())}")
+            raise NoAnswer(f"no leader for {_named(specs.keys() - offsets.keys())}")
         return offsets
 
     def _offsets(
@@ -177,7 +171,7 @@ class Cluster:
         futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._request_s)
         offsets: dict[KafkaTopicPartition, int] = {}
         missing: set[KafkaTopicPartition] = set()
-        trouble: ForkpointError | Unavailable | None = None
+        trouble: ForkpointError | NoAnswer | None = None
         for asked, future in futures.items():
             partition = KafkaTopicPartition(asked.topic, asked.partition)
             try:
@@ -191,7 +185,7 @@ class Cluster:
                     missing.add(partition)
                 else:
                     trouble = self._trouble(error.args[0], f"the offsets of {partition.split} cannot be read")
-        if trouble is not None and (not isinstance(trouble, Unavailable) or not offsets):
+        if trouble is not None and (not isinstance(trouble, NoAnswer) or not offsets):
             raise trouble
         return offsets, missing
 
@@ -240,7 +234,7 @@ class Cluster:
             if self._refused is not None:
                 raise self._trouble(self._refused, "no connection")
 
-    def _trouble(self, error: KafkaError, what: str) -> ForkpointError | Unavailable:
+    def _trouble(self, error: KafkaError, what: str) -> ForkpointError | NoAnswer:
         self._connected.poll(0)
         if self._refused is not None:
             return forkpoint_error(self._refused, f"Kafka at {self._client.servers}")
@@ -248,11 +242,11 @@ class Cluster:
             return self._unavailable(f"{what}: {self._last or error.str()}")
         return forkpoint_error(error, f"Kafka at {self._client.servers}: {what}")
 
-    def _unavailable(self, problem: str) -> Unavailable:
+    def _unavailable(self, problem: str) -> NoAnswer:
         """Connect anew for the next request: a client goes on asking the leader that it knows, though the broker answers that
         another one has been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
         self.stale = True
-        return Unavailable(problem)
+        return NoAnswer(problem)
 
 
 def _named(partitions: Collection[KafkaTopicPartition]) -> str:

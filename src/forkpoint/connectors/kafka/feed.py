@@ -14,17 +14,9 @@ from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
-from forkpoint.connectors.kafka.client import (
-    QUIET,
-    KafkaClient,
-    forkpoint_error,
-    is_missing,
-    is_refused,
-    is_temporary,
-    log,
-    on_error,
-)
+from forkpoint.connectors.kafka.client import QUIET, KafkaClient, log, on_error
 from forkpoint.connectors.kafka.cluster import REQUEST_S
+from forkpoint.connectors.kafka.errors import forkpoint_error, is_missing, is_refused, is_temporary
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
 from forkpoint.errors import StorageError
 

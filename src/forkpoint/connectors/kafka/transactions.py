@@ -38,49 +38,44 @@ class TransactionalCommitter(Committer):
         self._transactions: _Transactions | None = None
         self.name = f"{prefix}-{context.job}-{context.uid}-{context.incarnation}-{context.group}"
 
-    def commit(self, outputs: Sequence[EpochOutput]) -> None:
+    def commit(self, output: EpochOutput, newest: int) -> None:
         from confluent_kafka import KafkaException
 
         with raising_errors(self._client.servers) as problems:
             for tries_left in reversed(range(_TRIES)):
                 try:
-                    return self._commit(outputs, problems)
+                    return self._commit(output, newest, problems)
                 except KafkaException as exception:
                     self.close()
-                    if not tries_left or not is_fenced(exception):
+                    if not tries_left or not is_fenced(exception.args[0]):
                         raise
                     time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
-    def _commit(self, outputs: Sequence[EpochOutput], problems: list[Any]) -> None:
+    def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
         if self._transactions is not None and self._transactions.had_trouble():
             self.close()
         if self._transactions is None:
             self._transactions = _Transactions(self.name, self._client)
         self._transactions.problems = problems
-        sent = self._transactions.sent(_topics(outputs))
-        todo = [output for output in outputs if output.epoch > max(sent[topic] for topic in _topics([output]))]
-        if (newest := max(sent.values())) > outputs[-1].epoch:
+        topics = sorted({topic for each in output.committables for topic in each["topics"]})
+        sent = max(self._transactions.sent(topics).values())
+        if sent > newest:
             raise JobFailed(
-                f"Kafka's consumer group {self.name!r} says that epoch {newest} was sent, but the newest that this run has for "
-                f"it is {outputs[-1].epoch}. Was the state root put back to an earlier copy? Output since then would be left "
-                "out: give the job another name, or delete that group to send everything again"
+                f"Kafka's consumer group {self.name!r} says that epoch {sent} was sent, but the job's newest is {newest}. Was "
+                "the state root put back to an earlier copy? Output since then would be left out: give the job another name, or "
+                "delete that group to send everything again"
             )
-        if todo:
-            self._transactions.send(self._batches(todo), _topics(todo), todo[-1].epoch)
+        if output.epoch > sent:
+            self._transactions.send(self._batches(output), topics, output.epoch)
 
-    def _batches(self, outputs: Iterable[EpochOutput]) -> Iterable[pa.RecordBatch]:
-        for output in outputs:
-            for committable in output.committables:
-                yield from unpack(self._context.staged(committable["records"]))
+    def _batches(self, output: EpochOutput) -> Iterable[pa.RecordBatch]:
+        for committable in output.committables:
+            yield from unpack(self._context.staged(committable["records"]))
 
     def close(self) -> None:
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
             transactions.close()
-
-
-def _topics(outputs: Iterable[EpochOutput]) -> list[str]:
-    return sorted({topic for output in outputs for each in output.committables for topic in each["topics"]})
 
 
 class _Transactions:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.connectors.kafka.client import KafkaClient, on_error
-from forkpoint.connectors.kafka.cluster import REQUEST_S, Cluster, Subscription, Unavailable
+from forkpoint.connectors.kafka.cluster import REQUEST_S, Cluster, NoAnswer, Subscription
 from forkpoint.connectors.kafka.feed import consumer
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, starting, stopping
-from forkpoint.errors import ForkpointError, StorageError
+from forkpoint.errors import ForkpointError, StorageError, SystemUnavailable
 
 log = logging.getLogger("forkpoint.kafka")
 
@@ -122,9 +122,9 @@ class PartitionWatcher:
                 if silent:
                     log.warning("Kafka at %s answers again", self._watch.client.servers)
                     silent = False
-            except Unavailable as trouble:
+            except NoAnswer as trouble:
                 if self._seen is None and time.monotonic() > began + self._watch.timeout_s:
-                    raise StorageError(
+                    raise SystemUnavailable(
                         f"KafkaSource: {self._watch.client.servers} does not answer ({trouble}); start the brokers, or correct "
                         "set_bootstrap_servers(). The time to wait is the property default.api.timeout.ms"
                     ) from None
@@ -176,7 +176,7 @@ class PartitionWatcher:
             return
         try:
             cluster.commit(self._watch.group, offsets)
-        except Unavailable as trouble:
+        except NoAnswer as trouble:
             log.info("%s", trouble)
         except ForkpointError as error:
             self._commit_refused = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -19,26 +18,29 @@ IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Commit:
-    """One task: the output of one group of a sink. ``place``: the pickled sink and the committer's context."""
+    """One task: the output of one group of a sink. ``place``: the pickled sink and the committer's context. ``newest``: the job's
+    newest epoch."""
 
     uid: str
     place: bytes
-    outputs: Sequence[EpochOutput]
+    output: EpochOutput
+    newest: int
 
 
-def commits(sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput]) -> list[bytes]:
-    """The tasks that commit a sink's output, one for each group. The ``context`` is of no group."""
-    groups: dict[str, list[EpochOutput]] = {}
-    for output in outputs:
-        parts: dict[str, list[JSON]] = {}
-        for committable in output.committables:
-            parts.setdefault(sink.group(committable), []).append(committable)
-        for group, committables in parts.items():
-            groups.setdefault(group, []).append(EpochOutput(epoch=output.epoch, committables=committables))
+def commits(sink: CommittingSink, context: CommitterContext, output: EpochOutput, newest: int) -> list[bytes]:
+    """The tasks that commit a sink's output of one epoch, one for each group. The ``context`` is of no group."""
+    groups: dict[str, list[JSON]] = {}
+    for committable in output.committables:
+        groups.setdefault(sink.group(committable), []).append(committable)
     return [
-        pickle.dumps(Commit(context.uid, dumps((sink, replace(context, group=group))), parts))
-        for group, parts in sorted(groups.items())
-    ]
+        pickle.dumps(
+            Commit(
+                context.uid, dumps((sink, replace(context, group=group))),
+                EpochOutput(epoch=output.epoch, committables=committables), newest,
+            )
+        )
+        for group, committables in sorted(groups.items())
+    ]  # fmt: skip
 
 
 def commit_output(encoded: bytes) -> bytes:
@@ -47,7 +49,7 @@ def commit_output(encoded: bytes) -> bytes:
     with user_code(work.uid, lambda: "none: commit()"):
         committer = _kept.take(work.place)
         try:
-            committer.commit(work.outputs)
+            committer.commit(work.output, work.newest)
         except BaseException:
             committer.close()
             raise
