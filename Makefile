@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 WORKERS ?= 3
 SPARK_WORKERS ?= 2
+RERUNS ?= 0
 SECONDS_EACH ?= 60
 ROUNDS ?= 3
 MINUTES ?= 5
@@ -23,9 +24,11 @@ lock: setup ## update uv.lock for pyproject.toml; UPGRADE=1 takes the newest ver
 demo: setup ## a job on flight data: stopped with a savepoint, changed, and resumed
 	$(RUN) python examples/demo.py
 
-test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side
-	$(RUN) pytest -n $(WORKERS) -m "not spark"
-	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m spark
+test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
+	$(RUN) failed=0; \
+		pytest -n $(WORKERS) --reruns $(RERUNS) -m "not spark" || failed=1; \
+		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m spark || failed=1; \
+		exit $$failed
 
 test-fast: setup ## the tests without Spark
 	$(RUN) pytest -n $(WORKERS) -m "not spark"

@@ -16,6 +16,17 @@ _EXTRAS = {
     "google.protobuf": "protobuf",
     "confluent_kafka.schema_registry": "schema-registry",
     "authlib": "schema-registry",
+    "sqlalchemy": "database",
+    "psycopg": "postgres",
+    "pymysql": "mysql",
+    "deltalake": "delta",
+    "pyiceberg": "iceberg",
+    "boto3": "kinesis",
+    "pika": "rabbitmq",
+    "paho.mqtt": "mqtt",
+    "redis": "redis",
+    "opensearchpy": "opensearch",
+    "cassandra": "cassandra",
 }
 
 

@@ -7,14 +7,13 @@ STEP: init, sent, begin, produce, offsets or commit, before (or with a trailing 
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from typing import Any
 
 import confluent_kafka
 
 import forkpoint as fp
+from deaths import die_at
 from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
@@ -24,6 +23,10 @@ STEPS = {
     "init": "init_transactions", "begin": "begin_transaction", "produce": "produce", "offsets": "send_offsets_to_transaction",
     "commit": "commit_transaction",
 }  # fmt: skip
+
+
+class Producer(confluent_kafka.Producer):
+    """One whose methods can be replaced."""
 
 
 class Part(SerializationSchema[tuple[int, int]]):
@@ -68,34 +71,13 @@ def expected(elements: int) -> dict[bytes, list[int]]:
     return {str(key).encode(): list(range(1, len(range(key, elements, KEYS)) + 1)) for key in range(KEYS)}
 
 
-def dying(step: str, number: int) -> None:
-    """Kill this process at a step of sending."""
-    before, name = not step.endswith("+"), STEPS[step.removesuffix("+")]
-    left, real = number, confluent_kafka.Producer
-
-    class Producer(real):
-        pass
-
-    def dies(*args: Any, **options: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if before and not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = getattr(real, name)(*args, **options)
-        if not before and not left:
-            if name == "produce":
-                args[0].flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(Producer, name, dies)
-    confluent_kafka.Producer = Producer  # type: ignore[misc]
-
-
 if __name__ == "__main__":
     brokers, topic, root, elements, *death = sys.argv[1:]
     if death:
-        dying(death[0], int(death[1]))
+        confluent_kafka.Producer = Producer  # type: ignore[misc]
+        steps = {name: (Producer, method) for name, method in STEPS.items()}
+        sent = death[0] == "produce+"
+        die_at(steps, death[0], int(death[1]), lambda producer, *_, **__: producer.flush() if sent else None)
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).enable_checkpointing(1)
     build(env, int(elements), sink(brokers, topic))

@@ -65,7 +65,7 @@ def program(kafka: Kafka, topic: str, root: Path, *more: str) -> list[str]:
     return [sys.executable, str(PROGRAM), kafka.bootstrap_servers, topic, str(root), str(ELEMENTS), *more]
 
 
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local"}
+ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": str(PROGRAM.parents[1])}
 
 
 def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import socket
-import subprocess
 import time
 import uuid
 from collections.abc import Iterable
@@ -15,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from patience import PATIENCE_S
 from servers.jars import jars, java
+from servers.process import Server, free_port
 
 POM = Path(__file__).parent / "poms" / "kafka.xml"
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # starts fast
@@ -66,68 +62,40 @@ class Message:
     offset: int | None = None
 
 
-class Kafka:
-    """A broker with its data in ``directory``. It starts at once, and can be started again on the same data and port."""
+class Kafka(Server):
+    """A broker with its data in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
-        self._port, controller = _free_port(), _free_port()
+        self._port, controller = free_port(), free_port()
         self._properties = directory / "server.properties"
         self._properties.write_text(
             f"{_SETTINGS}log.dirs={directory / 'data'}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
             f"listeners=PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}\n"
         )
-        self._libraries = jars("kafka", POM)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._java = [java(), *_JVM, "-cp", f"{jars('kafka', POM)}/*"]
         self._producer: Producer | None = None  # making one takes half a second
         self._transactions: Producer | None = None
         cluster = ["format", "--cluster-id", "Zm9ya3BvaW50LXRlc3RzMQ", "--config", str(self._properties)]
-        self._run("kafka.tools.StorageTool", *cluster).wait()
-        self.start()
+        self.run(*self._java, "kafka.tools.StorageTool", *cluster).wait()
+        super().__init__(directory)
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    # -- the process
+    def command(self) -> list[str]:
+        return [*self._java, "kafka.Kafka", str(self._properties)]
 
-    def start(self) -> None:
-        """Start it and wait until it serves."""
-        self._process = self._run("kafka.Kafka", str(self._properties))
-        while True:
-            if self._process.poll() is not None:
-                pytest.fail((self.directory / "log").read_text()[-3000:])
-            with suppress(KafkaException):
-                if self._admin.list_topics(timeout=1).brokers:
-                    return
-            time.sleep(0.1)
+    def serves(self) -> bool:
+        with suppress(KafkaException):
+            return bool(self._admin.list_topics(timeout=1).brokers)
+        return False
 
     def kill(self) -> None:
-        """Kill it, as a power failure would (SIGKILL)."""
-        assert self._process is not None
         self._producer = self._transactions = None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-    def stop(self) -> None:
-        """Kill it, for good."""
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
-
-    def pause(self) -> None:
-        """Stop answering, without closing connections (SIGSTOP)."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def _run(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [java(), *_JVM, "-cp", f"{self._libraries}/*", main, *arguments]
-        with open(self.directory / "log", "ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory)
+        super().kill()
 
     # -- topics
 
@@ -275,13 +243,3 @@ def _message(found: Any) -> Message:
 def _each(futures: dict[Any, Any]) -> None:
     for future in futures.values():
         future.result(PATIENCE_S)
-
-
-def _free_port() -> int:
-    """A free port that no client's connection gets, so that the server can have it again after a pause."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
-        lowest = int(file.read().split()[0])
-    while True:
-        port = random.randrange(lowest // 2, lowest)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
