@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster lmdb-versions lint docs build format bench bench-cluster \
+.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs build format bench bench-cluster \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -10,6 +10,9 @@ RERUNS ?= 0
 SECONDS_EACH ?= 60
 ROUNDS ?= 3
 MINUTES ?= 5
+SYSTEM ?= kafka
+KILLS ?= 30
+ENGINE ?= local
 RUN := . .venv/env.sh &&
 
 help: ## this list
@@ -56,6 +59,9 @@ chaos: setup ## kills, suspended drivers, full disks, damaged files for MINUTES=
 chaos-cluster: MINUTES = 20
 chaos-cluster: setup ## a cluster of three hosts: processes, disks, network and object store fail for MINUTES=20 (needs root)
 	$(RUN) PYTHONPATH=tests python -m chaos.on_cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+kills: setup ## a job that writes to SYSTEM=kafka is killed KILLS=30 times; ENGINE=local or spark; each record must arrive once
+	$(RUN) PYTHONPATH=tests python -m kills $(SYSTEM) --kills $(KILLS) --engine $(ENGINE)
 
 lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
 	$(RUN) scripts/lmdb_versions.sh
