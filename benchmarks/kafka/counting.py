@@ -1,6 +1,7 @@
 """forkpoint's side: reads Kafka, counts by key, writes Kafka.
 
-python benchmarks/kafka/counting.py BROKERS FROM TO STATE_ROOT [--engine spark|local] [--parallelism N] [--interval-ms MS] [--epoch-rows N]
+python benchmarks/kafka/counting.py BROKERS FROM TO STATE_ROOT [--engine spark|local] [--parallelism N] [--interval-ms MS]
+    [--epoch-rows N]
 """
 
 from __future__ import annotations
