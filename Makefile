@@ -1,7 +1,8 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs build format bench bench-cluster \
+.PHONY: help setup lock demo demo-kafka test test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs \
+	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -90,6 +91,10 @@ bench-cluster: setup ## a standalone cluster with the state root on S3, and on t
 	$(RUN) python benchmarks/on_cluster.py --state-root disk
 	$(RUN) python benchmarks/rebuild.py
 	$(RUN) python benchmarks/scale.py
+
+bench-kafka: setup ## from Kafka to Kafka: throughput and latency, against Flink's Java (and PyFlink after make flink-parity)
+	$(RUN) python benchmarks/kafka/throughput.py
+	$(RUN) python benchmarks/kafka/latency.py
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py
