@@ -52,6 +52,7 @@ from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaS
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
+from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -339,6 +340,7 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "IcebergSink",
     "Instant",
     "IterativeStream",
     "JobClient",

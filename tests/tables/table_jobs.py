@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from pyiceberg.catalog.sql import SqlCatalog
+
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.connectors.tables import delta, delta_files, uncommitted
+from forkpoint.connectors.tables import delta, delta_files, iceberg, iceberg_files, uncommitted
 
 KEYS = 10
 
@@ -47,8 +49,12 @@ def expected(elements: int) -> list[tuple[int, int, str]]:
 
 
 def make_sink(kind: str, table: str, **options: Any) -> Any:
-    assert kind == "delta"
-    return fp.DeltaSink(table, **options)
+    return fp.DeltaSink(table, **options) if kind == "delta" else fp.IcebergSink(catalog(table), "ns.counts", **options)
+
+
+def catalog(directory: str) -> dict[str, str]:
+    """A catalog in SQLite, and its tables, in one directory, which exists."""
+    return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}"}
 
 
 if __name__ == "__main__":
@@ -56,8 +62,9 @@ if __name__ == "__main__":
     if death:
         steps = {
             "note": (uncommitted.Uncommitted, "note"),
-            "put": (delta_files.DeltaPlace, "put"),
-            "commit": (delta._DeltaCommitter, "_commit"),
+            "write": (delta_files.DeltaFiles if kind == "delta" else iceberg_files.IcebergFiles, "write"),
+            "commit": (delta._DeltaCommitter if kind == "delta" else iceberg._IcebergCommitter, "_commit"),
+            "catalog": (SqlCatalog, "commit_table"),
             "settle": (uncommitted.Uncommitted, "settle"),
             "forget": (uncommitted.Uncommitted, "forget"),
         }

@@ -61,7 +61,7 @@ def test_rows_arrive_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "root").rglob("uncommitted/**/*.json"))
 
 
-STEPS = ["note", "note+", "put", "put+", "commit", "commit+", "settle", "forget+"]
+STEPS = ["note", "note+", "write", "write+", "commit", "commit+", "settle", "forget+"]
 
 
 @pytest.mark.parametrize("step", STEPS)
