@@ -1,6 +1,6 @@
 """A program that counts per key and appends each count to a table; it can kill itself at a step of a commit.
 
-    python table_jobs.py FORMAT TABLE STATE_ROOT ELEMENTS [STEP NUMBER]
+    python table_jobs.py FORMAT[-upsert] TABLE STATE_ROOT ELEMENTS [STEP NUMBER]
 
 STEP: see the ``STEPS``; before, or with a trailing "+" after, which it dies the NUMBER-th time.
 """
@@ -59,6 +59,7 @@ def catalog(directory: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     kind, table, root, elements, *death = sys.argv[1:]
+    kind, _, mode = kind.partition("-")
     if death:
         steps = {
             "note": (uncommitted.Uncommitted, "note"),
@@ -71,5 +72,5 @@ if __name__ == "__main__":
         die_at(steps, death[0], int(death[1]))
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).enable_checkpointing(1)
-    build(env, int(elements), make_sink(kind, table))
+    build(env, int(elements), make_sink(kind, table, **({"mode": "upsert", "key": ("key",)} if mode else {})))
     env.execute("counting")

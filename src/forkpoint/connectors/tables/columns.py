@@ -137,6 +137,23 @@ def fit(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
+def complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with all columns of a schema, in its order and types, None where they have none."""
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, names=schema.names)
+
+
+def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows whose key is none of these, in order. ``keys``: the key columns."""
+    key = keys.column_names
+    numbered = rows.select(key).cast(keys.schema).append_column("_at", pa.array(np.arange(len(rows))))
+    left = numbered.join(keys, key, join_type="left anti").column("_at")
+    return rows if len(left) == len(rows) else rows.take(pa.array(np.sort(left.to_numpy())))
+
+
 def new_columns(rows: pa.Schema, present: pa.Schema, table: str, *, evolution: bool) -> list[pa.Field]:
     """The columns to add to a table. Raises ConfigError if that is not allowed, or the elements lack a required column, or a type
     cannot become the table's."""

@@ -17,7 +17,7 @@ from forkpoint import extras
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.tables.columns import DELETED, new_columns
+from forkpoint.connectors.tables.columns import DELETED, complete, new_columns
 from forkpoint.connectors.tables.committing import Conflict, TableCommitter
 from forkpoint.connectors.tables.delta_errors import raising_errors
 from forkpoint.connectors.tables.delta_files import DeltaFiles, DeltaPlace, absolute
@@ -252,7 +252,8 @@ class _DeltaCommitter(TableCommitter):
             )  # fmt: skip
 
     def _merge(self, output: EpochOutput) -> None:
-        rows = self._changes(output, self._key)
+        changes = self._changes(output, self._key)
+        rows = complete(changes, _columns(self._table)).append_column(DELETED, changes.column(DELETED))
         same = " AND ".join(f"target.`{name}` = source.`{name}`" for name in self._key)
         with raising_errors(self._name):
             merger = self._table.merge(

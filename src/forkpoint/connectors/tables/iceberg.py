@@ -26,6 +26,7 @@ from forkpoint.connectors.tables.committing import Conflict, TableCommitter
 from forkpoint.connectors.tables.delta import Mode, check_options
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
 from forkpoint.connectors.tables.iceberg_files import IcebergFiles, remove_files, restore
+from forkpoint.connectors.tables.iceberg_merge import Rewrite, rewrite
 from forkpoint.connectors.tables.writing import AppendWriter, DataFiles, TableFormat, UpsertWriter
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
@@ -218,17 +219,30 @@ class _IcebergCommitter(TableCommitter):
         return 0 if self._table is None else int(self._table.properties.get(self._property, 0))
 
     def _commit(self, output: EpochOutput) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
         with raising_errors(self._name):
             if self._table is None:
                 self._description.catalog().load_table(self._description.identifier)  # says what is missing
             table = _once(self._table)
-            summary = {"forkpoint.job": self._context.job, "forkpoint.uid": self._context.uid}
-            with table.transaction() as transaction:
-                transaction.set_properties({self._property: str(output.epoch)})
-                update = transaction.update_snapshot({**summary, "forkpoint.epoch": str(output.epoch)})
-                with update.fast_append() as snapshot:
-                    for each in output.committables:
-                        snapshot.append_data_file(restore(each))
+            merged = rewrite(table, self._changes(output, self._key), self._key) if self._key else None
+            try:
+                self._replace(table, output.epoch, merged or Rewrite([], list(map(restore, output.committables))))
+            except CommitFailedException:  # so nothing was committed
+                if merged is not None:
+                    remove_files(table.io, [file.file_path for file in merged.added])
+                raise
+
+    def _replace(self, table: Any, epoch: int, files: Rewrite) -> None:
+        summary = {"job": self._context.job, "uid": self._context.uid, "epoch": str(epoch)}
+        with table.transaction() as transaction:
+            transaction.set_properties({self._property: str(epoch)})
+            update = transaction.update_snapshot({f"forkpoint.{name}": value for name, value in summary.items()})
+            with update.overwrite() if files.removed else update.fast_append() as snapshot:
+                for file in files.removed:
+                    snapshot.delete_data_file(file)
+                for file in files.added:
+                    snapshot.append_data_file(file)
 
     def _remove(self, paths: Iterable[str]) -> None:
         if self._table is not None:

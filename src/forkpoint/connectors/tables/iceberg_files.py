@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON
+from forkpoint.connectors.tables.columns import complete
 from forkpoint.connectors.tables.writing import DataFiles
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -21,10 +22,8 @@ class IcebergFiles(DataFiles):
     """Writes data files of a loaded table, with its current columns and partitions."""
 
     def __init__(self, table: Any) -> None:
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
         self._table = table
-        self._schema: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        self._schema = columns_of(table.metadata)
 
     @property
     def schema(self) -> pa.Schema:
@@ -51,6 +50,14 @@ class IcebergFiles(DataFiles):
         remove_files(self._table.io, paths)
 
 
+def columns_of(metadata: Any) -> pa.Schema:
+    """A table's columns as Arrow's."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    schema: pa.Schema = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
+    return schema
+
+
 def remove_files(io: Any, paths: Iterable[str]) -> None:
     """Remove data files, if they exist."""
     for path in paths:
@@ -71,7 +78,7 @@ def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
     spec, none = metadata.spec(), _NO_UUID
     if spec.is_unpartitioned():
         return [Named(none, 0, schema, rows.to_batches())]
-    parts = _determine_partitions(spec=spec, schema=metadata.schema(), arrow_table=_complete(rows, metadata))
+    parts = _determine_partitions(spec=spec, schema=metadata.schema(), arrow_table=complete(rows, columns_of(metadata)))
     return [
         Named(
             none, number, schema, part.arrow_table_partition.select(rows.column_names).to_batches(),
@@ -82,16 +89,6 @@ def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
 
 
 _NO_UUID: Any = None  # the name has what is unique
-
-
-def _complete(rows: pa.Table, metadata: Any) -> pa.Table:
-    """The rows, with nulls in the columns that they lack: one may be partitioned by those."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    for field in schema_to_pyarrow(metadata.schema(), include_field_ids=False):
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return rows
 
 
 def describe(file: Any, spec: int) -> dict[str, JSON]:
