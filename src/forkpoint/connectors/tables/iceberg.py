@@ -25,10 +25,10 @@ from forkpoint.connectors.tables.columns import new_columns
 from forkpoint.connectors.tables.committing import Conflict, TableCommitter
 from forkpoint.connectors.tables.delta import Mode, check_options
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
-from forkpoint.connectors.tables.iceberg_files import IcebergFiles, remove_files, restore
+from forkpoint.connectors.tables.iceberg_files import IcebergFiles, missing_files, remove_files, restore
 from forkpoint.connectors.tables.iceberg_merge import Rewrite, rewrite
 from forkpoint.connectors.tables.writing import AppendWriter, DataFiles, TableFormat, UpsertWriter
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
 
 _TRANSFORM = re.compile(r"(year|month|day|hour|bucket|truncate)\((?:(\d+)\s*,\s*)?([^(),]+)\)")
@@ -225,6 +225,9 @@ class _IcebergCommitter(TableCommitter):
             if self._table is None:
                 self._description.catalog().load_table(self._description.identifier)  # says what is missing
             table = _once(self._table)
+            paths = [each["path"] for each in output.committables if "path" in each]
+            if gone := missing_files(table.io, paths):
+                raise NotFound(f"{self._name} has no file {gone[0]}")
             merged = rewrite(table, self._changes(output, self._key), self._key) if self._key else None
             try:
                 self._replace(table, output.epoch, merged or Rewrite([], list(map(restore, output.committables))))

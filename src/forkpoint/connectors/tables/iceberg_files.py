@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,7 @@ from forkpoint.connectors.base import JSON
 from forkpoint.connectors.tables.columns import complete
 from forkpoint.connectors.tables.writing import DataFiles
 
+_AT_ONCE = 8  # requests
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS = ("lower_bounds", "upper_bounds")
 
@@ -63,6 +65,13 @@ def remove_files(io: Any, paths: Iterable[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             io.delete(path)
+
+
+def missing_files(io: Any, paths: Sequence[str]) -> list[str]:
+    """Those of the files that do not exist."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        there = pool.map(lambda path: io.new_input(path).exists(), paths)
+        return [path for path, exists in zip(paths, there, strict=True) if not exists]
 
 
 def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
