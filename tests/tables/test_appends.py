@@ -41,7 +41,10 @@ def test_rows_arrive_once(kind: str, tmp_path: Path, place: Path) -> None:
 
 
 STEPS = ["note+", "write+", "commit", "commit+", "forget+"]
-CASES = [(kind, step) for kind in ("delta", "iceberg") for step in STEPS] + [("iceberg", "catalog"), ("iceberg", "catalog+")]
+CASES = [(kind, step) for kind in ("delta", "iceberg") for step in STEPS] + [
+    ("iceberg", "catalog"),
+    ("iceberg", "catalog+"),
+]
 
 
 @pytest.mark.parametrize(("kind", "step"), CASES)

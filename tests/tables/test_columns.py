@@ -47,7 +47,9 @@ def test_columns_that_elements_have_and_the_table_lacks_are_added(kind: str, tmp
 
 def test_without_evolution_a_new_column_is_refused(kind: str, tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink(kind, str(place)))
-    with pytest.raises(ConfigError, match=r"table .* has no column 'score', 'tags'; add it .* or set schema_evolution=True"):
+    with pytest.raises(
+        ConfigError, match=r"table .* has no column 'score', 'tags'; add it .* or set schema_evolution=True"
+    ):
         sunk(tmp_path / "b", [New(2, "bob", 0.5)], New, make_sink(kind, str(place), schema_evolution=False))
     assert len(read(kind, place)) == 1
 
@@ -64,14 +66,18 @@ def test_a_type_that_does_not_fit_is_refused(kind: str, tmp_path: Path, place: P
         id: list[int]
         name: str
 
-    with pytest.raises(ConfigError, match=r"column 'id' is int64, which cannot hold the elements' list.*change the table's column"):
+    with pytest.raises(
+        ConfigError, match=r"column 'id' is int64, which cannot hold the elements' list.*change the table's"
+    ):
         sunk(tmp_path / "b", [Listed([1], "x")], Listed, make_sink(kind, str(place)))
     with pytest.raises(ConfigError, match=r"column 'id' is int64, and the elements' string does not fit: .*'seven'"):
         sunk(tmp_path / "c", [Odd("seven", "x")], Odd, make_sink(kind, str(place)))
     assert len(read(kind, place)) == 1
 
 
-REQUIRED = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("at", pa.int64(), False)])
+REQUIRED = pa.schema(
+    [pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("at", pa.int64(), False)]
+)
 
 
 class Loose(NamedTuple):
@@ -110,9 +116,9 @@ class Anything(NamedTuple):
 def test_elements_that_are_no_rows_are_refused(kind: str, tmp_path: Path, place: Path) -> None:
     with pytest.raises(ConfigError, match=r"column 'lasts' is duration.* has no type for; map it to a str or int"):
         sunk(tmp_path / "a", [Timed(1, timedelta(1))], Timed, make_sink(kind, str(place)))
-    with pytest.raises(ConfigError, match="elements of .* are no rows; map them to records"):
+    with pytest.raises(ConfigError, match=r"elements of .* are no rows; map them to records"):
         sunk(tmp_path / "b", [1, 2], int, make_sink(kind, str(place)))
-    with pytest.raises(ConfigError, match="column 'what' is of .*, which no column can hold"):
+    with pytest.raises(ConfigError, match=r"column 'what' is of .*, which no column can hold"):
         sunk(tmp_path / "c", [Anything(1, object)], Anything, make_sink(kind, str(place)))
 
 
@@ -140,7 +146,8 @@ class Everything(NamedTuple):
 def everything(n: int) -> Everything:
     return Everything(
         n, n / 3, None if n % 2 else f"täxt {n}", bytes([n]), n % 2 == 0, date(2024, 2, 29) + timedelta(n),
-        datetime(1969, 12, 31, 23, 59, 59, n), Decimal(n) / 8, UUID(int=n), Point(n, None), [Point(n, 0.5)] * n, {"a": n},
+        datetime(1969, 12, 31, 23, 59, 59, n),  # noqa: DTZ001
+        Decimal(n) / 8, UUID(int=n), Point(n, None), [Point(n, 0.5)] * n, {"a": n},
     )  # fmt: skip
 
 
@@ -189,7 +196,7 @@ def test_partitions_by_values(kind: str, tmp_path: Path, place: Path) -> None:
     empty = {"": None} if kind == "delta" else {}  # Delta's protocol has no empty text there
     assert found == [{**e._asdict(), "city": empty.get(e.city or "", e.city)} for e in events]
     if kind == "delta":
-        chosen = DeltaTable(place).to_pyarrow_table(partitions=[("day", "=", "2024-01-02"), ("open", "=", "true")])
+        chosen = DeltaTable(place).to_pyarrow_table(filters=[("day", "=", date(2024, 1, 2)), ("open", "=", True)])
         assert DeltaTable(place).metadata().partition_columns == ["city", "day", "open"]
     else:
         chosen = iceberg(place).scan("day = '2024-01-02' and open = true").to_arrow()
@@ -198,7 +205,12 @@ def test_partitions_by_values(kind: str, tmp_path: Path, place: Path) -> None:
 
 
 def test_partitions_of_values_that_are_lacking(kind: str, tmp_path: Path, place: Path) -> None:
-    sunk(tmp_path / "a", [Event(1, "b", date(2024, 1, 1), True)], Event, make_sink(kind, str(place), partition_by=("city",)))
+    sunk(
+        tmp_path / "a",
+        [Event(1, "b", date(2024, 1, 1), True)],
+        Event,
+        make_sink(kind, str(place), partition_by=("city",)),
+    )
 
     class Bare(NamedTuple):
         id: int
@@ -208,7 +220,9 @@ def test_partitions_of_values_that_are_lacking(kind: str, tmp_path: Path, place:
 
 
 def test_a_column_to_partition_by_that_is_missing(kind: str, tmp_path: Path, place: Path) -> None:
-    with pytest.raises(ConfigError, match="the elements have no column 'town' to partition by; their columns are id, name: correct"):
+    with pytest.raises(
+        ConfigError, match=r"the elements have no column 'town' to partition by; .* are id, name: correct"
+    ):
         sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink(kind, str(place), partition_by=("town",)))
 
 
@@ -219,7 +233,7 @@ class Visit(NamedTuple):
 
 
 def test_iceberg_partitions_by_transforms(tmp_path: Path, place: Path) -> None:
-    visits = [Visit(n, datetime(2024, 1, 1 + n % 3, n), f"name {n}") for n in range(12)]
+    visits = [Visit(n, datetime(2024, 1, 1 + n % 3, n), f"name {n}") for n in range(12)]  # noqa: DTZ001
     by = ("day(at)", "bucket(4, id)", "truncate(6, who)")
     sunk(tmp_path / "root", visits, Visit, make_sink("iceberg", str(place), partition_by=by), 6)
     assert [str(field.transform) for field in iceberg(place).spec().fields] == ["day", "bucket[4]", "truncate[6]"]
@@ -228,10 +242,10 @@ def test_iceberg_partitions_by_transforms(tmp_path: Path, place: Path) -> None:
     assert sorted(chosen.to_arrow().column("id").to_pylist()) == [v.id for v in visits if v.at.day == 2]
     assert len(list(chosen.plan_files())) == 4
     upsert = make_sink("iceberg", str(place), mode="upsert", key=("id",))
-    sunk(tmp_path / "other", [Visit(3, datetime(2025, 1, 1), "new")], Visit, upsert)
+    sunk(tmp_path / "other", [Visit(3, datetime(2025, 1, 1), "new")], Visit, upsert)  # noqa: DTZ001
     assert [row["who"] for row in read("iceberg", place) if row["id"] == 3] == ["new"]
     with pytest.raises(ConfigError, match=r"partition_by='bucket\(id\)' is no transform; give \"bucket\(16, id\)\""):
-        sunk(tmp_path / "x", visits, Visit, make_sink("iceberg", str(place / "x"), partition_by=("bucket(id)",)))
+        make_sink("iceberg", str(place), partition_by=("bucket(id)",))
 
 
 def test_an_iceberg_table_with_times(tmp_path: Path, place: Path) -> None:
@@ -245,17 +259,19 @@ def test_an_iceberg_table_with_times(tmp_path: Path, place: Path) -> None:
 def test_a_delta_table_that_demands_more_is_refused(tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink("delta", str(place)))
     DeltaTable(place).alter.add_constraint({"positive": "id > 0"})
-    with pytest.raises(ConfigError, match=r"demands .*delta.constraints.positive of its writers, which DeltaSink does not do"):
+    with pytest.raises(
+        ConfigError, match=r"demands .*delta.constraints.positive of its writers, which DeltaSink does not do"
+    ):
         sunk(tmp_path / "b", [Old(-1, "ann")], Old, make_sink("delta", str(place)))
 
 
 def test_delta_statistics_let_readers_skip_files(tmp_path: Path, place: Path) -> None:
-    sunk(tmp_path / "a", [everything(n) for n in range(4)], Everything, make_sink("delta", str(place)), 2)
+    sunk(tmp_path / "a", [everything(n) for n in range(4)], Everything, make_sink("delta", str(place)), 4)
     found = pa.table(DeltaTable(place).get_add_actions(flatten=True)).to_pylist()
     found.sort(key=lambda row: row["min.n"])
     assert [(row["num_records"], row["min.n"], row["max.n"], row["null_count.text"]) for row in found] == [
         (2, 0, 1, 1), (2, 2, 3, 1),
-    ]  # fmt: skip
+    ]  # fmt: skip  # one of each subtask
 
 
 @pytest.mark.parametrize(

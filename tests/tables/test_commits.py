@@ -28,6 +28,9 @@ class Row(NamedTuple):
     epoch: int
 
 
+TYPE = type_of(Row)
+
+
 @dataclass
 class Batch:
     """A sink's batch of rows."""
@@ -35,7 +38,7 @@ class Batch:
     values: list[Any]
     table: Any = None
     timestamps: Any = None
-    type: Any = type_of(Row)
+    type: Any = TYPE
 
 
 @dataclass
@@ -125,7 +128,9 @@ def test_another_writer_that_gets_ahead_is_waited_for(writing: Writing, monkeypa
 
 def test_a_state_root_that_was_put_back_is_refused(writing: Writing) -> None:
     writing.committer().commit(writing.write(9, 1), 9)
-    with pytest.raises(JobFailed, match=r"epoch 9 of sink 'sink' was committed, but the job's newest is 2\..*earlier copy"):
+    with pytest.raises(
+        JobFailed, match=r"epoch 9 of sink 'sink' was committed, but the job's newest is 2\..*earlier copy"
+    ):
         writing.committer().commit(writing.write(2, 2), 2)
 
 
@@ -174,7 +179,7 @@ def test_a_file_that_was_removed_before_its_commit_is_not_added(appending: Writi
     output = appending.write(1, 1)
     for file in appending.place.rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(NotFound, match="has no file .*parquet"):
+    with pytest.raises(NotFound, match=r"has no file .*parquet"):
         appending.committer().commit(output, 1)
 
 

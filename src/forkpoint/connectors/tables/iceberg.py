@@ -56,6 +56,8 @@ class IcebergSink(CommittingSink[T_contra]):
         check_options("IcebergSink", mode, key, partition_by)
         if "." not in table.strip("."):
             raise ConfigError(f'IcebergSink: table {table!r} has no namespace; give "namespace.name"')
+        for each in partition_by:
+            _partition(each)
         self._table = _Table(dict(catalog_properties), table, tuple(partition_by), schema_evolution)
         self._mode = mode
         self._key = tuple(key)
@@ -107,7 +109,12 @@ class _Table(TableFormat):
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.transforms import parse_transform
 
-        partitions = [_partition(text, rows, self.name) for text in self.partition_by]
+        partitions = [_partition(text) for text in self.partition_by]
+        if missing := [column for column, _ in partitions if column not in rows.names]:
+            raise ConfigError(
+                f"{self.name}: the elements have no column {missing[0]!r} to partition by; their columns are "
+                f"{', '.join(rows.names)}: correct partition_by="
+            )
         schema = pa.schema([_iceberg_field(each, self.name) for each in rows])
         with raising_errors(self.name):
             catalog = self.catalog()
@@ -153,23 +160,18 @@ def _catalog(properties: str, process: int) -> Any:
         return load_catalog(name, **given)  # a database, whose tables another process has just created
 
 
-def _partition(text: str, rows: pa.Schema, table: str) -> tuple[str, str]:
-    """The column and the transform, by its name in the specification."""
+def _partition(text: str) -> tuple[str, str]:
+    """The column and the transform, by its name in Iceberg's specification. Raises ConfigError."""
     match = _TRANSFORM.fullmatch(text.strip())
-    column = match[3].strip() if match else text
-    if column not in rows.names:
-        raise ConfigError(
-            f"{table}: the elements have no column {column!r} to partition by; their columns are {', '.join(rows.names)}: "
-            "correct partition_by="
-        )
     if match is None:
-        return column, "identity"
-    if (match[1] in ("bucket", "truncate")) != (match[2] is not None):
+        return text, "identity"
+    transform, width, column = match[1], match[2], match[3].strip()
+    if (transform in ("bucket", "truncate")) != (width is not None):
         raise ConfigError(
-            f'{table}: partition_by={text!r} is no transform; give "bucket(16, {column})", "truncate(4, {column})", or '
+            f'IcebergSink: partition_by={text!r} is no transform; give "bucket(16, {column})", "truncate(4, {column})" or '
             f'"day({column})"'
         )
-    return column, match[1] if match[2] is None else f"{match[1]}[{match[2]}]"
+    return column, transform if width is None else f"{transform}[{width}]"
 
 
 def _iceberg_field(of: pa.Field, table: str) -> pa.Field:

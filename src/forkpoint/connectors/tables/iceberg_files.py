@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON
-from forkpoint.connectors.tables.columns import complete
+from forkpoint.connectors.tables.iceberg_partitions import divide_by_spec
 from forkpoint.connectors.tables.writing import DataFiles
 
 _AT_ONCE = 8  # requests
@@ -76,7 +76,7 @@ def missing_files(io: Any, paths: Sequence[str]) -> list[str]:
 
 def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
     """What pyiceberg writes as one data file each, for each partition, with ``name`` in their names."""
-    from pyiceberg.io.pyarrow import _determine_partitions, pyarrow_to_schema
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
     from pyiceberg.table import WriteTask
 
     class Named(WriteTask):  # type: ignore[misc]
@@ -84,20 +84,11 @@ def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
             return f"{name}-{self.task_id}.{extension}"
 
     schema = pyarrow_to_schema(rows.schema, name_mapping=metadata.schema().name_mapping)
-    spec, none = metadata.spec(), _NO_UUID
-    if spec.is_unpartitioned():
-        return [Named(none, 0, schema, rows.to_batches())]
-    parts = _determine_partitions(spec=spec, schema=metadata.schema(), arrow_table=complete(rows, columns_of(metadata)))
+    unused: Any = None  # the UUID of usual names
     return [
-        Named(
-            none, number, schema, part.arrow_table_partition.select(rows.column_names).to_batches(),
-            partition_key=part.partition_key,
-        )
-        for number, part in enumerate(parts)
-    ]  # fmt: skip
-
-
-_NO_UUID: Any = None  # the name has what is unique
+        Named(unused, number, schema, part.to_batches(), partition_key=key)
+        for number, (key, part) in enumerate(divide_by_spec(metadata, rows))
+    ]
 
 
 def describe(file: Any, spec: int) -> dict[str, JSON]:
