@@ -52,6 +52,8 @@ from forkpoint.connectors.kafka.serialization import (
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.connectors.tables.delta import DeltaSink
+from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -307,6 +309,7 @@ __all__ = [
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
+    "DeltaSink",
     "DeltaTrigger",
     "DeserializationSchema",
     "Deserialized",
@@ -339,6 +342,7 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "IcebergSink",
     "Instant",
     "IterativeStream",
     "JobClient",
