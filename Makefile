@@ -28,6 +28,9 @@ lock: setup ## update uv.lock for pyproject.toml; UPGRADE=1 takes the newest ver
 demo: setup ## a job on flight data: stopped with a savepoint, changed, and resumed
 	$(RUN) python examples/demo.py
 
+demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta table; the job is killed twice
+	$(RUN) PYTHONPATH=tests python examples/kafka/demo.py
+
 test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
 		pytest -n $(WORKERS) --reruns $(RERUNS) -m "not spark" || failed=1; \
