@@ -50,6 +50,7 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -404,6 +405,7 @@ __all__ = [
     "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "RecordParseError",
+    "RedisSink",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
