@@ -21,6 +21,7 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
+from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
@@ -263,6 +264,7 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
+    "CassandraSink",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
