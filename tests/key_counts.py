@@ -80,6 +80,7 @@ def run(root: Path, to: Any, elements: int, **options: Any) -> Any:
 def run_elements(root: Path, to: Any, elements: list[Any], type: Any) -> Any:
     """Write elements in one epoch."""
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root))
+    env.set_parallelism(1)
     env.options = replace(env.options, restart=RestartStrategy.none())
     env.from_collection(elements, type).uid("elements").sink_to(to).uid("sink")
     env.launch = Launch(options={"engine": "local"})

@@ -165,7 +165,8 @@ def test_the_order_within_an_epoch_counts(cassandra: Cassandra, tmp_path: Path) 
     name = create(cassandra, "key int PRIMARY KEY, seen bigint, note text")
     cassandra.execute(f"INSERT INTO tests.{name} (key, seen, note) VALUES (3, 0, 'old')")
     changes = [
-        {"key": 1, "seen": 1}, {"key": 1}, {"key": 2}, {"key": 2, "seen": 2}, {"key": 3, "seen": 3, "note": None}, {"key": 4, "seen": 1, "note": "a"},
+        {"key": 1, "seen": 1}, {"key": 1}, {"key": 2}, {"key": 2, "seen": 2}, {"key": 3, "seen": 3, "note": None},
+        {"key": 4, "seen": 1, "note": "a"},
         {"key": 4, "seen": 2}, {"key": 5, "seen": 1, "note": "b"}, {"key": 5}, {"key": 5, "seen": 2},
     ]  # fmt: skip
     one = committer(cassandra, tmp_path, name)
@@ -246,18 +247,18 @@ class Everything(NamedTuple):
 
 def test_values_of_all_types(cassandra: Cassandra, tmp_path: Path) -> None:
     columns = (
-        "key text PRIMARY KEY, flag boolean, small smallint, number double, amount decimal, day date, at timestamp, data blob, id uuid, "
-        "words list<text>, counts map<text, int>, nothing text"
+        "key text PRIMARY KEY, flag boolean, small smallint, number double, amount decimal, day date, at timestamp, data blob, "
+        "id uuid, words list<text>, counts map<text, int>, nothing text"
     )
     name = create(cassandra, columns)
-    at = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000, datetime.UTC)
+    at = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000)  # noqa: DTZ001  (UTC, as Cassandra has it)
     one = Everything(
         "ä", True, 7, 0.1, decimal.Decimal("1.20"), at.date(), at, b"\x00", uuid.UUID(int=5), ["a", ""], {"x": 1}, None
     )
     run_elements(tmp_path, sink(cassandra.address, name), [one], Everything)
     (found,) = cassandra.execute(f"SELECT * FROM tests.{name}")
     assert (found.key, found.flag, found.small, found.number, found.amount) == one[:5]
-    assert (found.day.date(), found.at.replace(tzinfo=datetime.UTC), found.data, found.id) == one[5:9]
+    assert (found.day.date(), found.at, found.data, found.id) == one[5:9]
     assert (found.words, dict(found.counts), found.nothing) == one[9:]
 
 
@@ -265,10 +266,10 @@ def test_values_of_all_types(cassandra: Cassandra, tmp_path: Path) -> None:
     ("columns", "row", "message"),
     [
         ("key int PRIMARY KEY, seen bigint", lambda n: {"key": n, "other": 1}, r"has no column 'other', but key, seen; add it"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"seen": n}, r"\{'seen': 1\} lacks 'key', which is part of the .*primary key"),
+        ("key int PRIMARY KEY, seen bigint", lambda n: {"seen": n}, r"\{'seen': 1\} lacks 'key', which is part of the table"),
         ("key int PRIMARY KEY, seen bigint", lambda n: {"key": None, "seen": n}, "lacks 'key'"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": n, "seen": "x"}, r"column 'seen' of .* is of type bigint, and 'x' is not"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": 2**40, "seen": 1}, r"column 'key' .* is of type int, and 1099511627776"),
+        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": n, "seen": "x"}, r"column 'seen' .* of type bigint, and 'x' is not"),
+        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": 2**40, "seen": 1}, r"column 'key' .* of type int, and 1099511627776"),
         ("key int PRIMARY KEY, seen bigint", lambda n: n, "1 has no named fields; write records"),
         ("key int PRIMARY KEY, seen counter", lambda n: {"key": n}, "has counters"),
     ],
@@ -323,7 +324,7 @@ def test_a_node_that_stalls_and_one_that_is_killed(
 def test_a_wrong_password(cassandra: Cassandra, tmp_path: Path) -> None:
     name = create(cassandra)
     for options in ({"password": "wrong"}, {"username": None}):
-        with pytest.raises(ConfigError, match=r"Cassandra at 127\.0\.0\.1:\d+: .*[Aa]uthentication") as raised:
+        with pytest.raises(ConfigError, match=r"Cassandra at 127\.0\.0\.1:\d+: .*([Aa]uthenticat|requires)") as raised:
             run(tmp_path, sink(cassandra.address, name, **options), 100)
         assert "wrong" not in str(raised.value)
 

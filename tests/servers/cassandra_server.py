@@ -34,8 +34,8 @@ networking_cache_size: 16MiB
 """
 _PACKAGES = {  # as the server's own jvm17-server.options
     "exports": (
-        "java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch java.base/java.lang.ref java.base/java.lang.reflect "
-        "java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar java.base/jdk.internal.perf "
+        "java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch java.base/java.lang.ref "
+        "java.base/java.lang.reflect java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar java.base/jdk.internal.perf "
         "java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql "
         "jdk.unsupported/sun.misc jdk.attach/sun.tools.attach jdk.compiler/com.sun.tools.javac.file"
     ),
@@ -43,8 +43,8 @@ _PACKAGES = {  # as the server's own jvm17-server.options
         "java.base/java.lang.module java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect "
         "java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar java.base/sun.nio.ch "
         "java.base/java.io java.base/java.lang java.base/java.lang.reflect java.base/java.util java.base/java.util.concurrent "
-        "java.base/java.util.concurrent.atomic java.base/java.nio java.base/java.net java.base/sun.nio.fs java.base/jdk.internal.misc "
-        "java.rmi/sun.rmi.transport.tcp jdk.management/com.sun.management.internal jdk.compiler/com.sun.tools.javac"
+        "java.base/java.util.concurrent.atomic java.base/java.nio java.base/java.net java.base/sun.nio.fs "
+        "java.base/jdk.internal.misc java.rmi/sun.rmi.transport.tcp jdk.management/com.sun.management.internal jdk.compiler/com.sun.tools.javac"
     ),
 }
 _JVM = [
@@ -65,7 +65,8 @@ _PROPERTIES = {
     "cassandra.load_ring_state": "false",
     "io.netty.tryReflectionSetAccessible": "true",
 }
-_LOGGING = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%msg%n%ex{3}</pattern>
+_LOGGING = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+<encoder><pattern>%msg%n%ex{3}</pattern>
 </encoder></appender><root level="WARN"><appender-ref ref="out"/></root></configuration>"""
 
 

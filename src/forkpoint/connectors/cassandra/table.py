@@ -172,8 +172,8 @@ class RowEncoder:
             return self.table.encoded(change)
         except UnknownColumn as error:
             raise ConfigError(
-                f"CassandraSink: {self._name} has no column {str(error)!r}, but {', '.join(self.table.statements.columns)}; add it, "
-                "or give the sink a function that leaves it out: row=…"
+                f"CassandraSink: {self._name} has no column {str(error)!r}, but {', '.join(self.table.statements.columns)}; add "
+                "it, or give the sink a function that leaves it out: row=…"
             ) from None
 
 
