@@ -21,6 +21,7 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
+from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
@@ -51,6 +52,7 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
 from forkpoint.connectors.tables.iceberg import IcebergSink
@@ -265,6 +267,7 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
+    "CassandraSink",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -410,6 +413,7 @@ __all__ = [
     "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "RecordParseError",
+    "RedisSink",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
