@@ -138,7 +138,7 @@ def test_a_commit_goes_on_after_what_was_sent(kafka: Kafka, tmp_path: Path) -> N
 def test_a_state_root_that_was_put_back_is_refused(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic()
     committer(kafka, tmp_path).commit(output(tmp_path, topic, 9, range(1)), 9)
-    with pytest.raises(JobFailed, match=r"epoch 9 was sent, but the job\'s newest is 2\..*earlier copy"):
+    with pytest.raises(JobFailed, match=r"epoch 9 was committed, but the job\'s newest is 2\..*earlier copy"):
         committer(kafka, tmp_path).commit(output(tmp_path, topic, 2, range(1)), 2)
 
 

@@ -24,6 +24,7 @@ from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
 from forkpoint.connectors.kafka.produced import unpack
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.connectors.ledger import refuse_put_back
 from forkpoint.errors import SystemUnavailable
 
 TRANSACTION_TIMEOUT_MS = 120_000
@@ -62,7 +63,7 @@ class TransactionalCommitter(Committer):
         self._transactions.problems = problems
         topics = sorted({topic for each in output.committables for topic in each["topics"]})
         sent = max(self._transactions.sent(topics).values())
-        self._context.check_newest(sent, newest, f"Kafka's consumer group {self.name!r}")
+        refuse_put_back(sent, newest, f"Kafka's consumer group {self.name!r}")
         if output.epoch > sent:
             self._transactions.send(self._batches(output), topics, output.epoch)
 

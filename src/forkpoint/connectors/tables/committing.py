@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.connectors.ledger import refuse_put_back
 from forkpoint.connectors.tables.columns import last_of_each_key
 from forkpoint.connectors.tables.uncommitted import Uncommitted
 from forkpoint.connectors.tables.writing import unpack_changes
-from forkpoint.errors import JobFailed, SystemUnavailable
+from forkpoint.errors import SystemUnavailable
 
 _TRIES = 10  # of a commit that others' commits get ahead of
 _PAUSE_SECONDS = 0.3
@@ -35,12 +36,7 @@ class TableCommitter(Committer):
     def commit(self, output: EpochOutput, newest: int) -> None:
         for tries_left in reversed(range(_TRIES)):
             done = self._committed()
-            if done > newest:
-                raise JobFailed(
-                    f"{self._name} says that epoch {done} of sink {self._context.uid!r} was committed, but the job's newest is "
-                    f"{newest}. Was the state root put back to an earlier copy? Output since then would be left out: give the "
-                    "job another name to append everything again, or restore the table to its version of that time"
-                )
+            refuse_put_back(done, newest, f"{self._name}, for sink {self._context.uid!r},")
             if output.epoch <= done:
                 break
             try:
