@@ -50,7 +50,7 @@ NAVIGATION: dict[str, list[str]] = {
     "Tutorials": ["../README", "../examples/flights/README", "../examples/dashboard/README", "../examples/versions/README"],
     "Programs": [
         "state", "time", "windows", "joins", "connected-streams", "column-wise", "async", "iterations", "sources-sinks",
-        "files", "kafka", "formats", "typing", "testing",
+        "files", "kafka", "tables", "formats", "typing", "testing",
     ],
     "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],
