@@ -51,6 +51,7 @@ NAVIGATION: dict[str, list[str]] = {
     "Programs": [
         "state", "time", "windows", "joins", "connected-streams", "column-wise", "async", "iterations", "sources-sinks",
         "files", "kafka", "redis", "cassandra", "formats", "typing", "testing",
+        "files", "kafka", "tables", "formats", "typing", "testing",
     ],
     "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -38,28 +40,33 @@ def absolute(uri: str) -> str:
     return uri.rstrip("/") if "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 
+# Options that only delta-rs knows.
+_OF_THE_LOG = re.compile(
+    r"max_retries|retry_timeout|backoff_config\..*|.*unsafe_rename|.*locking_provider|.*dynamo.*|delta_.*"
+)
+_AT_ONCE = 8  # requests
+
+
 class DeltaPlace:
     """The files below a table's directory."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self._root = None if "://" in uri else Path(uri)
-        self._uri = uri
-        self._options = dict(storage_options)
-        self._remote: Any = None
+        options = {key.lower().replace("aws_allow_http", "allow_http"): value for key, value in storage_options.items()}
+        config = {key: value for key, value in options.items() if not _OF_THE_LOG.fullmatch(key)}
+        self._uri, self._config = uri.replace("s3a://", "s3://", 1), config
 
-    def _files(self) -> Any:
-        if self._remote is None:
-            from deltalake.fs import DeltaStorageHandler
-            from pyarrow.fs import PyFileSystem
+    @cached_property
+    def _store(self) -> Any:
+        # delta-rs's own file system keeps Python's lock while it waits for the store.
+        from forkpoint.storage.object_storage import ObjectStorage
 
-            self._remote = PyFileSystem(DeltaStorageHandler(self._uri, self._options))
-        return self._remote
+        return ObjectStorage(self._uri, self._config)
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: bytes) -> None:
         """Write a new file, durably."""
         if self._root is None:
-            with self._files().open_output_stream(path) as stream:
-                stream.write(data)
+            self._store.put(path, data)
             return
         file = self._root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,25 +74,25 @@ class DeltaPlace:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        for directory in [file.parent, *(p for p in file.parent.parents if p.is_relative_to(self._root))]:
-            sync_directory(directory)
+        for directory in (file.parent, *file.parent.parents):
+            if directory.is_relative_to(self._root):
+                sync_directory(directory)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, if they exist."""
+        if self._root is None:
+            self._store.delete_all(list(paths))
+            return
         for path in paths:
-            if self._root is None:
-                with contextlib.suppress(FileNotFoundError):
-                    self._files().delete_file(path)
-            else:
-                (self._root / path).unlink(missing_ok=True)
+            (self._root / path).unlink(missing_ok=True)
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         """Those of the files that do not exist."""
         if self._root is not None:
             return [path for path in paths if not (self._root / path).exists()]
-        from pyarrow.fs import FileType
-
-        return [info.path for info in self._files().get_file_info(list(paths)) if info.type == FileType.NotFound]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            there = pool.map(self._store.exists, paths)
+            return [path for path, exists in zip(paths, there, strict=True) if not exists]
 
 
 class DeltaFiles(DataFiles):
@@ -112,7 +119,7 @@ class DeltaFiles(DataFiles):
         texts, rows = part
         buffer = io.BytesIO()
         pq.write_table(rows, buffer, compression="zstd")
-        self._place.put(path, buffer.getbuffer())
+        self._place.put(path, buffer.getvalue())
         return {
             "path": path, "size": buffer.getbuffer().nbytes, "rows": len(rows), "partition": texts,
             "written_ms": time.time_ns() // 1_000_000, "stats": statistics(rows),
