@@ -128,9 +128,7 @@ def test_another_writer_that_gets_ahead_is_waited_for(writing: Writing, monkeypa
 
 def test_a_state_root_that_was_put_back_is_refused(writing: Writing) -> None:
     writing.committer().commit(writing.write(9, 1), 9)
-    with pytest.raises(
-        JobFailed, match=r"epoch 9 was committed, but the job's newest is 2\..*earlier copy"
-    ):
+    with pytest.raises(JobFailed, match=r"epoch 9 was committed, but the job's newest is 2\..*earlier copy"):
         writing.committer().commit(writing.write(2, 2), 2)
 
 
