@@ -50,6 +50,8 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.lookup.http import HttpLookup
+from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -82,6 +84,7 @@ from forkpoint.functions import (
     Aggregator,
     AllWindowFunction,
     AsyncFunction,
+    AsyncLookupFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     Avg,
@@ -136,6 +139,7 @@ from forkpoint.functions import (
     Last,
     ListState,
     ListStateDescriptor,
+    LookupFunction,
     MapFunction,
     MapState,
     MapStateDescriptor,
@@ -247,6 +251,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncDataStream",
     "AsyncFunction",
+    "AsyncLookupFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
@@ -337,6 +342,7 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "HttpLookup",
     "Instant",
     "IterativeStream",
     "JobClient",
@@ -369,6 +375,7 @@ __all__ = [
     "Last",
     "ListState",
     "ListStateDescriptor",
+    "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
@@ -435,6 +442,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlLookup",
     "StaleGeneration",
     "State",
     "StateDescriptor",
