@@ -138,7 +138,7 @@ def test_cached_records_evolve(tmp_path: Path) -> None:
         (ANN, CustomerWithCity("ann", 30, "?")), (BOB, CustomerWithCity("bob", 40, "Rome")), (EVE, None)
     ]  # fmt: skip
     assert [type(pair[1]) for pair in second.output if pair[0] == ANN] == [CustomerWithCity]
-    with pytest.raises(RestoreRefused, match="joined/cache  its value type was .*Customer.* is declared as .*STRING"):
+    with pytest.raises(RestoreRefused, match=r"joined/cache  its value type was .*Customer.* is declared as .*STRING"):
         run_local(joining(names, **options), orders, state_root=tmp_path, job_name="text", restore=first.savepoint)
 
 

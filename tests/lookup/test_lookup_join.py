@@ -103,8 +103,7 @@ class Twice(fp.FlatJoinFunction):
 
 
 def spelled(order: Order, age: int | None):
-    for letter in order.customer if age is None else ():
-        yield letter
+    yield from order.customer if age is None else ()
 
 
 def test_functions_make_the_results() -> None:
