@@ -170,7 +170,7 @@ def test_a_wrong_url_is_refused_at_once_and_not_shown(url: str) -> None:
     ],
 )
 def test_wrong_credentials(server: Postgres, change: tuple[str, str], said: str) -> None:
-    lookup = fp.SqlLookup(server.url.replace(*change), BY_ID, key="id")
+    lookup = fp.SqlLookup(changed(server.url, *change), BY_ID, key="id")
     with pytest.raises(ConfigError, match=rf"operator .* refuses this user: .*{said}.*Correct user, password") as raised:
         found_for(lookup, [1])
     assert not re.search(":(secret|wrong)@", str(raised.value))
@@ -198,8 +198,8 @@ def test_a_locked_database_is_asked_again(tmp_path: Path) -> None:
         lookup = fp.SqlLookup(f"sqlite:///{file}", BY_ID, key="id", engine_options={"connect_args": {"timeout": 0.05}})
         assert found_for(lookup, [1], retry_strategy=fp.FixedDelayRetryStrategy(100, 20)) == [{"id": 1, "name": "Ann"}]
     connection.close()
-    other = fp.SqlLookup(f"sqlite:///{file}", "SELECT * FROM nothing WHERE id IN :keys", key="id")
-    with pytest.raises(JobFailed, match="no such table: nothing"):
+    other = fp.SqlLookup(f"sqlite:///{file}", "SELECT * FROM nowhere WHERE id IN :keys", key="id")
+    with pytest.raises(JobFailed, match="no such table: nowhere"):
         found_for(other, [1])
 
 
@@ -229,6 +229,11 @@ def test_a_server_that_stands_still_is_left_after_the_timeout(server: Postgres) 
             while threading.active_count() > before:  # the query's thread has ended, though the server has not answered
                 time.sleep(0.01)
             _resume(server)
+
+
+def changed(url: str, old: str, new: str) -> str:
+    before, _, after = url.rpartition(old)
+    return f"{before}{new}{after}"
 
 
 STEPS: dict[int, Any] = {}

@@ -214,10 +214,10 @@ def _checked_url(url: Any) -> URL:
         if backend in _DRIVERS and made.drivername.endswith(f"+{_DRIVERS[backend]}"):
             extras.require(_DRIVERS[backend], f"SqlLookup of {backend}")
         made.get_dialect()
-    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
-        shown = "" if isinstance(error, sa.exc.ArgumentError) else f" {error}."
+    except (sa.exc.ArgumentError, ValueError) as error:
+        why = f" ({error})" if isinstance(error, sa.exc.NoSuchModuleError) else ""  # others may show the password
         raise ConfigError(
-            f"SqlLookup: this is not a URL of a database.{shown} Write it as dialect://user:password@host:port/database"
+            f"SqlLookup: this is not a URL of a database{why}. Write it as dialect://user:password@host:port/database"
         ) from None
     return made
 
