@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from lookups import joining
 
 import forkpoint as fp
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.testing import PAUSE, OperatorHarness, run_local
-from lookups import joining
 
 if TYPE_CHECKING:
     from servers.postgres import Postgres
@@ -92,14 +92,23 @@ def test_rows_of_a_query(url: str) -> None:
 
 def test_rows_of_a_table(url: str) -> None:
     whole = fp.SqlLookup(url, table="customers", key=("id", "shop"))
-    assert found_for(whole, [(2, "b"), (2, "c")])[0] | {"active": None} == {"id": 2, "shop": "b", "name": "Bea", "active": None}
+    assert found_for(whole, [(2, "b"), (2, "c")])[0] | {"active": None} == {
+        "id": 2,
+        "shop": "b",
+        "name": "Bea",
+        "active": None,
+    }
     typed = fp.SqlLookup(url, table="customers", columns=["name", "active"], key=["id", "shop"], result_type=Customer)
     keys = [(2, "b"), (1, "a"), (2, "a"), (7, "a")]
     assert found_for(typed, keys) == [Customer("Bea"), Customer("Ann", True), Customer("Bob", False), None]
     flag = fp.SqlLookup(url, table="customers", columns=["active"], key=("id", "shop"), result_type=bool | None)
     assert found_for(flag, [(1, "a"), (2, "a")]) == [True, False]
     pairs = "SELECT * FROM customers WHERE (id, shop) IN :keys"
-    assert [r["name"] for r in found_for(fp.SqlLookup(url, pairs, key=("id", "shop")), keys[:3])] == ["Bea", "Ann", "Bob"]
+    assert [r["name"] for r in found_for(fp.SqlLookup(url, pairs, key=("id", "shop")), keys[:3])] == [
+        "Bea",
+        "Ann",
+        "Bob",
+    ]
 
 
 def test_all_rows_of_a_key(url: str) -> None:
@@ -119,9 +128,13 @@ def test_a_job_with_a_cache(url: str, tmp_path: Path) -> None:
     orders = [("o1", 1), ("o2", 2), PAUSE, ("o3", 1), ("o4", 9)]
 
     def build(env: Any, source: Any) -> Any:
-        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", type_info=tuple[str, int]).uid("orders")
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", type_info=tuple[str, int]).uid(
+            "orders"
+        )
         lookup = fp.SqlLookup(url, BY_ID, key="id", result_type=Customer)
-        return stream.lookup_join(lookup, lambda o, c: (o[0], c.name), key=1, on_missing="drop", cache_ttl=timedelta(hours=1))
+        return stream.lookup_join(
+            lookup, lambda o, c: (o[0], c.name), key=1, on_missing="drop", cache_ttl=timedelta(hours=1)
+        )
 
     run = run_local(build, orders, parallelism=1)
     assert run.output == [("o1", "Ann"), ("o2", "Bob"), ("o3", "Ann")]
@@ -136,11 +149,19 @@ def test_a_job_with_a_cache(url: str, tmp_path: Path) -> None:
         ({"query": "SELECT * FROM nowhere WHERE id IN :keys", "key": "id"}, JobFailed, "nowhere.*correct the query"),
         ({"query": "SELECT * FROM", "key": "id"}, ConfigError, r"parameters \[\]; it takes one"),
         ({"query": "SELECT * FROM c WHERE id IN :ids", "key": "id"}, ConfigError, r"parameters \['ids'\]"),
-        ({"query": "SELECT name FROM customers WHERE id IN :keys", "key": "id"}, JobFailed, "without the key's column 'id'"),
+        (
+            {"query": "SELECT name FROM customers WHERE id IN :keys", "key": "id"},
+            JobFailed,
+            "without the key's column 'id'",
+        ),
         ({"query": BY_ID, "key": ("id", "shop")}, JobFailed, "key 1 is not a tuple of 2 values"),
         ({"query": BY_ID, "key": "id", "result_type": int}, JobFailed, "cannot be used: .*expected int, got 'Ann'"),
         ({"table": "customers", "key": "id", "result_type": str}, JobFailed, "which is no record, select one besides"),
-        ({"query": BY_ID.replace("id,", "id + 1 AS id,"), "key": "id"}, JobFailed, r"row for key 2 \(int\), which was not asked"),
+        (
+            {"query": BY_ID.replace("id,", "id + 1 AS id,"), "key": "id"},
+            JobFailed,
+            r"row for key 2 \(int\), which was not asked",
+        ),
         ({"table": "customers", "key": "no"}, JobFailed, "no"),
         ({"query": BY_ID, "table": "customers", "key": "id"}, ConfigError, "either a query or a table"),
         ({"key": "id"}, ConfigError, "either a query or a table"),
@@ -171,7 +192,9 @@ def test_a_wrong_url_is_refused_at_once_and_not_shown(url: str) -> None:
 )
 def test_wrong_credentials(server: Postgres, change: tuple[str, str], said: str) -> None:
     lookup = fp.SqlLookup(changed(server.url, *change), BY_ID, key="id")
-    with pytest.raises(ConfigError, match=rf"operator .* refuses this user: .*{said}.*Correct user, password") as raised:
+    with pytest.raises(
+        ConfigError, match=rf"operator .* refuses this user: .*{said}.*Correct user, password"
+    ) as raised:
         found_for(lookup, [1])
     assert not re.search(":(secret|wrong)@", str(raised.value))
 
@@ -179,7 +202,7 @@ def test_wrong_credentials(server: Postgres, change: tuple[str, str], said: str)
 def test_a_table_that_may_not_be_read(server: Postgres) -> None:
     server.execute("CREATE USER guest PASSWORD 'secret'")
     lookup = fp.SqlLookup(server.url.replace("tests:", "guest:"), BY_ID, key="id")
-    with pytest.raises(ConfigError, match="permission denied for table customers.*grant the right"):
+    with pytest.raises(ConfigError, match=r"permission denied for table customers.*grant the right"):
         found_for(lookup, [1])
 
 
@@ -209,7 +232,10 @@ def test_a_server_that_is_killed_pauses_the_job(server: Postgres) -> None:
     STEPS[2] = lambda: (server.kill(), threading.Timer(0.5, server.start).start())
     build = joining(lookup, ahead=lambda s: s.map(acting, tuple[int, int]), key=0, retry_strategy=fp.NoRetryStrategy())
     run = run_local(
-        build, [("a", 1), PAUSE, ("b", 2), PAUSE, ("c", 3)], parallelism=1, options={"restart": RestartStrategy.fixed_delay(1, 50)}
+        build,
+        [("a", 1), PAUSE, ("b", 2), PAUSE, ("c", 3)],
+        parallelism=1,
+        options={"restart": RestartStrategy.fixed_delay(1, 50)},
     )
     assert run.output == [((1, 1), "Ann"), ((2, 2), "Bob"), ((3, 3), None)]
     assert run.restarts == 1
@@ -218,17 +244,16 @@ def test_a_server_that_is_killed_pauses_the_job(server: Postgres) -> None:
 def test_a_server_that_stands_still_is_left_after_the_timeout(server: Postgres) -> None:
     before = threading.active_count()
     lookup = fp.SqlLookup(server.url, BY_ID, key="id")
-    with OperatorHarness(lambda s: s.lookup_join(lookup, key=lambda k: k, timeout=500)) as harness:
-        harness.process_element(1)
-        _pause(server)
-        try:
+    try:
+        with OperatorHarness(lambda s: s.lookup_join(lookup, key=lambda k: k, timeout=500)) as harness:
+            harness.process_element(1)
+            _pause(server)
             with pytest.raises(SystemUnavailable, match="no answer within 500 ms; increase the timeout"):
                 harness.process_element(2)
-        finally:
-            harness.close()
-            while threading.active_count() > before:  # the query's thread has ended, though the server has not answered
-                time.sleep(0.01)
-            _resume(server)
+        while threading.active_count() > before:  # the query's thread ends, though the server has not answered
+            time.sleep(0.01)
+    finally:
+        _resume(server)
 
 
 def changed(url: str, old: str, new: str) -> str:

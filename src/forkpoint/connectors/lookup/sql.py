@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from forkpoint import extras
 from forkpoint.connectors.lookup.converting import Converter
 from forkpoint.connectors.lookup.sql_errors import database_error
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.functions import LookupFunction, RuntimeContext
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import V
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection
+    from sqlalchemy import URL
 
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 _CONNECT_SECONDS = 10
@@ -62,7 +62,8 @@ class SqlLookup(LookupFunction[Any, V]):
         self.max_batch_size = max_batch_size
         self._options = dict(engine_options or {})
         self._engine: Any = None
-        self._running: Any = None
+        self._connection: Any = None  # the driver's, of which there is one
+        self._asking = self._closed = False
 
     @property
     def where(self) -> str:
@@ -82,26 +83,40 @@ class SqlLookup(LookupFunction[Any, V]):
         self._prepared = self._statement()
         self._convert = Converter(self._type).convert
         try:
-            self._engine = sa.create_engine(self._url, **options)
+            self._engine = engine = sa.create_engine(self._url, **options)
         except (sa.exc.ArgumentError, TypeError) as error:
             raise ConfigError(f"SqlLookup(engine_options={sorted(self._options)}): {error}") from error
+        sa.event.listen(engine, "do_connect", self._before_connect)
+        sa.event.listen(engine, "connect", self._after_connect)
 
     def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, V]:
         import sqlalchemy as sa
 
         self._check_keys(keys)
+        self._asking = True
         try:
             with self._engine.connect() as connection:
-                rows = self._rows(connection, keys)
+                given = list(keys) if self._single else list(map(tuple, keys))
+                rows = [dict(row) for row in connection.execute(self._prepared, {"keys": given}).mappings()]
         except sa.exc.SQLAlchemyError as error:
             raise database_error(error, self.where) from error
+        finally:
+            self._asking = False
         return self._by_key(keys, rows)
 
     def close(self) -> None:
-        if (connection := self._running) is not None:  # a query hangs, on another thread: end it
-            _shut_down(connection)
+        self._closed = True
+        if self._asking:  # it hangs, on another thread: end that
+            _shut_down(self._connection)
         if self._engine is not None:
             self._engine.dispose()
+
+    def _before_connect(self, *_: Any) -> None:
+        if self._closed:
+            raise SystemUnavailable(f"{self.where} did not answer in time")
+
+    def _after_connect(self, connection: Any, _: Any) -> None:
+        self._connection = connection
 
     # -- the query
 
@@ -124,14 +139,6 @@ class SqlLookup(LookupFunction[Any, V]):
         parts = [table.c[column] for column in self._key]
         within = parts[0].in_(keys) if self._single else sa.tuple_(*parts).in_(keys)
         return sa.select(*(table.c if names else [sa.text("*")])).select_from(table).where(within)
-
-    def _rows(self, connection: Connection, keys: Sequence[Any]) -> list[dict[str, Any]]:
-        self._running = connection.connection.driver_connection
-        try:
-            given = list(keys) if self._single else list(map(tuple, keys))
-            return [dict(row) for row in connection.execute(self._prepared, {"keys": given}).mappings()]
-        finally:
-            self._running = None
 
     def _check_keys(self, keys: Sequence[Any]) -> None:
         for key in () if self._single else keys:
