@@ -33,7 +33,8 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
     picks what to use. A key is missing if the answer has one of ``missing_statuses``, 204, or is or becomes null.
 
     ``capacity``: how many requests a subtask has in flight at most. ``request_timeout`` (timedelta or int ms) is that of one
-    attempt. ``client_options``: for ``httpx.AsyncClient``, such as ``auth`` or ``verify``.
+    attempt. ``client_options``: for ``httpx.AsyncClient``, such as ``auth``, or ``verify`` with the path of a
+    file of trusted certificates.
 
     SystemUnavailable if the service does not answer, or answers that it is overloaded (429) or fails (5xx); ConfigError if it
     refuses the credentials (401, 403, 407); JobFailed for other answers.
@@ -60,6 +61,8 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
         return self._type
 
     async def open(self, runtime_context: RuntimeContext, /) -> None:  # type: ignore[override]
+        import ssl
+
         import httpx
 
         self._json = JsonText(self._type)
@@ -67,6 +70,8 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
         limits = httpx.Limits(max_connections=self.capacity, max_keepalive_connections=self.capacity)
         options = {"follow_redirects": True, "limits": limits, "timeout": None, **self._options}
         try:
+            if isinstance(options.get("verify"), str):
+                options["verify"] = ssl.create_default_context(cafile=options["verify"])
             self._client = httpx.AsyncClient(headers=self._headers, **options)
         except (TypeError, ValueError, OSError) as error:
             raise ConfigError(
@@ -155,7 +160,7 @@ def _transport_error(error: Exception, where: str) -> ForkpointError:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ConfigError(
-                f"{where}: {cause}. Pass client_options={{'verify': …}} with the authority's certificate"
+                f"{where}: {cause}. Pass client_options={{'verify': 'ca.pem'}}, a file with the authority's certificate"
             )
         cause = cause.__cause__ or cause.__context__
     return SystemUnavailable(f"{where} does not work: {type(error).__name__}: {error}".removesuffix(": "))
