@@ -24,6 +24,7 @@ from forkpoint.connectors.base import (
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
+from forkpoint.connectors.database.sink import DatabaseSink
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
@@ -307,6 +308,7 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DatabaseSink",
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",

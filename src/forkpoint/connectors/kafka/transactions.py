@@ -22,7 +22,7 @@ from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
 from forkpoint.connectors.kafka.produced import unpack
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
-from forkpoint.errors import JobFailed, SystemUnavailable
+from forkpoint.errors import SystemUnavailable
 
 TRANSACTION_TIMEOUT_MS = 120_000
 _TRIES = 10  # of a commit that others fence
@@ -59,12 +59,7 @@ class TransactionalCommitter(Committer):
         self._transactions.problems = problems
         topics = sorted({topic for each in output.committables for topic in each["topics"]})
         sent = max(self._transactions.sent(topics).values())
-        if sent > newest:
-            raise JobFailed(
-                f"Kafka's consumer group {self.name!r} says that epoch {sent} was sent, but the job's newest is {newest}. Was "
-                "the state root put back to an earlier copy? Output since then would be left out: give the job another name, or "
-                "delete that group to send everything again"
-            )
+        self._context.check_newest(sent, newest, f"Kafka's consumer group {self.name!r}")
         if output.epoch > sent:
             self._transactions.send(self._batches(output), topics, output.epoch)
 
