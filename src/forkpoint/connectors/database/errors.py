@@ -16,18 +16,21 @@ _TEMPORARY = (
     1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 3024,
 )  # fmt: skip
 _DRIVERS = ("psycopg", "pymysql", "sqlite3")
+_UNFIT_REMEDY = "Correct the table, or the fields of the stream's type"
 _SQLITE_TEMPORARY = ("locked", "busy", "disk is full", "disk I/O")
 
 
 @contextmanager
-def raising_errors(what: str) -> Iterator[None]:
-    """Raise a driver's errors as forkpoint's: SystemUnavailable if a later attempt may succeed. ``what``: was done, and where."""
+def raising_errors(what: str, unfit: str = _UNFIT_REMEDY) -> Iterator[None]:
+    """Raise a driver's errors as forkpoint's: SystemUnavailable if a later attempt may succeed. ``what``: was done, and where.
+    ``unfit``: what to do if the statement does not fit the tables.
+    """
     from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
     try:
         yield
     except DBAPIError as error:
-        raise _translated(error.orig, what, error.connection_invalidated) from error
+        raise _translated(error.orig, what, unfit, error.connection_invalidated) from error
     except NoSuchModuleError as error:
         raise ConfigError(f"{what}: {error}") from error
     except SQLAlchemyError as error:
@@ -35,10 +38,10 @@ def raising_errors(what: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _DRIVERS:
             raise
-        raise _translated(error, what, False) from error  # COPY bypasses SQLAlchemy
+        raise _translated(error, what, unfit, False) from error  # COPY bypasses SQLAlchemy
 
 
-def _translated(error: Any, what: str, is_disconnected: bool) -> ForkpointError:
+def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> ForkpointError:
     """Of a driver's error. PEP 249 fixes the names of the classes."""
     kinds = {each.__name__ for each in type(error).__mro__}
     said = f"{what}: {_first_lines(error)}"
@@ -52,7 +55,7 @@ def _translated(error: Any, what: str, is_disconnected: bool) -> ForkpointError:
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
     if _matches(code, _UNFIT):
-        return ConfigError(f"{said}. Correct the table, or the fields of the stream's type")
+        return ConfigError(f"{said}. {unfit}")
     if is_disconnected or _matches(code, _TEMPORARY):
         return SystemUnavailable(said)
     if code is None and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):

@@ -6,21 +6,21 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forkpoint import extras
+from forkpoint.connectors.database.engine import CONNECT_SECONDS, check_url, shown
+from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.lookup.converting import Converter
-from forkpoint.connectors.lookup.sql_errors import database_error
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.functions import LookupFunction, RuntimeContext
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import V
 
-if TYPE_CHECKING:
-    from sqlalchemy import URL
-
-_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
-_CONNECT_SECONDS = 10
+_CONNECT_ARGS: Mapping[str, Mapping[str, Any]] = {
+    "postgresql": {"connect_timeout": CONNECT_SECONDS, "options": "-c TimeZone=UTC"},
+    "mysql": {"connect_timeout": CONNECT_SECONDS, "init_command": "SET time_zone = '+00:00'"},
+}
+_REMEDY = "Correct the query, the names of the table and its columns, or the type of the keys"
 
 
 class SqlLookup(LookupFunction[Any, V]):
@@ -40,12 +40,11 @@ class SqlLookup(LookupFunction[Any, V]):
     """
 
     def __init__(
-        self, url: str | URL, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
+        self, url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
         columns: Sequence[str] | None = None, result_type: TypeLike[V] | Any = None, many: bool = False,
         max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        extras.require("sqlalchemy", "SqlLookup")
-        self._url = _checked_url(url)
+        self._url = check_url(url, "SqlLookup")
         self._single = isinstance(key, str)
         self._key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
         if (query is None) == (table is None):
@@ -68,7 +67,7 @@ class SqlLookup(LookupFunction[Any, V]):
     @property
     def where(self) -> str:
         """The database, as messages name it."""
-        return f"the database {self._url.render_as_string(hide_password=True)}"
+        return f"the database {shown(self._url)}"
 
     def get_produced_type(self) -> TypeInformation[Any]:
         one = self._type or Types.MAP(Types.STRING(), Types.ANY())
@@ -78,8 +77,8 @@ class SqlLookup(LookupFunction[Any, V]):
         import sqlalchemy as sa
 
         options: dict[str, Any] = {"pool_pre_ping": True, "isolation_level": "AUTOCOMMIT", **self._options}
-        if self._url.get_backend_name() in _DRIVERS and "connect_timeout" not in self._url.query:
-            options["connect_args"] = {"connect_timeout": _CONNECT_SECONDS, **options.get("connect_args", {})}
+        backend = "mysql" if self._url.startswith("mariadb") else sa.make_url(self._url).get_backend_name()
+        options["connect_args"] = {**_CONNECT_ARGS.get(backend, {}), **options.get("connect_args", {})}
         self._prepared = self._statement()
         self._convert = Converter(self._type).convert
         try:
@@ -90,16 +89,12 @@ class SqlLookup(LookupFunction[Any, V]):
         sa.event.listen(engine, "connect", self._after_connect)
 
     def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, V]:
-        import sqlalchemy as sa
-
         self._check_keys(keys)
         self._asking = True
         try:
-            with self._engine.connect() as connection:
+            with raising_errors(self.where, _REMEDY), self._engine.connect() as connection:
                 given = list(keys) if self._single else list(map(tuple, keys))
                 rows = [dict(row) for row in connection.execute(self._prepared, {"keys": given}).mappings()]
-        except sa.exc.SQLAlchemyError as error:
-            raise database_error(error, self.where) from error
         finally:
             self._asking = False
         return self._by_key(keys, rows)
@@ -208,25 +203,6 @@ def _as_declared(row: dict[str, Any], column: str, type: TypeInformation) -> Non
     """SQLite and MySQL have no booleans, but 0 and 1."""
     if {"boolean"} <= type.kinds() <= {"boolean", "optional"} and row.get(column) in (0, 1):
         row[column] = bool(row[column])
-
-
-def _checked_url(url: Any) -> URL:
-    import sqlalchemy as sa
-
-    try:
-        made = sa.make_url(url)
-        backend, driver = made.get_backend_name(), _DRIVERS.get(made.drivername)
-        if driver is not None:
-            made = made.set(drivername=f"{made.drivername}+{driver}")
-        if backend in _DRIVERS and made.drivername.endswith(f"+{_DRIVERS[backend]}"):
-            extras.require(_DRIVERS[backend], f"SqlLookup of {backend}")
-        made.get_dialect()
-    except (sa.exc.ArgumentError, ValueError) as error:
-        why = f" ({error})" if isinstance(error, sa.exc.NoSuchModuleError) else ""  # others may show the password
-        raise ConfigError(
-            f"SqlLookup: this is not a URL of a database{why}. Write it as dialect://user:password@host:port/database"
-        ) from None
-    return made
 
 
 def _shut_down(connection: Any) -> None:
