@@ -58,6 +58,15 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    from servers.mariadb import MariaDB
+
+    started = MariaDB(tmp_path_factory.mktemp("mariadb") / "server")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
 def mysql(mariadb: MariaDB) -> str:
     for statement in filter(str.strip, CREATE.split(";")):
         mariadb.execute(statement)

@@ -12,16 +12,7 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.variables import K, V
 
 
-class _Lookup(Function, Generic[K, V]):
-    max_batch_size: int = 1000
-    """How many keys one call gets at most."""
-
-    def get_produced_type(self) -> TypeInformation[V] | None:
-        """The type of what is found for one key, by which it is cached; None: that of the method's annotation."""
-        return None
-
-
-class LookupFunction(_Lookup[K, V], Generic[K, V]):
+class LookupFunction(Function, Generic[K, V]):
     """Asks an external system about many keys at once. Run by ``lookup_join``.
 
     All methods run on one thread, which lives as long as the subtask. Only if a call has not ended within the timeout,
@@ -31,6 +22,13 @@ class LookupFunction(_Lookup[K, V], Generic[K, V]):
     repeated, and in the end the epoch. Any other exception is a failure of the job.
     """
 
+    max_batch_size: int = 1000
+    """How many keys one call gets at most."""
+
+    def get_produced_type(self) -> TypeInformation[V] | None:
+        """The type of what is found for one key, by which it is cached; None: that of the annotation of ``lookup``."""
+        return None
+
     @abstractmethod
     def lookup(self, keys: Sequence[K], /) -> Mapping[K, V]:
         """Return what was found, by key. Keys that are left out, or have None, are missing.
@@ -39,7 +37,7 @@ class LookupFunction(_Lookup[K, V], Generic[K, V]):
         """
 
 
-class AsyncLookupFunction(_Lookup[K, V], Generic[K, V]):
+class AsyncLookupFunction(Function, Generic[K, V]):
     """Asks an external system with several requests at a time. Run by ``lookup_join``.
 
     All methods run on one event loop, which lives as long as the subtask. ``open`` and ``close`` may be ``async def``, too.
@@ -47,8 +45,13 @@ class AsyncLookupFunction(_Lookup[K, V], Generic[K, V]):
     """
 
     max_batch_size: int = 1
+    """How many keys one call gets at most."""
     capacity: int = 100
     """How many calls a subtask has in flight at most."""
+
+    def get_produced_type(self) -> TypeInformation[V] | None:
+        """The type of what is found for one key, by which it is cached; None: that of the annotation of ``async_lookup``."""
+        return None
 
     def open(self, runtime_context: RuntimeContext, /) -> Awaitable[None] | None:  # type: ignore[override]
         """Called once per subtask, before the first element, with the event loop running."""
