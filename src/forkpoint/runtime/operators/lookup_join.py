@@ -89,7 +89,6 @@ class Cache:
     """The cache of one subtask: what was found, as the guard keeps it. ``misses``: whether it has the keys without anything."""
 
     def __init__(self, backend: KeyedBackend, descriptor: ValueStateDescriptor[Any], misses: bool) -> None:
-        self._backend = backend
         cell: KeyCell = backend.get(descriptor).cell
         assert cell.guard.expiry is not None
         self._cell, self._misses = cell, misses
@@ -108,13 +107,11 @@ class Cache:
             known.append(kept)
         return known, unknown
 
-    def write(self, index: int, kept: Any) -> None:
-        """What has been found for a key."""
-        entry = None if kept is None and not self._misses else (kept, self._expiry.stamp())
-        if entry is not None or self._cell.kept_values()[index] is not None:
-            self._backend.enter(index)
-            self._cell.write(entry)
-            self._backend.leave()
+    def write(self, found: dict[int, Any]) -> None:
+        """What has been found for keys, by index; None for nothing."""
+        stamp, known = self._expiry.stamp(), self._cell.kept_values()
+        entries = {i: None if kept is None and not self._misses else (kept, stamp) for i, kept in found.items()}
+        self._cell.set_some({i: entry for i, entry in entries.items() if entry is not None or known[i] is not None})
 
 
 class LookupJoin(KeyedOperator):
@@ -125,9 +122,9 @@ class LookupJoin(KeyedOperator):
         self._outlet = Outlet(info.operator)
         self._on_missing = spec.on_missing
         self._cache = None if spec.cache is None else Cache(backend, spec.cache, spec.cache_misses)
-        self._key_text = "None"
+        self._current: Any = None  # the key whose answer is being checked
         self._guard = Guard(
-            optional(spec.found_type), f"operator {self._uid!r}, lookup", lambda: f" of key {self._key_text}",
+            optional(spec.found_type), f"operator {self._uid!r}, lookup", lambda: f" of key {shorten(self._current)}",
             "Return what fits the type, or declare another",
         )  # fmt: skip
         self._flat = is_flat(spec.fn)
@@ -165,6 +162,8 @@ class LookupJoin(KeyedOperator):
             beside = list(map(found.__getitem__, key_of.tolist()))
         else:  # each element gets an object of its own
             beside = [give(found[key]) for key in key_of.tolist()]
+        if self._fn is None:  # elements and what is beside them have been taken, and the pairs are forkpoint's own
+            return Outputs(batch.with_values(list(zip(batch.values, beside, strict=True)), self._type))
         return self._outlet.outputs(self._joined(batch, beside))
 
     def _look_up(self, keys: Sequence[Any]) -> list[Any]:
@@ -172,12 +171,13 @@ class LookupJoin(KeyedOperator):
         cache = self._cache
         found, unknown = ([None] * len(keys), list(range(len(keys)))) if cache is None else cache.read()
         answers = self._asking.ask([keys[index] for index in unknown])
+        keep = self._guard.keep
         for index, answer in zip(unknown, answers, strict=True):
             if answer is not None:
-                self._key_text = shorten(keys[index])
-                found[index] = _kept(self._guard.keep(answer))
-            if cache is not None:
-                cache.write(index, found[index])
+                self._current = keys[index]
+                found[index] = _kept(keep(answer))
+        if cache is not None:
+            cache.write({index: found[index] for index in unknown})
         self._hits.inc(len(keys) - len(unknown))
         self._loads.inc(len(unknown))
         return found
@@ -203,9 +203,6 @@ class LookupJoin(KeyedOperator):
         return batch.take(stay), key_of[stay]
 
     def _joined(self, batch: Batch, beside: list[Any]) -> Batch:
-        if self._fn is None:
-            out = results_for(batch, self._uid, self._outlet.taking(zip(batch.values, beside, strict=True)))
-            return batch.with_values(out, self._type)
         if not self._flat:
             out = results_for(batch, self._uid, self._outlet.taking(map(self._fn, batch.values, beside)))
             return batch.with_values(out, self._type)
