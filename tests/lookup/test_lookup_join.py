@@ -122,6 +122,12 @@ def test_functions_make_the_results() -> None:
     assert run_local(joining(ages, spelled), orders, parallelism=1).output == ["e", "v", "e"]
 
 
+def test_batch_mode() -> None:
+    options = {"runtime_mode": fp.RuntimeExecutionMode.BATCH}
+    run = run_local(joining(ages, cache_ttl=1000), [ANN, EVE, ANN], parallelism=1, options=options)
+    assert run.by_key(lambda pair: pair[0].customer) == {"ann": [(ANN, 30)] * 2, "eve": [(EVE, None)]}
+
+
 def test_types_come_from_annotations() -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     orders = env.from_collection([ANN], Order)

@@ -220,6 +220,15 @@ def test_wrong_credentials(server: Postgres, change: tuple[str, str], said: str)
     assert not re.search(":(secret|wrong)@", str(raised.value))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"), [(("secret", "wrong"), "Access denied"), (("/tests", "/nowhere"), "nowhere")]
+)
+def test_wrong_credentials_of_mariadb(mariadb: MariaDB, change: tuple[str, str], said: str) -> None:
+    lookup = fp.SqlLookup(changed(mariadb.url, *change), BY_ID, key="id")
+    with pytest.raises(ConfigError, match=rf"operator .*: .*{said}.*Correct user, password"):
+        found_for(lookup, [1])
+
+
 def test_a_table_that_may_not_be_read(server: Postgres) -> None:
     server.execute("CREATE USER guest PASSWORD 'secret'")
     lookup = fp.SqlLookup(server.url.replace("tests:", "guest:"), BY_ID, key="id")

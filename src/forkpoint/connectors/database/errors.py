@@ -45,8 +45,8 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
     """Of a driver's error. PEP 249 fixes the names of the classes."""
     kinds = {each.__name__ for each in type(error).__mro__}
     said = f"{what}: {_first_lines(error)}"
-    code = _code(error)
-    if _matches(code, _REFUSED) or _is_refusal(error):
+    codes = _codes(error)
+    if _matches(codes, _REFUSED) or _is_refusal(error):
         return ConfigError(
             f"{said}. Correct user, password and database of the URL, or grant the rights that are missing"
         )
@@ -54,26 +54,24 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
         return JobFailed(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
-    if _matches(code, _UNFIT):
+    if _matches(codes, _UNFIT):
         return ConfigError(f"{said}. {unfit}")
-    if is_disconnected or _matches(code, _TEMPORARY):
+    if is_disconnected or _matches(codes, _TEMPORARY):
         return SystemUnavailable(said)
-    if code is None and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):
+    if not codes and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):
         return SystemUnavailable(said)
     return JobFailed(said)
 
 
-def _code(error: Any) -> str | int | None:
-    if (state := getattr(error, "sqlstate", None)) is not None:
-        return str(state)
-    first = error.args[0] if error.args else None
-    return first if isinstance(first, int) else None
+def _codes(error: Any) -> list[str | int]:
+    """Its SQLSTATE and its number, as far as it has them: MySQL's states say less than its numbers."""
+    state, first = getattr(error, "sqlstate", None), error.args[0] if error.args else None
+    return [*([] if state is None else [str(state)]), *([first] if isinstance(first, int) else [])]
 
 
-def _matches(code: str | int | None, known: tuple[str | int, ...]) -> bool:
-    if isinstance(code, str):
-        return any(isinstance(each, str) and code.startswith(each) for each in known)
-    return code is not None and code in known
+def _matches(codes: list[str | int], known: tuple[str | int, ...]) -> bool:
+    classes = tuple(each for each in known if isinstance(each, str))
+    return any(code.startswith(classes) if isinstance(code, str) else code in known for code in codes)
 
 
 def _is_refusal(error: Any) -> bool:
