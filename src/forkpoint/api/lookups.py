@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin, overload
 
 from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, operator_name
 from forkpoint.api.joined import check_join
@@ -45,26 +45,45 @@ class LookupJoinMixin(StreamBase[T_co]):
 
     @overload
     def lookup_join(
-        self, lookup: Lookup[K, V], function: None = None, *, key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None, on_missing: OnMissing = "null", cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT, retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        self, lookup: Lookup[K, V], function: None = None, *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["null"] = "null",
+        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
     ) -> DataStream[tuple[T_co, V | None]]: ...  # fmt: skip
     @overload
     def lookup_join(
+        self, lookup: Lookup[K, V], function: FlatJoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], Iterator[R]], *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["null"] = "null",
+        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    @overload
+    def lookup_join(
+        self, lookup: Lookup[K, V], function: JoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], R], *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["null"] = "null",
+        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
+    ) -> DataStream[R]: ...  # fmt: skip
+    @overload
+    def lookup_join(
+        self, lookup: Lookup[K, V], function: None = None, *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["drop", "fail"],
+        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
+    ) -> DataStream[tuple[T_co, V]]: ...  # fmt: skip
+    @overload
+    def lookup_join(
         self, lookup: Lookup[K, V], function: FlatJoinFunction[T_co, V, R] | Callable[[T_co, V], Iterator[R]], *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None, on_missing: OnMissing = "null", cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT, retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["drop", "fail"],
+        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
     ) -> DataStream[R]: ...  # fmt: skip
     @overload
     def lookup_join(
         self, lookup: Lookup[K, V], function: JoinFunction[T_co, V, R] | Callable[[T_co, V], R], *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None, on_missing: OnMissing = "null", cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT, retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["drop", "fail"],
+        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
     ) -> DataStream[R]: ...  # fmt: skip
     def lookup_join(
         self, lookup: Lookup[Any, Any], function: Any = None, *, key: Any = None,

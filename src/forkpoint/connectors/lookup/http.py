@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
 from forkpoint.connectors.formats.json import JsonText
@@ -20,6 +20,7 @@ from forkpoint.types.variables import V
 if TYPE_CHECKING:
     from httpx import Response
 
+_REQUEST_TIMEOUT = timedelta(seconds=10)
 _TEMPORARY = {408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
 
 
@@ -42,10 +43,22 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
 
     max_batch_size = 1
 
+    @overload
     def __init__(
-        self, url_template: str, *, headers: Mapping[str, str] | None = None, result_type: TypeLike[V] | Any = None,
+        self, url_template: str, *, headers: Mapping[str, str] | None = None, result_type: TypeLike[V],
         extract: Callable[[Any], Any] | None = None, missing_statuses: Collection[int] = (404,), capacity: int = 100,
-        request_timeout: timedelta | int = timedelta(seconds=10), client_options: Mapping[str, Any] | None = None,
+        request_timeout: timedelta | int = _REQUEST_TIMEOUT, client_options: Mapping[str, Any] | None = None,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: HttpLookup[Any], url_template: str, *, headers: Mapping[str, str] | None = None, result_type: Any = None,
+        extract: Callable[[Any], Any] | None = None, missing_statuses: Collection[int] = (404,), capacity: int = 100,
+        request_timeout: timedelta | int = _REQUEST_TIMEOUT, client_options: Mapping[str, Any] | None = None,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, url_template: str, *, headers: Mapping[str, str] | None = None, result_type: Any = None,
+        extract: Callable[[Any], Any] | None = None, missing_statuses: Collection[int] = (404,), capacity: int = 100,
+        request_timeout: timedelta | int = _REQUEST_TIMEOUT, client_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         _check_template(url_template)
         self._template = url_template

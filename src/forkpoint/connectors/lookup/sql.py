@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, overload
 
 from forkpoint.connectors.database.engine import CONNECT_SECONDS, check_url, shown
 from forkpoint.connectors.database.errors import raising_errors
@@ -39,9 +39,21 @@ class SqlLookup(LookupFunction[Any, V]):
     ConfigError for a wrong URL, and at run time if the database refuses the user.
     """
 
+    @overload
     def __init__(
         self, url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
-        columns: Sequence[str] | None = None, result_type: TypeLike[V] | Any = None, many: bool = False,
+        columns: Sequence[str] | None = None, result_type: TypeLike[V], many: Literal[False] = False,
+        max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: SqlLookup[Any], url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
+        columns: Sequence[str] | None = None, result_type: Any = None, many: bool = False,
+        max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
+        columns: Sequence[str] | None = None, result_type: Any = None, many: bool = False,
         max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self._url = check_url(url, "SqlLookup")
