@@ -50,8 +50,9 @@ NAVIGATION: dict[str, list[str]] = {
     "Tutorials": ["../README", "../examples/flights/README", "../examples/dashboard/README", "../examples/versions/README"],
     "Programs": [
         "state", "time", "windows", "joins", "connected-streams", "column-wise", "async", "iterations", "sources-sinks",
-        "files", "kafka", "formats", "typing", "testing",
+        "formats", "typing", "testing",
     ],
+    "Systems": ["files", "kafka", "databases", "tables", "redis", "cassandra"],
     "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],

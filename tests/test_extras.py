@@ -47,6 +47,8 @@ FEATURES = {
             fp.KafkaSource.builder().set_bootstrap_servers("b:1").set_topics("t").set_deserializer(Whole()).build()
         ),
     ),
+    "redis": ("redis", lambda path, directory: fp.RedisSink("redis://localhost", lambda e: None)),
+    "cassandra": ("cassandra", lambda path, directory: fp.CassandraSink("localhost", "k", "t")),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }
 

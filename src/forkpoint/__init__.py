@@ -21,6 +21,7 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
+from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
@@ -53,7 +54,10 @@ from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaS
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.connectors.tables.delta import DeltaSink
+from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -268,6 +272,7 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
+    "CassandraSink",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -312,6 +317,7 @@ __all__ = [
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
+    "DeltaSink",
     "DeltaTrigger",
     "DeserializationSchema",
     "Deserialized",
@@ -345,6 +351,7 @@ __all__ = [
     "GlobalWindows",
     "GraphError",
     "HttpLookup",
+    "IcebergSink",
     "Instant",
     "IterativeStream",
     "JobClient",
@@ -413,6 +420,7 @@ __all__ = [
     "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "RecordParseError",
+    "RedisSink",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",

@@ -166,7 +166,7 @@ def test_a_state_root_that_was_put_back_is_noticed(database: Database, tmp_path:
     at = At(fp.DatabaseSink(database.url, table), tmp_path)
     at.commit(at.staged(N, [N(1)], epoch=7))
     with pytest.raises(
-        JobFailed, match=r"forkpoint_epochs.*says that epoch 7 of sink 'rows'.*newest epoch of job 'job' is 3"
+        JobFailed, match=r"forkpoint_epochs.*says that epoch 7 was committed, but the job's newest is 3"
     ):
         at.commit(at.staged(N, [N(1)], epoch=3))
 

@@ -52,10 +52,10 @@ if __name__ == "__main__":
     if death:
         from sqlalchemy.engine.default import DefaultDialect
 
-        from forkpoint.connectors.database import committing, ledger
+        from forkpoint.connectors.database import committing, epochs
 
         steps = {
-            "create": (ledger, "create"), "newest": (ledger, "newest"), "note": (ledger, "note"),
+            "create": (epochs, "create"), "newest": (epochs, "newest"), "note": (epochs, "note"),
             "write": (committing.DatabaseCommitter, "_write"), "commit": (DefaultDialect, "do_commit"),
         }  # fmt: skip
         die_at(steps, death[0], int(death[1]))

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON, Sink
 from forkpoint.connectors.staging import staged
-from forkpoint.errors import JobFailed
 from forkpoint.types.variables import T_contra
-
-_NAME_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -34,24 +30,6 @@ class CommitterContext:
     group: str
     incarnation: str
     state_root: str
-
-    @property
-    def sink(self) -> str:
-        """A name of the group in other systems, of at most 200 characters, the same in all runs of the job."""
-        name = "-".join((self.job, self.uid, self.incarnation, self.group))
-        if len(name) <= _NAME_LENGTH:
-            return name
-        digest = blake2b(name.encode(), digest_size=16).hexdigest()
-        return f"{name[: _NAME_LENGTH - len(digest) - 1]}-{digest}"
-
-    def check_newest(self, found: int, newest: int, where: str) -> None:
-        """Raise JobFailed if another system, in ``where``, has output of an epoch that the job has not reached."""
-        if found > newest:
-            raise JobFailed(
-                f"{where} says that epoch {found} of sink {self.uid!r} was committed, but the newest epoch of job "
-                f"{self.job!r} is {newest}. Was the state root put back to an earlier copy? Output since then would be left out: "
-                "give the job another name, or delete that entry to write everything again"
-            )
 
     def staged(self, stored: JSON) -> bytes:
         """What ``SinkContext.stage`` has stored. Raises NotFound, and SavepointCorrupt if it is damaged."""

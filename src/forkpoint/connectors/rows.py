@@ -1,67 +1,59 @@
-"""Elements of a known type that a sink stages as columns, and its committer reads back."""
+"""Rows of bytes that a sink stages: output as the other system's client sends it, encoded before the epoch's commit."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import CommitterContext
-from forkpoint.errors import TypeNotSupported
-from forkpoint.types import TypeInformation, from_description
-from forkpoint.types.records import RecordType
+from forkpoint.types.variables import T_contra
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_ROWS = 20_000  # elements that a committer holds as objects at a time
+StagedRow: TypeAlias = Sequence[bytes | None]
+
+_CODEC = "lz4"
+_SIZE_BYTES = 8
+_packer = msgspec.msgpack.Encoder()
+_unpacker = msgspec.msgpack.Decoder(list[list[bytes | None]])
 
 
-class RowWriter(SinkWriter[Any]):
-    """Stages records. A committable: ``{"type": the type's description, "rows": what was staged, "count": how many}``."""
+def pack(rows: Sequence[StagedRow]) -> bytes:
+    data = _packer.encode(rows)
+    compressed: bytes = pa.compress(data, codec=_CODEC, asbytes=True)
+    return len(data).to_bytes(_SIZE_BYTES, "little") + compressed
 
-    def __init__(self, context: SinkContext, feature: str) -> None:
+
+def unpack(packed: bytes) -> list[list[bytes | None]]:
+    size = int.from_bytes(packed[:_SIZE_BYTES], "little")
+    return _unpacker.decode(pa.decompress(packed[_SIZE_BYTES:], size, codec=_CODEC, asbytes=True))
+
+
+class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):
+    """Stages one subtask's rows of an epoch. ``encode``: makes the rows of elements. ``describe``: what else the committable
+    says about all rows."""
+
+    def __init__(
+        self, context: SinkContext, encode: Callable[[SinkBatch[T_contra]], Iterable[StagedRow]],
+        describe: Callable[[Sequence[StagedRow]], dict[str, JSON]] = lambda rows: {},
+    ) -> None:  # fmt: skip
         self._context = context
-        self._feature = feature
-        self._type: TypeInformation[Any] | None = None
-        self._batches: list[pa.RecordBatch] = []
+        self._encode = encode
+        self._describe = describe
+        self._rows: list[StagedRow] = []
 
-    def write(self, batch: SinkBatch[Any]) -> None:
-        if self._type is None:
-            self._type = record_type(batch.type, self._feature, self._context.uid)
-        table = batch.table
-        if table is None or table.schema != self._type.arrow_schema:
-            columns = self._type.to_columns(batch.values)
-            table = pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
-        if len(table):
-            self._batches.append(table)
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        self._rows.extend(self._encode(batch))
 
     def prepare_commit(self) -> list[JSON]:
-        if not self._batches or self._type is None:
+        if not self._rows:
             return []
-        buffer = io.BytesIO()
-        with pa.ipc.new_stream(buffer, self._type.arrow_schema, options=_OPTIONS) as writer:
-            for batch in self._batches:
-                writer.write_batch(batch)
-        stored = self._context.stage(buffer.getvalue())
-        return [{"type": self._type.describe(), "rows": stored, "count": sum(map(len, self._batches))}]
+        stored = self._context.stage(pack(self._rows))
+        return [{**self._describe(self._rows), "group": str(self._context.subtask), "rows": stored}]
 
 
-def record_type(type: TypeInformation[Any] | None, feature: str, uid: str) -> RecordType:
-    """The type of elements with named fields. Raises TypeNotSupported, which names the sink, for others."""
-    if not isinstance(type, RecordType):
-        raise TypeNotSupported(
-            f"{feature} {uid!r} writes records with named fields, but the stream's type is {type or 'not declared'}; declare a "
-            "NamedTuple, dataclass or Row type as the output type of the function before the sink"
-        )
-    return type
-
-
-def staged_rows(context: CommitterContext, committable: JSON) -> Iterator[list[Any]]:
-    """The elements that a RowWriter has staged, in order and in runs; records of classes as namedtuples or Rows."""
-    type = from_description(committable["type"])
-    with pa.ipc.open_stream(context.staged(committable["rows"])) as reader:
-        for batch in reader:
-            for start in range(0, len(batch), _ROWS):
-                yield type.from_columns(batch.slice(start, _ROWS).columns)
+def staged_rows(context: CommitterContext, committables: Iterable[JSON]) -> list[list[bytes | None]]:
+    """All rows that `RowsWriter` staged for these committables, in their order."""
+    return [row for each in committables for row in unpack(context.staged(each["rows"]))]

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
-from forkpoint.connectors.database import ledger, writing
+from forkpoint.connectors.database import epochs, writing
 from forkpoint.connectors.database.engine import create_engine, is_alive, shown
 from forkpoint.connectors.database.errors import raising_errors
+from forkpoint.connectors.database.staging import staged_rows
 from forkpoint.connectors.database.target import target_table
 from forkpoint.connectors.database.writing import Row, Target
 from forkpoint.connectors.formats.changes import changed_row
-from forkpoint.connectors.rows import staged_rows
+from forkpoint.connectors.ledger import entry_name, refuse_put_back
 from forkpoint.errors import JobFailed
 from forkpoint.types import RowKind, from_description
 from forkpoint.types.records import RecordType
@@ -29,6 +30,7 @@ class DatabaseCommitter(Committer):
         self, context: CommitterContext, url: str, table: str, schema: str | None, key: tuple[str, ...]
     ) -> None:
         self._context = context
+        self._sink = entry_name(context, of_group=True)
         self._url = url
         self._place = (table, schema, key)
         self._what = f"writing to table {table!r} of {shown(url)}"
@@ -37,22 +39,20 @@ class DatabaseCommitter(Committer):
         self._described: Any = None
 
     def commit(self, output: EpochOutput, newest: int) -> None:
-        context, schema = self._context, self._place[1]
+        sink, schema = self._sink, self._place[1]
         with raising_errors(self._what):
             connection = self._connected()
             with connection.begin():
-                written = ledger.newest(connection, schema, context.sink)
-                context.check_newest(
-                    written, newest, f"table {ledger.LEDGER!r} of {shown(self._url)}, row {context.sink!r},"
-                )
+                written = epochs.newest(connection, schema, sink)
+                refuse_put_back(written, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
                 if output.epoch > written:
                     self._write(connection, output.committables)
-                    ledger.note(connection, schema, context.sink, output.epoch)
+                    epochs.note(connection, schema, sink, output.epoch)
 
     def _connected(self) -> Connection:
         if self._connection is None or not is_alive(self._connection):
             self._connection = self._engine.connect()
-            ledger.create(self._connection, self._place[1])
+            epochs.create(self._connection, self._place[1])
         return self._connection
 
     def _write(self, connection: Connection, committables: list[Any]) -> None:

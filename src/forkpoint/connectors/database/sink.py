@@ -10,8 +10,8 @@ from forkpoint.connectors.committing import Committer, CommitterContext, Committ
 from forkpoint.connectors.database.committing import DatabaseCommitter
 from forkpoint.connectors.database.engine import check_url, create_engine, shown
 from forkpoint.connectors.database.errors import raising_errors
+from forkpoint.connectors.database.staging import RowWriter
 from forkpoint.connectors.database.target import target_table
-from forkpoint.connectors.rows import RowWriter
 from forkpoint.types import from_description
 from forkpoint.types.records import RecordType
 from forkpoint.types.variables import T_contra

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-LEDGER = "forkpoint_epochs"
+TABLE = "forkpoint_epochs"
 
 
 @cache
 def _table(schema: str | None) -> Table:
     from sqlalchemy import BigInteger, Column, MetaData, String, Table
 
-    columns = Column("sink", String(200), primary_key=True), Column("epoch", BigInteger, nullable=False)
-    return Table(LEDGER, MetaData(), *columns, schema=schema)
+    columns = Column("sink", String(400), primary_key=True), Column("epoch", BigInteger, nullable=False)
+    return Table(TABLE, MetaData(), *columns, schema=schema)
 
 
 def create(connection: Connection, schema: str | None) -> None:
@@ -26,7 +26,7 @@ def create(connection: Connection, schema: str | None) -> None:
     from sqlalchemy.schema import CreateTable
 
     with connection.begin():
-        if inspect(connection).has_table(LEDGER, schema):
+        if inspect(connection).has_table(TABLE, schema):
             return
     try:
         with connection.begin():
@@ -36,7 +36,7 @@ def create(connection: Connection, schema: str | None) -> None:
         ProgrammingError,
     ):  # another task creates it, which PostgreSQL reports as a conflict of its catalogs
         with connection.begin():
-            if not inspect(connection).has_table(LEDGER, schema):
+            if not inspect(connection).has_table(TABLE, schema):
                 raise
 
 
