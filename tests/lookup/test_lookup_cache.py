@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from lookups import ASKED, TABLE, Order, Profiles, ages, asked, begin, joining
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused, SystemUnavailable
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.state_processor import SavepointReader
+from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.testing import ABORT, PAUSE, Abort, Advance, Eof, Rescale, run_local
 
 TTL = timedelta(minutes=10)
@@ -237,3 +239,16 @@ def test_a_key_has_one_answer_for_as_long_as_its_entry_lives(
             else:
                 assert got.get(number, "dropped") == ("dropped" if on_missing == "drop" else None)
     assert sorted(asked()) == sorted(needed)
+
+
+def test_the_cache_can_be_edited(tmp_path: Path) -> None:
+    build = joining(ages, cache_ttl=TTL)
+    first = run_local(build, [ANN, BOB, Eof(savepoint=True), BOB, ANN], state_root=tmp_path)
+    table = SavepointReader.read(first.savepoint).state("joined", "cache").to_arrow()
+    older = pc.if_else(pc.equal(table["key"], "ann"), pa.scalar(31), table["value"])
+    table = table.set_column(table.schema.get_field_index("value"), "value", older)
+    cache = fp.ValueStateDescriptor("cache", int | None).enable_time_to_live(TTL)
+    edited = SavepointWriter.from_existing_savepoint(first.savepoint).with_state("joined", cache, table).write("edited")
+    orders = [ANN, BOB, Eof(savepoint=True), BOB, ANN]
+    second = run_local(build, orders, state_root=tmp_path, restore=edited.path, job_name="edited", parallelism=1)
+    assert second.output == [(BOB, 40), (ANN, 31)]

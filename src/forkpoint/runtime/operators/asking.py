@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Answer = Mapping[Any, Any]
 _Outcome = tuple[Any, BaseException | None]
 _UNAVAILABLE = (SystemUnavailable, ConnectionError, TimeoutError)
-_FREQUENT_REMEDY = "increase the timeout, or let a call have fewer keys (max_batch_size)"
+_TIMEOUT_REMEDY = "increase the timeout, or let a call have fewer keys (max_batch_size)"
 
 
 class OwnThread:
@@ -148,7 +148,7 @@ class Asking:
         except TimeoutError:
             if not limit.expired():  # the function's own
                 raise
-            raise SystemUnavailable(f"no answer within {self._timeout_ms} ms; {_FREQUENT_REMEDY}") from None
+            raise SystemUnavailable(f"no answer within {self._timeout_ms} ms; {_TIMEOUT_REMEDY}") from None
         if not isinstance(answer, Mapping):
             raise GraphError(f"it returned {shorten(answer)}; return a dict of what was found, by key")
         return answer
