@@ -52,6 +52,8 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.lookup.http import HttpLookup
+from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
@@ -87,6 +89,7 @@ from forkpoint.functions import (
     Aggregator,
     AllWindowFunction,
     AsyncFunction,
+    AsyncLookupFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     Avg,
@@ -141,6 +144,7 @@ from forkpoint.functions import (
     Last,
     ListState,
     ListStateDescriptor,
+    LookupFunction,
     MapFunction,
     MapState,
     MapStateDescriptor,
@@ -252,6 +256,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncDataStream",
     "AsyncFunction",
+    "AsyncLookupFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
@@ -345,6 +350,7 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "HttpLookup",
     "IcebergSink",
     "Instant",
     "IterativeStream",
@@ -378,6 +384,7 @@ __all__ = [
     "Last",
     "ListState",
     "ListStateDescriptor",
+    "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
@@ -445,6 +452,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlLookup",
     "StaleGeneration",
     "State",
     "StateDescriptor",

@@ -26,9 +26,9 @@ def check_url(url: str, feature: str) -> str:
 
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # it is not shown, as it may have a password
         raise ConfigError(
-            f"{feature}: {url!r} is no URL of a database; one looks like postgresql://user:password@host/database"
+            f"{feature}: this is no URL of a database; one looks like postgresql://user:password@host/database"
         ) from None
     name, _, driver = parsed.drivername.partition("+")
     if name not in (*DRIVERS, "sqlite"):

@@ -16,18 +16,21 @@ _TEMPORARY = (
     1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 3024,
 )  # fmt: skip
 _DRIVERS = ("psycopg", "pymysql", "sqlite3")
+_UNFIT_REMEDY = "Correct the table, or the fields of the stream's type"
 _SQLITE_TEMPORARY = ("locked", "busy", "disk is full", "disk I/O")
 
 
 @contextmanager
-def raising_errors(what: str) -> Iterator[None]:
-    """Raise a driver's errors as forkpoint's: SystemUnavailable if a later attempt may succeed. ``what``: was done, and where."""
+def raising_errors(what: str, unfit: str = _UNFIT_REMEDY) -> Iterator[None]:
+    """Raise a driver's errors as forkpoint's: SystemUnavailable if a later attempt may succeed. ``what``: was done, and where.
+    ``unfit``: what to do if the statement does not fit the tables.
+    """
     from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
     try:
         yield
     except DBAPIError as error:
-        raise _translated(error.orig, what, error.connection_invalidated) from error
+        raise _translated(error.orig, what, unfit, error.connection_invalidated) from error
     except NoSuchModuleError as error:
         raise ConfigError(f"{what}: {error}") from error
     except SQLAlchemyError as error:
@@ -35,15 +38,15 @@ def raising_errors(what: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _DRIVERS:
             raise
-        raise _translated(error, what, False) from error  # COPY bypasses SQLAlchemy
+        raise _translated(error, what, unfit, False) from error  # COPY bypasses SQLAlchemy
 
 
-def _translated(error: Any, what: str, is_disconnected: bool) -> ForkpointError:
+def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> ForkpointError:
     """Of a driver's error. PEP 249 fixes the names of the classes."""
     kinds = {each.__name__ for each in type(error).__mro__}
     said = f"{what}: {_first_lines(error)}"
-    code = _code(error)
-    if _matches(code, _REFUSED) or _is_refusal(error):
+    codes = _codes(error)
+    if _matches(codes, _REFUSED) or _is_refusal(error):
         return ConfigError(
             f"{said}. Correct user, password and database of the URL, or grant the rights that are missing"
         )
@@ -51,26 +54,24 @@ def _translated(error: Any, what: str, is_disconnected: bool) -> ForkpointError:
         return JobFailed(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
-    if _matches(code, _UNFIT):
-        return ConfigError(f"{said}. Correct the table, or the fields of the stream's type")
-    if is_disconnected or _matches(code, _TEMPORARY):
+    if _matches(codes, _UNFIT):
+        return ConfigError(f"{said}. {unfit}")
+    if is_disconnected or _matches(codes, _TEMPORARY):
         return SystemUnavailable(said)
-    if code is None and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):
+    if not codes and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):
         return SystemUnavailable(said)
     return JobFailed(said)
 
 
-def _code(error: Any) -> str | int | None:
-    if (state := getattr(error, "sqlstate", None)) is not None:
-        return str(state)
-    first = error.args[0] if error.args else None
-    return first if isinstance(first, int) else None
+def _codes(error: Any) -> list[str | int]:
+    """Its SQLSTATE and its number, as far as it has them: MySQL's states say less than its numbers."""
+    state, first = getattr(error, "sqlstate", None), error.args[0] if error.args else None
+    return [*([] if state is None else [str(state)]), *([first] if isinstance(first, int) else [])]
 
 
-def _matches(code: str | int | None, known: tuple[str | int, ...]) -> bool:
-    if isinstance(code, str):
-        return any(isinstance(each, str) and code.startswith(each) for each in known)
-    return code is not None and code in known
+def _matches(codes: list[str | int], known: tuple[str | int, ...]) -> bool:
+    classes = tuple(each for each in known if isinstance(each, str))
+    return any(code.startswith(classes) if isinstance(code, str) else code in known for code in codes)
 
 
 def _is_refusal(error: Any) -> bool:
