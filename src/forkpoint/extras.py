@@ -30,11 +30,11 @@ _EXTRAS = {
 }
 
 
-def require(package: str, feature: str) -> None:
-    """Raise ConfigError, naming the extra to install, unless the package is installed."""
+def require(package: str, feature: str, extra: str | None = None) -> None:
+    """Raise ConfigError, naming the extra to install, unless the package is installed. ``extra``: where several need it."""
     if not _is_installed(package):
         raise ConfigError(
-            f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{_EXTRAS[package]}]"'
+            f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{extra or _EXTRAS[package]}]"'
         )
 
 
