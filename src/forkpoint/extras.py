@@ -22,6 +22,7 @@ _EXTRAS = {
     "deltalake": "delta",
     "pyiceberg": "iceberg",
     "boto3": "kinesis",
+    "boto3.session": "s3",
     "pika": "rabbitmq",
     "paho.mqtt": "mqtt",
     "redis": "redis",
@@ -30,11 +31,11 @@ _EXTRAS = {
 }
 
 
-def require(package: str, feature: str, extra: str | None = None) -> None:
-    """Raise ConfigError, naming the extra to install, unless the package is installed. ``extra``: where several need it."""
+def require(package: str, feature: str) -> None:
+    """Raise ConfigError, naming the extra to install, unless the package is installed."""
     if not _is_installed(package):
         raise ConfigError(
-            f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{extra or _EXTRAS[package]}]"'
+            f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{_EXTRAS[package]}]"'
         )
 
 

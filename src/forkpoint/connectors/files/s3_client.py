@@ -46,7 +46,7 @@ _VARIABLES = (
 
 @cache
 def _client(environment: tuple[tuple[str, str | None], ...], process: int) -> Any:
-    require("boto3", "FileSink on s3://", extra="s3")
+    require("boto3.session", "FileSink on s3://")
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config

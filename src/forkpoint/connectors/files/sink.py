@@ -28,10 +28,11 @@ from forkpoint.connectors.files.places import FileName, Place, SinkFiles, place_
 from forkpoint.connectors.files.writing import BucketedWriter
 from forkpoint.errors import ConfigError, NotFound, OutputLost
 from forkpoint.types import TypeInformation, type_of
-from forkpoint.types.variables import R
+from forkpoint.types.variables import R, T
 
 Format = Literal["parquet", "json", "csv", "text"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
+State = Literal["staged", "visible", "missing"]
 
 _JOB = "{job}"
 _SHOWN = 3  # files in a message
@@ -156,17 +157,24 @@ class FileSink(Sink):
         if not committables:
             return
         files = sink_files(self.path)
-        if lost := _lost(files, committables, epoch):
+        states = _states(files, committables)
+        if lost := _lost(files, committables, states, epoch):
             raise OutputLost(
                 f"epoch {epoch} is committed, but {len(lost)} of its {len(committables)} files were removed before they were "
                 f"published: {_names(files, lost)}. Nothing more of it is published until they exist: restore them, or create "
                 "empty ones to continue without that output; or restart from an earlier savepoint to compute it again"
             )
-        files.begin(committables, epoch)
+        if "staged" in states:
+            files.begin(committables, epoch)
+        found = list(zip(committables, states, strict=True))
         missing: list[JSON] = []
         published: list[JSON] = []
-        for some in _portions(files, committables):
-            for committable, outcome in zip(some, _each(files, lambda c: files.publish(c, epoch), some), strict=True):
+        for some in _portions(files, found):
+            missing += [committable for committable, state in some if state == "missing"]
+            staged = [committable for committable, state in some if state == "staged"]
+            for committable, outcome in zip(
+                staged, _each(files, lambda c: files.publish(c, epoch), staged), strict=True
+            ):
                 if outcome == "published":
                     published.append(committable)
                 elif outcome == "missing":
@@ -182,28 +190,29 @@ class FileSink(Sink):
         sink_files(self.path).cleanup(_owner(uid, job), generation)
 
 
-def _lost(files: SinkFiles, committables: Sequence[JSON], epoch: int) -> list[JSON]:
-    """Missing files that cannot have been published: an earlier one was seen staged after they were seen missing, or publishing
-    had not begun. Hence the order, from last to first."""
+def _states(files: SinkFiles, committables: Sequence[JSON]) -> list[State]:
+    """How each file is found, looked at from the last to the first."""
 
-    def state(committable: JSON) -> str:
+    def state(committable: JSON) -> State:
         if files.is_staged(committable):
             return "staged"
         return "visible" if files.is_visible(committable) else "missing"
 
-    missing: list[JSON] = []
-    lost: list[JSON] = []
-    for some in reversed(_portions(files, committables)):
-        states = _each(files, state, some)
-        if "staged" in states:
-            missing, lost = [], missing + lost
-        missing = [each for each, found in zip(some, states, strict=True) if found == "missing"] + missing
+    found = [_each(files, state, some) for some in reversed(_portions(files, committables))]
+    return [each for some in reversed(found) for each in some]
+
+
+def _lost(files: SinkFiles, committables: Sequence[JSON], states: Sequence[State], epoch: int) -> list[JSON]:
+    """Missing files that cannot have been published: an earlier one was seen staged after they were seen missing, hence the order
+    of looking at them; or publishing had not begun."""
+    missing = [number for number, state in enumerate(states) if state == "missing"]
     if missing and not files.begun(committables, epoch):
-        return missing + lost
-    return lost
+        return [committables[number] for number in missing]
+    first = states.index("staged") // files.at_once if "staged" in states else len(states)
+    return [committables[number] for number in missing if number // files.at_once > first]
 
 
-def _portions(files: SinkFiles, committables: Sequence[JSON]) -> list[Sequence[JSON]]:
+def _portions(files: SinkFiles, committables: Sequence[T]) -> list[Sequence[T]]:
     """What is published at once."""
     return [committables[start : start + files.at_once] for start in range(0, len(committables), files.at_once)]
 
