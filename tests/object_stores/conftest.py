@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster.mini_hadoop import MiniHadoop
 from object_stores.buckets import Bucket
 from unreliable import s3_environment, s3_server
 
@@ -23,3 +24,13 @@ def bucket(s3_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Buck
     for name, value in s3_environment(endpoint).items():
         monkeypatch.setenv(name, value)
     return Bucket(endpoint)
+
+
+@pytest.fixture(scope="session")
+def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHadoop]:
+    """A real HDFS."""
+    started = MiniHadoop(tmp_path_factory.mktemp("hadoop") / "hadoop")
+    try:
+        yield started
+    finally:
+        started.stop()

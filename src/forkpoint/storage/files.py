@@ -64,8 +64,8 @@ class FileStorage(Protocol):
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
 
-    def delete(self, path: str) -> None:
-        """Remove the file if it exists."""
+    def remove(self, path: str) -> None:
+        """Delete the file if it exists; its directory stays."""
 
 
 def split_url(url: str) -> tuple[str, str]:

@@ -156,6 +156,12 @@ class HdfsStorage:
                 if self._status(place) is not None or self._status(to) is None:
                     raise NotFound(f"there is no file {self._url}/{source}") from None
 
+    def remove(self, path: str) -> None:
+        with self._errors("delete", path) as place:
+            status = self._status(place)
+            if status is not None and not status.isdir:
+                self._client.delete(place)
+
     def _relative(self, status: FileStatus) -> str:
         return status.path[len(self._root) + 1 :]
 

@@ -201,7 +201,10 @@ class ObjectStorage:
             raise
         if not whole:
             raise StorageUnavailable(f"{self._place(source)} is still being copied to {self._place(target)}")
-        self.delete(source)
+        self.remove(source)
+
+    def remove(self, path: str) -> None:
+        self.delete(path)
 
     @cached_property
     def _store(self) -> ObjectStore:

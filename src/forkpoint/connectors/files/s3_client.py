@@ -81,6 +81,7 @@ def s3_errors(verb: str, place: str) -> Iterator[None]:
         NoCredentialsError,
         PartialCredentialsError,
     )
+    from botocore.exceptions import ConnectionError as NotConnected
 
     failed = f"FileSink: cannot {verb} {place} from host {socket.gethostname()}"
     try:
@@ -100,7 +101,7 @@ def s3_errors(verb: str, place: str) -> Iterator[None]:
         raise StorageError(f"{failed}: {reason} ({code}). Check the bucket, region, endpoint and network") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise AccessDenied(f"{failed}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
-    except HTTPClientError as error:
+    except (NotConnected, HTTPClientError) as error:
         raise SystemUnavailable(
             f"{failed}, as the store does not answer: {error}. Check the store, AWS_ENDPOINT_URL and the network"
         ) from error

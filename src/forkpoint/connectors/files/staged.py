@@ -1,8 +1,8 @@
 """A sink's files on HDFS, Google Cloud Storage and Azure: staged in a hidden directory, then moved to their names.
 
 HDFS renames; an object store copies on the server, unless the name is taken, and then the staged object is deleted. A staged file
-is ``.staged-<owner>/<directory>/<hidden name with the generation>`` below the sink's directory, so that one listing finds those
-that were never published.
+is ``.staged-<owner>/<hash of the subdirectory><hidden name with the generation>`` below the sink's directory, so that one listing
+finds those that were never published.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import BinaryIO, Literal, cast
 
 from forkpoint.connectors.base import JSON
@@ -35,9 +36,8 @@ class MovedFiles(SinkFiles):
         self._storage = open_files(root)
 
     def stage(self, bucket: str, name: FileName) -> StagedFile:
-        directory = f"{bucket}/" if bucket else ""
-        staged = join(self._prefix, f".staged-{name.owner}/{directory}{name.staged}")
-        final = join(self._prefix, f"{directory}{name.final}")
+        staged = join(self._prefix, f".staged-{name.owner}/{_digest(bucket)}{name.staged}")
+        final = join(self._prefix, f"{bucket}/{name.final}".lstrip("/"))
         if self._storage.exists(final):
             raise exists_already(f"{self._root}/{final}")
         return _Staged(self._storage, self._root, staged, final)
@@ -85,7 +85,11 @@ class MovedFiles(SinkFiles):
             for found in list(self._storage.files(directory)):
                 match = _STAGED.fullmatch(found.path[len(self._prefix) :].lstrip("/"))
                 if match and int(match[1]) <= generation:
-                    self._storage.delete(found.path)
+                    self._storage.remove(found.path)
+
+
+def _digest(bucket: str) -> str:
+    return blake2b(bucket.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
 class _Staged(StagedFile):
@@ -103,7 +107,7 @@ class _Staged(StagedFile):
     def discard(self) -> None:
         self._raw.discarded = True
         self.stream.close()
-        self._storage.delete(self._paths["staged"])
+        self._storage.remove(self._paths["staged"])
 
 
 class _Raw(io.RawIOBase):
