@@ -34,3 +34,9 @@ def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHadoop]:
         yield started
     finally:
         started.stop()
+
+
+@pytest.fixture(autouse=True)
+def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources list as often as they are asked."""
+    monkeypatch.setattr("forkpoint.connectors.files.remote.LOOK_SECONDS", 0.0)

@@ -18,6 +18,8 @@ from forkpoint.connectors.files.places import MUST_BE_COMPLETE, FileEntry, FileL
 from forkpoint.errors import ConfigError, NotFound, StorageError, StorageUnavailable, SystemUnavailable
 from forkpoint.storage.files import FileChanged, FileStorage, StoredFile, open_files, split_url
 
+LOOK_SECONDS = 1.0
+"""Between two listings: a store charges for them."""
 WHOLE_BYTES = 4 << 20
 AT_ONCE = 16  # requests
 AHEAD_BYTES = 32 << 20
@@ -207,7 +209,7 @@ class RemoteListing(FileListing):
         self._begins = literal_prefix(pattern)
         self._known: dict[str, str] = {}  # path → tag
         self._last = ""  # the last name of all
-        self._whole_at = float("-inf")
+        self._looked_at = self._whole_at = float("-inf")
         self._whole_cost = 0.0
         self._is_file = self._find()
 
@@ -226,17 +228,23 @@ class RemoteListing(FileListing):
                 ) from None
 
     def appeared(self) -> list[FileEntry]:
+        started = time.monotonic()
+        if started < self._looked_at + LOOK_SECONDS:
+            return []
         with reaching(self._url):
-            if self._is_file:
-                return self._the_file()
-            started = time.monotonic()
-            if self._storage.in_order and started < self._whole_at + self._whole_cost / _WHOLE_SHARE:
-                return list(self._listed(max(self._last, self._first)))
-            before, self._known = self._known, {}
-            new = [entry for entry in self._listed(self._first) if before.get(entry.path) != entry.tag]
-            self._whole_at = time.monotonic()
-            self._whole_cost = self._whole_at - started
-            return new
+            found = self._the_file() if self._is_file else self._look()
+        self._looked_at = time.monotonic()
+        return found
+
+    def _look(self) -> list[FileEntry]:
+        started = time.monotonic()
+        if self._storage.in_order and started < self._whole_at + self._whole_cost / _WHOLE_SHARE:
+            return list(self._listed(max(self._last, self._first)))
+        before, self._known = self._known, {}
+        new = [entry for entry in self._listed(self._first) if before.get(entry.path) != entry.tag]
+        self._whole_at = time.monotonic()
+        self._whole_cost = self._whole_at - started
+        return new
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)

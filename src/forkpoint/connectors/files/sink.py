@@ -1,7 +1,7 @@
 """Files as a sink: each result is in a visible file exactly once.
 
-A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
-in its final directory. Once the epoch's manifest names it, the commit renames it to
+A writer stages its output, locally under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
+in its final directory; how other systems do it, their modules say. Once the epoch's manifest names it, the commit renames it to
 ``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
 ``owner`` identifies (job, uid of the sink), so that jobs that share a directory clean up only their own files; ``generation``
 identifies the run, so that an older one leaves a newer one's files alone.
@@ -45,8 +45,9 @@ class FileSink(Sink):
 
     Created by ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
 
-    ``path``: a directory of the local file system, or one that is mounted everywhere; created when needed. ``{job}`` in it
-    stands for the job's name, so that a fork has its own directory.
+    ``path``: a directory of the local file system, or one that is mounted everywhere, or a URL (``s3://``, ``gs://``, ``az://``,
+    ``hdfs://``) with credentials from the environment; created when needed. ``{job}`` in it stands for the job's name, so that a
+    fork has its own directory.
     ``type``: the elements' type, which defines the columns; by default the stream's, else one inferred from the first
     elements of each writer.
     ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or

@@ -1,4 +1,4 @@
-"""Files in a directory as a source: existing ones, or new ones as they appear."""
+"""Files in a directory, or on an object store or HDFS, as a source: existing ones, or new ones as they appear."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class FileSource(Source[T]):
     All files are one split: their records are ordered by (modification time, path, place in the file).
 
     ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
-    directories); existing names with such characters are taken literally. Files and directories whose names start with ``.``
-    or ``_`` are hidden.
+    directories); existing names with such characters are taken literally. Or a URL of these (``s3://``, ``gs://``, ``az://``,
+    ``hdfs://``), with credentials from the environment. Files and directories whose names start with ``.`` or ``_`` are hidden.
     ``type``: the elements' type, usually a record; columns are matched by name. Without a type, elements are dicts as
     in the file (CSV: of str).
     ``bounded``: read the files that exist at the first start, then finish. Otherwise read files as they appear.
