@@ -19,7 +19,7 @@ from forkpoint.driver.history import History
 KEYS = 10
 EPOCH_ROWS = 20  # a file of 40 numbers counts as 10, by its size
 STEPS = {
-    "upload": (s3._Parts, "__init__"), "part": (s3._Parts, "_send"), "staged": (s3._Upload, "finish"),
+    "upload": (s3._Parts, "_begin"), "part": (s3._Parts, "_send"), "staged": (s3._Upload, "finish"),
     "checked": (sink.FileSink, "check"), "manifest": (History, "commit"), "mark": (s3.S3Files, "begin"),
     "complete": (s3.S3Files, "publish"), "cleanup": (sink.FileSink, "cleanup"),
     "move": (staged.MovedFiles, "publish"), "moved": (staged._Staged, "finish"),

@@ -134,7 +134,8 @@ def test_of_two_attempts_one_is_visible(bucket: Bucket) -> None:
     assert rows("json", bucket.url("out")) == VALUES[:2]
 
 
-def test_abort_ends_the_upload(bucket: Bucket) -> None:
+def test_abort_ends_the_upload(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "PART_BYTES", 1)
     for kind in FORMATS:
         writer = writer_of(getattr(FileSink, kind)(bucket.url("out")))
         writer.write(Elements(VALUES, type=type_of(Reading)))

@@ -79,6 +79,11 @@ class LineIndex:
         return at + int(np.flatnonzero(data == _NEWLINE)[line - before - 1]) + 1
 
 
+def estimated_rows(size: int) -> int:
+    """About how many records a file of this size has."""
+    return max(1, size // 64)
+
+
 @dataclass(frozen=True)
 class WholeIndex:
     """A file that cannot be divided: compressed, or with line ends in values. Its number of records is an estimate."""
@@ -87,7 +92,7 @@ class WholeIndex:
     end: int
 
     def take(self, max_rows: int) -> tuple[int, int]:
-        return self.end, max(1, self.end // 64) if self.end > self.start else 0
+        return self.end, estimated_rows(self.end) if self.end > self.start else 0
 
     def place(self, row: int) -> int:
         return self.end if row else self.start

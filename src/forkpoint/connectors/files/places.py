@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO, Literal
 
 from forkpoint.connectors.base import JSON
 from forkpoint.errors import ConfigError
+from forkpoint.types.variables import R, T
 
 MUST_BE_COMPLETE = "a file must be complete when it appears (write under a hidden name, then rename)"
 
@@ -163,6 +165,13 @@ class SinkFiles(ABC):
 
     at_once: int = 1
     """How many files are published at once; a file only after all that precede those."""
+
+    def each(self, call: Callable[[T], R], of: Sequence[T]) -> list[R]:
+        """The results for each, in order; several at once where that takes requests."""
+        if self.at_once == 1 or len(of) < 2:
+            return [call(each) for each in of]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            return list(pool.map(call, of))
 
     @abstractmethod
     def stage(self, bucket: str, name: FileName) -> StagedFile:

@@ -17,7 +17,7 @@ from typing import Any
 
 from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.files.formats import FileFormat
-from forkpoint.connectors.files.index import FileIndex, WholeIndex
+from forkpoint.connectors.files.index import FileIndex, WholeIndex, estimated_rows
 from forkpoint.connectors.files.listing import SeenFiles
 from forkpoint.connectors.files.places import FileEntry, FileListing, SourceFiles
 from forkpoint.errors import ConfigError, RestoreRefused, StorageError
@@ -216,14 +216,14 @@ class FileEnumerator(SplitEnumerator):
 
     def _take(self, budget: int) -> list[Portion]:
         portions: list[Portion] = []
-        started = 0
+        started = expected = 0
         while budget > 0:
             if self._current is None:
                 if not self._pending or started == MAX_FILES_PER_EPOCH:
                     break
-                if started % EXPECTED_FILES == 0:
-                    self._source.expect(list(islice(self._pending, EXPECTED_FILES)))
-                started += 1
+                if not expected:
+                    expected = self._expect(budget)
+                started, expected = started + 1, expected - 1
                 if not self._start(self._pending.popleft()):
                     continue
             if self._current is not None and self._stop is not None and self._stop.is_at(self._current):
@@ -233,6 +233,17 @@ class FileEnumerator(SplitEnumerator):
                 portions.append(portion)
                 budget -= portion.rows
         return portions
+
+    def _expect(self, budget: int) -> int:
+        """Announce the files that the epoch will probably reach, by their sizes; how many, at least one."""
+        files: list[FileEntry] = []
+        for entry in islice(self._pending, EXPECTED_FILES):
+            files.append(entry)
+            budget -= estimated_rows(entry.size)
+            if budget <= 0:
+                break
+        self._source.expect(files)
+        return len(files)
 
     def _start(self, entry: FileEntry) -> bool:
         file = self._source.file(entry.path, entry.size, None)

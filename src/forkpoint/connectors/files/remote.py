@@ -25,8 +25,7 @@ AT_ONCE = 16  # requests
 AHEAD_BYTES = 32 << 20
 _LINE_BYTES = 1 << 16
 
-# Between two whole listings only names after the last one are asked for, as names often have times in them; a whole one, which
-# finds all others, may take this part of the time.
+# The part of the time that whole listings may take.
 _WHOLE_SHARE = 0.05
 
 
@@ -198,10 +197,17 @@ class _Ranges(io.RawIOBase):
 
 
 class RemoteListing(FileListing):
-    """The visible files at or below a URL that match ``pattern``. Empty objects, which stand for directories, are not files."""
+    """The visible files at or below a URL that match ``pattern``. Empty objects, which stand for directories, are not files.
 
-    def __init__(self, url: str, pattern: str | None) -> None:
+    Between two whole listings, only names after the last one are asked for, as names often have times in them; unless
+    ``always_whole``, and for ``files_between`` files at most: others may then be too late.
+    """
+
+    def __init__(self, url: str, pattern: str | None, always_whole: bool, files_between: int) -> None:
         self.pattern = pattern
+        self._always_whole = always_whole
+        self._files_between = files_between
+        self._files_since = 0
         root, self._prefix = split_url(url)
         self._url = url
         self._storage = open_files(root)
@@ -238,13 +244,21 @@ class RemoteListing(FileListing):
 
     def _look(self) -> list[FileEntry]:
         started = time.monotonic()
-        if self._storage.in_order and started < self._whole_at + self._whole_cost / _WHOLE_SHARE:
-            return list(self._listed(max(self._last, self._first)))
+        if not self._whole_is_due(started):
+            some = list(self._listed(max(self._last, self._first)))
+            self._files_since += len(some)
+            return some
+        self._files_since = 0
         before, self._known = self._known, {}
         new = [entry for entry in self._listed(self._first) if before.get(entry.path) != entry.tag]
         self._whole_at = time.monotonic()
         self._whole_cost = self._whole_at - started
         return new
+
+    def _whole_is_due(self, now: float) -> bool:
+        if self._always_whole or not self._storage.in_order or self._files_since >= self._files_between:
+            return True
+        return now >= self._whole_at + self._whole_cost / _WHOLE_SHARE
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)

@@ -25,7 +25,7 @@ from forkpoint.connectors.files.places import FileName, SinkFiles, StagedFile, e
 from forkpoint.connectors.files.remote import AT_ONCE, join, reaching
 from forkpoint.connectors.files.s3_client import Taken, s3_client, s3_errors
 from forkpoint.errors import ForkpointError, NotFound, StorageError
-from forkpoint.storage.base import open_storage
+from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.files import split_url
 
 PART_BYTES = 8 << 20
@@ -33,6 +33,9 @@ PART_BYTES = 8 << 20
 MARKS = ".published"
 
 _NAME = re.compile(r".*-\d{12}-\d+-[^/]*\.g(\d+)\.([0-9a-f]{8})[^/]*")
+
+_marked: dict[tuple[str, str], int] = {}
+"""By URL and owner, the last epoch that this process has marked."""
 
 
 class S3Files(SinkFiles):
@@ -49,11 +52,7 @@ class S3Files(SinkFiles):
 
     def stage(self, bucket: str, name: FileName) -> StagedFile:
         final = replace(name, ending=f".g{name.generation}.{name.owner}{name.ending}").final
-        key = join(self._prefix, f"{bucket}/{final}".lstrip("/"))
-        with reaching(self._url):
-            if self._storage.exists(key):
-                raise exists_already(f"{self._root}/{key}")
-        return _Upload(self._bucket, key, name.owner)
+        return _Upload(self._storage, self._bucket, join(self._prefix, f"{bucket}/{final}".lstrip("/")), name.owner)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -88,8 +87,10 @@ class S3Files(SinkFiles):
         owner = committables[0]["owner"]
         with reaching(self._url):
             self._storage.put(self._mark(owner, epoch), b"")
-            if epoch > 1:
-                self._storage.delete(self._mark(owner, epoch - 1))
+            before = _marked.get((self._url, owner), epoch)
+            if before < epoch:
+                self._storage.delete(self._mark(owner, before))
+        _marked[self._url, owner] = epoch
 
     def publish(self, committable: JSON, epoch: int) -> Literal["published", "done", "missing"]:
         name = self.name(committable)
@@ -146,10 +147,10 @@ def abort(bucket: str, key: str, upload: str) -> None:
 
 
 class _Upload(StagedFile):
-    def __init__(self, bucket: str, key: str, owner: str) -> None:
+    def __init__(self, storage: Storage, bucket: str, key: str, owner: str) -> None:
         self.final = f"s3://{bucket}/{key}"
         self._owner = owner
-        self._parts = _Parts(bucket, key)
+        self._parts = _Parts(storage, bucket, key)
         self.stream = cast(BinaryIO, self._parts)
 
     def finish(self) -> JSON:
@@ -161,22 +162,23 @@ class _Upload(StagedFile):
 
     def discard(self) -> None:
         self._parts.discarded = True
-        with suppress(ForkpointError):  # the next start aborts it
-            abort(self._parts.bucket, self._parts.key, self._parts.upload)
+        if self._parts.upload is not None:
+            with suppress(ForkpointError):  # the next start aborts it
+                abort(self._parts.bucket, self._parts.key, self._parts.upload)
 
 
 class _Parts(io.RawIOBase):
-    """A stream into the parts of an upload."""
+    """A stream into the parts of an upload, which begins with the first of them."""
 
-    def __init__(self, bucket: str, key: str) -> None:
+    def __init__(self, storage: Storage, bucket: str, key: str) -> None:
+        self.upload: str | None = None
+        self._storage = storage
         self.bucket = bucket
         self.key = key
         self.tags: list[str] = []
         self.size = 0
         self.discarded = False
         self._buffer = bytearray()
-        with s3_errors("begin an upload", self._place):
-            self.upload: str = s3_client().create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
 
     @property
     def _place(self) -> str:
@@ -203,7 +205,17 @@ class _Parts(io.RawIOBase):
             self._send()
         self.close()
 
+    def _begin(self) -> str:
+        with reaching(self._place):
+            if self._storage.exists(self.key):
+                raise exists_already(self._place)
+        with s3_errors("begin an upload", self._place):
+            upload: str = s3_client().create_multipart_upload(Bucket=self.bucket, Key=self.key)["UploadId"]
+        return upload
+
     def _send(self) -> None:
+        if self.upload is None:
+            self.upload = self._begin()
         data, self._buffer = bytes(self._buffer), bytearray()
         md5 = hashlib.md5(data, usedforsecurity=False).digest()
         with s3_errors("upload a part of", self._place):

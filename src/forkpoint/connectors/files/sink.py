@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -28,7 +27,7 @@ from forkpoint.connectors.files.places import FileName, Place, SinkFiles, place_
 from forkpoint.connectors.files.writing import BucketedWriter
 from forkpoint.errors import ConfigError, NotFound, OutputLost
 from forkpoint.types import TypeInformation, type_of
-from forkpoint.types.variables import R, T
+from forkpoint.types.variables import T
 
 Format = Literal["parquet", "json", "csv", "text"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
@@ -152,7 +151,7 @@ class FileSink(Sink):
 
     def check(self, committables: list[JSON]) -> None:
         files = sink_files(self.path)
-        _each(files, files.check, committables)
+        files.each(files.check, committables)
 
     def commit(self, committables: list[JSON], epoch: int) -> None:
         if not committables:
@@ -173,9 +172,7 @@ class FileSink(Sink):
         for some in _portions(files, found):
             missing += [committable for committable, state in some if state == "missing"]
             staged = [committable for committable, state in some if state == "staged"]
-            for committable, outcome in zip(
-                staged, _each(files, lambda c: files.publish(c, epoch), staged), strict=True
-            ):
+            for committable, outcome in zip(staged, files.each(lambda c: files.publish(c, epoch), staged), strict=True):
                 if outcome == "published":
                     published.append(committable)
                 elif outcome == "missing":
@@ -199,7 +196,7 @@ def _states(files: SinkFiles, committables: Sequence[JSON]) -> list[State]:
             return "staged"
         return "visible" if files.is_visible(committable) else "missing"
 
-    found = [_each(files, state, some) for some in reversed(_portions(files, committables))]
+    found = [files.each(state, some) for some in reversed(_portions(files, committables))]
     return [each for some in reversed(found) for each in some]
 
 
@@ -216,14 +213,6 @@ def _lost(files: SinkFiles, committables: Sequence[JSON], states: Sequence[State
 def _portions(files: SinkFiles, committables: Sequence[T]) -> list[Sequence[T]]:
     """What is published at once."""
     return [committables[start : start + files.at_once] for start in range(0, len(committables), files.at_once)]
-
-
-def _each(files: SinkFiles, call: Callable[[JSON], R], committables: Sequence[JSON]) -> list[R]:
-    """The results for several files, in order."""
-    if files.at_once == 1 or len(committables) < 2:
-        return [call(committable) for committable in committables]
-    with ThreadPoolExecutor(files.at_once) as pool:
-        return list(pool.map(call, committables))
 
 
 def _names(files: SinkFiles, committables: Sequence[JSON]) -> str:

@@ -206,7 +206,10 @@ class FileSource(Source[T]):
         if isinstance(self.base, str):
             from forkpoint.connectors.files.remote import RemoteListing
 
-            listing = RemoteListing(self.base, self.pattern)
+            listing = RemoteListing(
+                self.base, self.pattern, always_whole=self.max_file_age is not None,
+                files_between=self.max_remembered_files // 2,
+            )  # fmt: skip
         elif self.base.exists():
             listing = Listing(self.base, self.pattern)
         else:

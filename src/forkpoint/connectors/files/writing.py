@@ -92,7 +92,7 @@ class BucketedWriter(SinkWriter):
 
     def prepare_commit(self) -> list[JSON]:
         with self._files.errors():
-            committables = [file.finish() for file in self._open.values()]
+            committables = self._files.each(lambda file: file.finish(), list(self._open.values()))
             self._files.staged_all(committables)
         return committables
 
