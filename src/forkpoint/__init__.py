@@ -50,6 +50,10 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
+from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
+from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
+from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -325,6 +329,8 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
+    "FirehoseSink",
+    "FirehoseSinkBuilder",
     "First",
     "FixedDelayRetryStrategy",
     "FlatJoinFunction",
@@ -366,6 +372,12 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "KinesisDeserializationSchema",
+    "KinesisRecord",
+    "KinesisSink",
+    "KinesisSinkBuilder",
+    "KinesisSource",
+    "KinesisSourceBuilder",
     "Last",
     "ListState",
     "ListStateDescriptor",
@@ -389,6 +401,7 @@ __all__ = [
     "OutputFileConfig",
     "OutputLost",
     "OutputTag",
+    "PartitionKeyGenerator",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",

@@ -84,7 +84,13 @@ def _split(self: Stream, shard_to_split: str, new_starting_hash_key: str) -> Non
 def _merge(self: Stream, shard_to_merge: str, adjacent_shard_to_merge: str) -> None:
     one, other = self.shards[shard_to_merge], self.shards[adjacent_shard_to_merge]
     one.is_open = other.is_open = False
-    _child(self, min(one.starting_hash, other.starting_hash), max(one.ending_hash, other.ending_hash), one.shard_id, other.shard_id)
+    _child(
+        self,
+        min(one.starting_hash, other.starting_hash),
+        max(one.ending_hash, other.ending_hash),
+        one.shard_id,
+        other.shard_id,
+    )
 
 
 def _shard_for_key(self: Stream, partition_key: str, explicit_hash_key: str) -> Shard | None:
@@ -108,7 +114,9 @@ def _get_records(self: KinesisBackend, stream_arn: str | None, shard_iterator: s
     return None if ends else iterator, records, behind_ms
 
 
-def _put_records(self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+def _put_records(
+    self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]
+) -> dict[str, Any]:
     stream = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name)
     time.sleep(float(stream.tags.get("slow_put", 0)))
     answers: list[dict[str, Any]] = []
@@ -124,7 +132,9 @@ def _put_records(self: KinesisBackend, stream_arn: str, stream_name: str, record
 def _call_action(self: KinesisResponse) -> Any:
     with _lock:  # moto's own state is not safe on several threads
         if WRONG_KEY in (self.headers.get("Authorization") or ""):
-            error = JsonRESTError("UnrecognizedClientException", "The security token included in the request is invalid.")
+            error = JsonRESTError(
+                "UnrecognizedClientException", "The security token included in the request is invalid."
+            )
             return 400, {"status": 400}, error.description
         answer = _usual_call_action(self)
         if not self._get_action().startswith(("Get", "Describe", "List")):

@@ -111,7 +111,7 @@ class Kinesis(Server):
             while True:
                 answer = self.kinesis.get_records(ShardIterator=iterator)
                 out += [(r["PartitionKey"], r["Data"]) for r in answer["Records"]]
-                iterator = answer["NextShardIterator"] if "NextShardIterator" in answer else None
+                iterator = answer.get("NextShardIterator")
                 if not answer["Records"] or iterator is None:
                     break
         return out

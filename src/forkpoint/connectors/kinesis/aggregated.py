@@ -1,8 +1,8 @@
 """Records that the Kinesis Producer Library has put into one: four fixed bytes, a Protobuf message, and its MD5.
 
-    message AggregatedRecord { repeated string partition_key_table = 1; repeated string explicit_hash_key_table = 2;
-                               repeated Record records = 3; }
-    message Record { uint64 partition_key_index = 1; optional uint64 explicit_hash_key_index = 2; bytes data = 3; }
+message AggregatedRecord { repeated string partition_key_table = 1; repeated string explicit_hash_key_table = 2;
+                           repeated Record records = 3; }
+message Record { uint64 partition_key_index = 1; optional uint64 explicit_hash_key_index = 2; bytes data = 3; }
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class AwsClient:
         unknown = sorted(n for n in self.properties if n not in _KNOWN and not n.startswith(_IGNORED))
         if unknown:
             raise ConfigError(
-                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}, and those of the source"
+                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}, and the source's"
             )
         provider = self.properties.get(PROVIDER, "AUTO").upper()
         if provider not in _USUAL:

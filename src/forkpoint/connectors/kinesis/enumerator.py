@@ -95,7 +95,7 @@ class KinesisEnumerator(SplitEnumerator):
         return found
 
     def _announced(self, listed: Mapping[str, Shard]) -> list[SplitRange]:
-        """Empty ranges of the shards that may be begun after this plan: from the end of their parents on, their watermarks count."""
+        """Empty ranges of the shards that may be begun after this plan: from their parents' end on, their watermarks count."""
         ready = [id for id in sorted(self._positions or ()) if id not in self._begun and self._may_be_read(id, listed)]
         self._begun |= set(ready)
         return [SplitRange(id, 0, None, None, 0) for id in ready]
@@ -132,7 +132,7 @@ class KinesisEnumerator(SplitEnumerator):
         if self._until is None:
             return False
         own = self._positions or {}
-        stops = {id: ShardPosition(ended=True) for id in self._restored or {} if id in own} | self._until
+        stops = {id: ShardPosition(ended=True) for id in self._restored or {} if id in own} | dict(self._until)
         return all(id in own and not stop.is_beyond(own[id]) for id, stop in stops.items() if not _is_unread(stop))
 
     def close(self) -> None:
@@ -154,8 +154,6 @@ def _is_unread(position: ShardPosition) -> bool:
 def _check_version(position: JSON | None) -> None:
     if position is not None and position.get("version") != 1:
         raise RestoreRefused(
-            f"KinesisSource: the saved position has version {position.get('version')!r}, but this release reads version 1; use the "
-            "forkpoint release that wrote it, or give the source a new uid to start afresh"
+            f"KinesisSource: the saved position has version {position.get('version')!r}, but this release reads version 1; use "
+            "the forkpoint release that wrote it, or give the source a new uid to start afresh"
         )
-
-

@@ -13,7 +13,8 @@ _THROTTLED = frozenset({
 })  # fmt: skip
 _TEMPORARY = frozenset({
     "InternalFailure", "InternalFailureException", "InternalServerError", "ServiceUnavailable", "ServiceUnavailableException",
-    "RequestTimeout", "RequestTimeoutException", "ResourceInUseException", "ExpiredNextTokenException", "ExpiredIteratorException",
+    "RequestTimeout", "RequestTimeoutException", "ResourceInUseException", "ExpiredNextTokenException",
+    "ExpiredIteratorException",
 })  # fmt: skip
 _REFUSED = frozenset({
     "UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch",
@@ -46,7 +47,9 @@ def forkpoint_error(error: Exception, what: str, place: str, remedy: str) -> For
     from botocore import exceptions
 
     code = code_of(error)
-    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError | exceptions.ProfileNotFound):
+    if isinstance(
+        error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError | exceptions.ProfileNotFound
+    ):
         return ConfigError(
             f"{what}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role for this host, or the "
             "properties aws.credentials.provider.basic.accesskeyid and .secretkey"
@@ -56,14 +59,18 @@ def forkpoint_error(error: Exception, what: str, place: str, remedy: str) -> For
     if isinstance(error, exceptions.ParamValidationError | exceptions.InvalidRegionError | ValueError):
         return ConfigError(f"{what}: {error}. Correct the stream's name or ARN, aws.region and aws.endpoint")
     if code == "ResourceNotFoundException":
-        return ConfigError(f"{what}: there is no such stream in {place} ({_message(error)}); {remedy}, or correct aws.region")
+        return ConfigError(
+            f"{what}: there is no such stream in {place} ({_message(error)}); {remedy}, or correct aws.region"
+        )
     if code in _REFUSED:
         return ConfigError(
             f"{what}: {place} does not accept the credentials ({code}: {_message(error)}); correct or renew them, and check "
             "aws.region"
         )
-    if code in ("AccessDeniedException", "AccessDenied") or code.startswith("KMS") and code not in _THROTTLED:
-        return ConfigError(f"{what}: {place} denies access ({code}: {_message(error)}); allow it in the policy of this user or role")
+    if code in ("AccessDeniedException", "AccessDenied") or (code.startswith("KMS") and code not in _THROTTLED):
+        return ConfigError(
+            f"{what}: {place} denies access ({code}: {_message(error)}); allow it in the policy of this user or role"
+        )
     if code in _THROTTLED | _TEMPORARY or isinstance(error, _unreachable()) or _status(error) >= 500:
         return SystemUnavailable(f"{what} does not work: {place}: {_message(error)}")
     return JobFailed(f"{what}: {place}: {_message(error)}" + (f" ({code})" if code else ""))

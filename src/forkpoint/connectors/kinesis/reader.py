@@ -103,13 +103,16 @@ class KinesisReader(SourceReader[T]):
             return
         first, last = range.info or (0, 1 << 128)
         for index, part in enumerate(found):
-            if first <= part.hash_key <= last:  # else it was meant for another shard, and the producer has sent it there again
-                yield KinesisRecord(stream, range.split, sequence_number, index, arrival_ms, part.partition_key, part.data)
+            if (
+                first <= part.hash_key <= last
+            ):  # else it was meant for another shard, and the producer has sent it there again
+                yield KinesisRecord(
+                    stream, range.split, sequence_number, index, arrival_ms, part.partition_key, part.data
+                )
 
     def _refuse(self, record: KinesisRecord, bad: BadMessage) -> None:
-        message = (
-            f"{self._watch.what}, {record.shard_id}, sequence number {record.sequence_number}: cannot read the record: {bad.problem}"
-        )
+        place = f"{self._watch.what}, {record.shard_id}, sequence number {record.sequence_number}"
+        message = f"{place}: cannot read the record: {bad.problem}"
         if self._fails:
             raise RecordParseError(
                 f"{message}. Correct the format, or call set_on_parse_error('skip') on the builder to skip such records"
@@ -136,4 +139,3 @@ class _Tries:
             log.info("%s; trying again", trouble)
         time.sleep(self._pause_s * random.uniform(0.5, 1))
         self._pause_s = min(LONGEST_RETRY_S, 2 * self._pause_s)
-

@@ -49,7 +49,9 @@ class StreamRequests:
 
     def summary(self) -> Summary:
         found = self.client.describe_stream_summary(**self.stream.named)["StreamDescriptionSummary"]
-        return Summary(int(found["StreamCreationTimestamp"].timestamp()), int(found["RetentionPeriodHours"]) * 3_600_000)
+        return Summary(
+            int(found["StreamCreationTimestamp"].timestamp()), int(found["RetentionPeriodHours"]) * 3_600_000
+        )
 
     def shards(self) -> tuple[dict[str, Shard], int]:
         """All shards that still have records, or will have them; and the service's time in ms."""
@@ -84,4 +86,3 @@ def _time_ms(answer: Any) -> int:
     said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     theirs = now if said is None else parsedate_to_datetime(said)
     return int((theirs if abs(theirs - now).total_seconds() > 2 else now).timestamp() * 1000)
-

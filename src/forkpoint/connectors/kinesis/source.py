@@ -23,7 +23,11 @@ from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
 # Properties of the source itself, as Flink names them.
-_START, _TIMESTAMP, _FORMAT = "flink.stream.initpos", "flink.stream.initpos.timestamp", "flink.stream.initpos.timestamp.format"
+_START, _TIMESTAMP, _FORMAT = (
+    "flink.stream.initpos",
+    "flink.stream.initpos.timestamp",
+    "flink.stream.initpos.timestamp.format",
+)
 _POLL, _BATCH, _DISCOVERY = (
     "flink.shard.getrecords.intervalmillis", "flink.shard.getrecords.maxrecordcount", "flink.shard.discovery.intervalmillis",
 )  # fmt: skip
@@ -102,7 +106,7 @@ class KinesisSourceBuilder(Generic[T]):
 
     def set_initial_position(self, position: Kind, timestamp: int | datetime | None = None) -> Self:
         """Where to start, if the job is not restored: ``"LATEST"``, ``"TRIM_HORIZON"`` (the oldest records), or
-        ``"AT_TIMESTAMP"`` with a time (ms since 1970, or a datetime). Shards that appear later are read from their first record."""
+        ``"AT_TIMESTAMP"`` with a time (ms since 1970, or a datetime). Shards that appear later are read from their start."""
         if position not in get_args(Kind):
             raise ConfigError(
                 f"KinesisSource: the initial position is {position!r}; give one of {', '.join(map(repr, get_args(Kind)))}"
@@ -170,7 +174,9 @@ class FlinkKinesisConsumer(KinesisSource[T]):
     ) -> None:  # fmt: skip
         names = [streams] if isinstance(streams, str) else list(streams)
         if len(names) != 1:
-            raise ConfigError(f"FlinkKinesisConsumer: {len(names)} streams; read each with a source of its own, and union() them")
+            raise ConfigError(
+                f"FlinkKinesisConsumer: {len(names)} streams; read each with a source of its own, and union() them"
+            )
         builder = KinesisSource.builder().set_stream_name(names[0]).set_deserialization_schema(deserializer)
         built = builder.set_properties(config_props).build()
         super().__init__(built.watch, built.schema, built.on_parse_error)

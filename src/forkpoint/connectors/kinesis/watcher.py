@@ -137,7 +137,7 @@ class ShardWatcher:
     def _check_created(self, summary: Summary) -> None:
         if self._created_s is not None and summary.created_s != self._created_s:
             raise StorageError(
-                f"{self._watch.what} was created anew since the job read it: its records are others. To read them from the start, "
+                f"{self._watch.what} was created anew since the job read it: its records are others. To read them, "
                 "give the source a new uid"
             )
 
@@ -186,7 +186,11 @@ class ShardWatcher:
         """The shards to get records of, now: not those whose parents have not been read to the end."""
         assert self._listed is not None
         with self._lock:
-            return [s for s in self._shards.values() if s.due_s <= now and not s.closed and not s.full and self._parents_closed(s.id)]
+            return [
+                s
+                for s in self._shards.values()
+                if s.due_s <= now and not s.closed and not s.full and self._parents_closed(s.id)
+            ]
 
     def _parents_closed(self, id: str) -> bool:
         shard = (self._listed or {}).get(id)
@@ -289,5 +293,3 @@ def _is_there(requests: StreamRequests, shard: str, sequence_number: str) -> boo
     at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": sequence_number}
     found = requests.records(requests.iterator(shard, at), 1)
     return bool(found.records) and found.records[0]["SequenceNumber"] == sequence_number
-
-
