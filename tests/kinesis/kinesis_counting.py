@@ -70,7 +70,7 @@ if __name__ == "__main__":
     if death:
         die_at(STEPS, death[0], int(death[1]))
     env = fp.StreamExecutionEnvironment.get_execution_environment()
-    env.set_state_root(root).set_parallelism(2).set_max_epoch_rows(20).enable_checkpointing(1)
+    env.set_state_root(root).set_parallelism(2).set_max_epoch_rows(10).enable_checkpointing(1)
     properties = {
         "aws.region": "eu-west-1", "aws.endpoint": endpoint, "aws.credentials.provider.basic.accesskeyid": "AKIATEST",
         "aws.credentials.provider.basic.secretkey": "secret",

@@ -3,8 +3,9 @@
 What moto does otherwise, and is corrected here: a split or merged shard keeps its records, gets no new ones, and ends;
 sequence numbers are long and have gaps; iterators of the new stream fail in the old one. Streams survive in FILE.
 
-Tags of a stream make it misbehave: ``throttle`` and ``expire`` (how many of the next requests for records), ``trim`` (records of
-a shard up to this sequence number, or all, are gone), ``fail`` (how many of the next records to put), ``slow_put`` (seconds).
+Tags of a stream make it misbehave: ``throttle`` and ``expire`` (how many of the next requests for records), ``trim-SHARD`` (its
+records up to this sequence number, or "all", are gone), ``unlist`` (this shard is gone), ``fail`` (how many of the next records
+to put are refused, every other one), ``slow_put`` (seconds).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from moto.kinesis.responses import KinesisResponse
 from moto.server import main
 
 FIRST = 49_600_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000
-WRONG_KEY = "AKIAWRONG"
+WRONG_KEY = "AKIAWRONG"  # as in kinesis_server
 _lock = RLock()
 _file: Path
 
@@ -114,6 +115,12 @@ def _get_records(self: KinesisBackend, stream_arn: str | None, shard_iterator: s
     return None if ends else iterator, records, behind_ms
 
 
+def _list_shards(self: KinesisBackend, stream_arn: str | None, stream_name: str | None, **options: Any) -> Any:
+    stream = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name)
+    stream.shards.pop(stream.tags.pop("unlist", ""), None)
+    return _usual_list_shards(self, stream_arn=stream_arn, stream_name=stream_name, **options)
+
+
 def _put_records(
     self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]
 ) -> dict[str, Any]:
@@ -143,6 +150,7 @@ def _call_action(self: KinesisResponse) -> Any:
 
 
 _shard_to_json, _usual_get_records = Shard.to_json, KinesisBackend.get_records
+_usual_list_shards = KinesisBackend.list_shards
 _usual_put_records, _usual_call_action = KinesisBackend.put_records, KinesisResponse.call_action
 
 if __name__ == "__main__":
@@ -151,6 +159,7 @@ if __name__ == "__main__":
     Shard.put_record, Shard.to_json = _put_record, _to_json  # type: ignore[method-assign]
     Stream.split_shard, Stream.merge_shards, Stream.get_shard_for_key = _split, _merge, _shard_for_key  # type: ignore[method-assign]
     KinesisBackend.get_records, KinesisBackend.put_records = _get_records, _put_records  # type: ignore[method-assign]
+    KinesisBackend.list_shards = _list_shards  # type: ignore[method-assign]
     KinesisResponse.call_action = _call_action  # type: ignore[method-assign]
     _load()
     main(["-p", port])

@@ -18,6 +18,7 @@ from servers.process import Server, accepts, free_port
 
 REGION = "eu-west-1"
 CREDENTIALS = {"aws_access_key_id": "AKIATEST", "aws_secret_access_key": "secret"}
+WRONG_KEY = "AKIAWRONG"
 PROGRAM = Path(__file__).with_name("kinesis_moto.py")
 
 
@@ -100,6 +101,11 @@ class Kinesis(Server):
     def tags(self, stream: str) -> dict[str, str]:
         found = self.kinesis.list_tags_for_stream(StreamName=stream)["Tags"]
         return {tag["Key"]: tag["Value"] for tag in found}
+
+    def sequence_numbers(self, stream: str, shard: str) -> list[str]:
+        iterator = self.kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
+        records = self.kinesis.get_records(ShardIterator=iterator["ShardIterator"])["Records"]
+        return [r["SequenceNumber"] for r in records]
 
     def read(self, stream: str) -> list[tuple[str, bytes]]:
         """Keys and data of all records, shard by shard."""

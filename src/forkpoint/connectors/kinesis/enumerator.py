@@ -52,6 +52,9 @@ class KinesisEnumerator(SplitEnumerator):
             if found.rows or id not in self._begun or refresh:
                 ranges.append(found)
                 self._begun.add(id)
+        # The children of a shard that has just ended were listed before its end was seen, but perhaps after the look above.
+        listed = self._watcher.listed() or listed
+        self._update(self._watcher, listed)
         ranges += self._announced(listed)
         if ranges:
             self._planned_s = now

@@ -29,6 +29,7 @@ RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
 TICK_S = 0.1
 CLOSE_S = 5.0
+FIRST_ANSWER_S = 60.0  # how long it may take
 
 OnExpired = Literal["fail", "skip"]
 
@@ -36,15 +37,13 @@ OnExpired = Literal["fail", "skip"]
 @dataclass(frozen=True)
 class Watch:
     """What to watch. ``poll_s``: between requests for a shard's records, of which it allows five a second, to all who read it.
-    ``discovery_s``: between looks for new shards. ``timeout_s``: how long the first answer may take. ``batch``: how many
-    records a request gets at most."""
+    ``discovery_s``: between looks for new shards. ``batch``: how many records a request gets at most."""
 
     client: AwsClient
     stream: Stream
     start: InitialPosition
     poll_s: float = 0.3
     discovery_s: float = 10.0
-    timeout_s: float = 60.0
     batch: int = RECORDS
     on_expired: OnExpired = "fail"
 
@@ -129,7 +128,7 @@ class ShardWatcher:
                 raise
             except Exception as error:
                 trouble = self._temporary(error)
-                if time.monotonic() > began + self._watch.timeout_s:
+                if time.monotonic() > began + FIRST_ANSWER_S:
                     raise trouble from error
             self._closed.wait(RETRY_S)
         return False
