@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from connectors.connector_reading import elements, json_round_trip
-from forkpoint.connectors.base import SplitRange
+from forkpoint.connectors.base import SplitEnumerator, SplitRange
 from forkpoint.connectors.formats.base import DeserializationSchema
+from forkpoint.connectors.kinesis.enumerator import KinesisEnumerator
 from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.types import TypeInformation, Types
 from servers.kinesis_server import Kinesis
@@ -88,3 +90,43 @@ def read(source: KinesisSource[Any], count: int, position: Any = None) -> Mappin
     with Loop(source, position) as loop:
         loop.until_read(count)
         return {split: values for split, values in loop.values.items() if values}
+
+
+class BoundedEnumerator(KinesisEnumerator):
+    """Ends after so many records."""
+
+    def __init__(self, source: BoundedSource, position: Any) -> None:
+        super().__init__(source.watch, None if position is None else position["kinesis"])
+        self._left = source.records if position is None else position["left"]
+
+    def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        while not (planned := super().plan(max_rows, parallelism_hint)) and self._left:
+            time.sleep(0.002)
+        self._left -= sum(r.rows or 0 for r in planned)
+        return planned
+
+    @property
+    def position(self) -> Any:
+        return {"kinesis": super().position, "left": self._left}
+
+    @property
+    def finished(self) -> bool:
+        return self._left == 0
+
+
+@dataclass(frozen=True)
+class BoundedSource(KinesisSource[Any]):
+    """Each epoch reads something of it, until so many records have been read."""
+
+    records: int = 0
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    def create_enumerator(self, position: Any) -> SplitEnumerator:
+        return BoundedEnumerator(self, position)
+
+
+def bounded(source: KinesisSource[Any], records: int) -> BoundedSource:
+    return BoundedSource(**vars(source), records=records)

@@ -23,8 +23,9 @@ class KinesisEnumerator(SplitEnumerator):
     def __init__(self, watch: Watch, position: JSON | None) -> None:
         _check_version(position)
         shards = None if position is None else position["shards"]
-        self._restored = None if shards is None else {id: ShardPosition.from_json(p) for id, p in shards.items()}
-        self._positions: dict[str, ShardPosition] | None = None if self._restored is None else dict(self._restored)
+        self._positions: dict[str, ShardPosition] | None = (
+            None if shards is None else {id: ShardPosition.from_json(p) for id, p in shards.items()}
+        )
         self._created_s: int | None = None if position is None else position["created_s"]
         self._watch = watch
         self._watcher: ShardWatcher | None = None
@@ -61,18 +62,17 @@ class KinesisEnumerator(SplitEnumerator):
         return ranges
 
     def _update(self, watcher: ShardWatcher, listed: Mapping[str, Shard]) -> None:
-        """Add the shards that have been found, and leave out those that were read and have expired."""
+        """Add the shards that have been found. Those that ended stay: their watermarks must not count again."""
         known = self._positions or {}
         new = {id: watcher.ahead(id).taken for id in listed.keys() - known.keys()}
-        gone = {id for id, position in known.items() if position.ended and id not in listed}
-        self._positions = {id: position for id, position in {**known, **new}.items() if id not in gone}
-        watcher.forget(gone)
+        gone = {id: ShardPosition(ended=True) for id, position in known.items() if position.ended and id not in listed}
+        self._positions = known | new | gone
 
     def _may_be_read(self, id: str, listed: Mapping[str, Shard]) -> bool:
         positions = self._positions or {}
         if positions[id].ended or id in self._paused:
             return False
-        if self._until is not None and id not in self._until and id not in (self._restored or {}):
+        if self._until is not None and id not in self._until:
             return False
         parents = listed[id].parents if id in listed else ()
         return all(positions[p].ended for p in parents if p in positions)
@@ -135,8 +135,9 @@ class KinesisEnumerator(SplitEnumerator):
         if self._until is None:
             return False
         own = self._positions or {}
-        stops = {id: ShardPosition(ended=True) for id in self._restored or {} if id in own} | dict(self._until)
-        return all(id in own and not stop.is_beyond(own[id]) for id, stop in stops.items() if not _is_unread(stop))
+        return all(
+            id in own and not stop.is_beyond(own[id]) for id, stop in self._until.items() if not _is_unread(stop)
+        )
 
     def close(self) -> None:
         if self._watcher is not None:

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -92,11 +92,6 @@ class ShardWatcher:
         """What is known of a shard that is listed, or was."""
         with self._lock:
             return self._shards[shard]
-
-    def forget(self, shards: Collection[str]) -> None:
-        with self._lock:
-            for shard in shards:
-                self._shards.pop(shard, None)
 
     def close(self) -> None:
         self._closed.set()
