@@ -8,7 +8,7 @@ from typing import Any
 from kinesis_jobs import bounded, builder
 
 import forkpoint as fp
-from forkpoint.testing import PAUSE, Abort, run_local
+from forkpoint.testing import PAUSE, Abort, ManualClock, run_local
 from servers.kinesis_server import Kinesis
 
 S0, S1 = "shardId-000000000000", "shardId-000000000001"
@@ -45,18 +45,24 @@ def test_each_record_counts_once_whenever_the_process_dies(kinesis: Kinesis) -> 
     assert run.by_key(lambda line: line[0]) == {x: [f"{x}{n}#{n}" for n in range(1, 17)] for x in "abc"}
 
 
-class Late(fp.ProcessFunction):
+class Late(fp.KeyedProcessFunction):
     def process_element(self, value: str, ctx: Any) -> Any:
         yield value, ctx.timestamp() <= ctx.timer_service().current_watermark()
+
+
+class Ticking(ManualClock):
+    def __call__(self) -> int:
+        self._now_ms += 1
+        return super().__call__()
 
 
 def lateness(source: fp.Source[str], strategy: fp.WatermarkStrategy[str]) -> dict[str, bool]:
     timed = strategy.with_timestamp_assigner(lambda line, _: int(line[1:]))
 
     def build(env: fp.StreamExecutionEnvironment) -> fp.DataStream:
-        return env.from_source(source, timed, "lines").uid("lines").process(Late()).uid("late")
+        return env.from_source(source, timed, "lines").uid("lines").key_by(lambda _: 0).process(Late()).uid("late")
 
-    return dict(run_local(build, epochs=6).output)
+    return dict(run_local(build, epochs=6, clock=Ticking()).output)
 
 
 def test_the_watermark_waits_for_the_children_of_a_shard(kinesis: Kinesis) -> None:
@@ -79,4 +85,4 @@ def test_an_idle_shard_holds_nobody_back(kinesis: Kinesis) -> None:
     source = bounded(builder(kinesis, stream).set_property("flink.shard.getrecords.maxrecordcount", "6").build(), 43)
     monotonous = fp.WatermarkStrategy.for_monotonous_timestamps()
     assert not lateness(source, monotonous)["b5"]  # the other shard might still bring what is as old
-    assert lateness(source, monotonous.with_idleness(timedelta(milliseconds=1)))["b5"]
+    assert lateness(source, monotonous.with_idleness(timedelta(milliseconds=2)))["b5"]
