@@ -5,7 +5,8 @@ sequence numbers are long and have gaps; iterators of the new stream fail in the
 
 Tags of a stream make it misbehave: ``throttle`` and ``expire`` (how many of the next requests for records), ``trim-SHARD`` (its
 records up to this sequence number, or "all", are gone), ``unlist`` (this shard is gone), ``fail`` (how many of the next records
-to put are refused, every other one), ``slow_put`` (seconds).
+to put are refused, every other one), ``slow_put`` (seconds). A delivery stream of Firehose whose name begins with "refuses"
+refuses every other record of its first three requests.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from moto.core.exceptions import JsonRESTError
+from moto.firehose.models import FirehoseBackend
 from moto.kinesis import models
 from moto.kinesis.models import KinesisBackend, Shard, Stream, kinesis_backends
 from moto.kinesis.responses import KinesisResponse
@@ -136,6 +138,18 @@ def _put_records(
     return {"FailedRecordCount": sum("ErrorCode" in a for a in answers), "Records": answers}
 
 
+def _put_record_batch(
+    self: FirehoseBackend, delivery_stream_name: str, records: list[dict[str, Any]]
+) -> dict[str, Any]:
+    refusing = delivery_stream_name.startswith("refuses") and _requests[delivery_stream_name] < 3
+    _requests[delivery_stream_name] += 1
+    taken = [r for n, r in enumerate(records) if n % 2 or not refusing]
+    answers = iter(_usual_put_record_batch(self, delivery_stream_name, taken)["RequestResponses"] if taken else [])
+    error = {"ErrorCode": "ServiceUnavailableException", "ErrorMessage": "Slow down."}
+    found = [next(answers) if n % 2 or not refusing else error for n in range(len(records))]
+    return {"FailedPutCount": len(records) - len(taken), "Encrypted": False, "RequestResponses": found}
+
+
 def _call_action(self: KinesisResponse) -> Any:
     with _lock:  # moto's own state is not safe on several threads
         if WRONG_KEY in (self.headers.get("Authorization") or ""):
@@ -150,6 +164,8 @@ def _call_action(self: KinesisResponse) -> Any:
 
 
 _shard_to_json, _usual_get_records = Shard.to_json, KinesisBackend.get_records
+_requests: Counter[str] = Counter()
+_usual_put_record_batch = FirehoseBackend.put_record_batch
 _usual_list_shards = KinesisBackend.list_shards
 _usual_put_records, _usual_call_action = KinesisBackend.put_records, KinesisResponse.call_action
 
@@ -159,6 +175,7 @@ if __name__ == "__main__":
     Shard.put_record, Shard.to_json = _put_record, _to_json  # type: ignore[method-assign]
     Stream.split_shard, Stream.merge_shards, Stream.get_shard_for_key = _split, _merge, _shard_for_key  # type: ignore[method-assign]
     KinesisBackend.get_records, KinesisBackend.put_records = _get_records, _put_records  # type: ignore[method-assign]
+    FirehoseBackend.put_record_batch = _put_record_batch  # type: ignore[method-assign]
     KinesisBackend.list_shards = _list_shards  # type: ignore[method-assign]
     KinesisResponse.call_action = _call_action  # type: ignore[method-assign]
     _load()

@@ -94,6 +94,19 @@ class Kinesis(Server):
         child: str = self.shards(stream)[-1]["ShardId"]
         return child
 
+    def create_delivery_stream(self, name: str) -> str:
+        """A delivery stream of Firehose to a bucket of the same name."""
+        self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+        to = {"RoleARN": "arn:aws:iam::123456789012:role/test", "BucketARN": f"arn:aws:s3:::{name}"}
+        self.client("firehose").create_delivery_stream(DeliveryStreamName=name, S3DestinationConfiguration=to)
+        return name
+
+    def delivered(self, bucket: str) -> bytes:
+        """All that Firehose has written to a bucket."""
+        s3 = self.client("s3")
+        keys = [each["Key"] for each in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
+        return b"".join(s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys)
+
     def misbehave(self, stream: str, **tags: object) -> None:
         """See kinesis_moto."""
         self.kinesis.add_tags_to_stream(StreamName=stream, Tags={name: str(value) for name, value in tags.items()})
