@@ -7,6 +7,7 @@ import pytest
 import forkpoint
 
 HEAVY = ("pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "redis", "cassandra")
+HEAVY = ("pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "boto3")
 
 
 def test_the_public_names_are_those_of_all():
