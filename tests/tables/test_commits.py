@@ -213,6 +213,16 @@ def test_a_table_under_constant_change_is_tried_again_later(
         appending.committer().commit(appending.write(1, 1), 1)
 
 
+def test_an_iceberg_table_whose_partitions_change_before_the_commit(place: Path, tmp_path: Path) -> None:
+    writing = Writing("iceberg", place, tmp_path / "root", make_sink("iceberg", str(place)))
+    output = writing.write(1, 1, 2, 2)
+    with iceberg(place).update_spec() as spec:
+        spec.add_identity("id")
+    writing.committer().commit(output, 1)
+    assert writing.rows() == [(1, 1), (2, 1), (2, 1)]
+    assert len(files("iceberg", place)) == writing.files_there() == 2
+
+
 def test_delta_checkpoints_keep_what_was_committed(place: Path, tmp_path: Path) -> None:
     """The number of the epoch is found in a checkpoint of the table's log, too, when the log before it is gone."""
     writing = Writing("delta", place, tmp_path / "root", make_sink("delta", str(place)))

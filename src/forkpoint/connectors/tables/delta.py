@@ -33,6 +33,9 @@ _APPENDABLE = {
 }  # fmt: skip
 
 
+_DEMANDING = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
+
+
 class DeltaSink(CommittingSink[T_contra]):
     """Writes records to a Delta Lake table, one transaction of its log for each epoch.
 
@@ -167,6 +170,7 @@ def _check_features(table: Any, name: str) -> None:
     demands += sorted(k for k in metadata.configuration if k.startswith("delta.constraints."))
     if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
         demands.append("columnMapping")
+    demands += sorted({key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING)})
     if demands:
         raise ConfigError(
             f"{name} demands {', '.join(demands)} of its writers, which DeltaSink does not do; drop the feature or constraint, "
