@@ -25,7 +25,7 @@ from forkpoint.connectors.tables.columns import new_columns
 from forkpoint.connectors.tables.committing import Conflict, TableCommitter
 from forkpoint.connectors.tables.delta import Mode, check_options
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
-from forkpoint.connectors.tables.iceberg_files import IcebergFiles, missing_files, remove_files
+from forkpoint.connectors.tables.iceberg_files import IcebergFiles, columns_of, missing_files, remove_files
 from forkpoint.connectors.tables.iceberg_merge import Rewrite, added, rewrite
 from forkpoint.connectors.tables.writing import AppendWriter, DataFiles, TableFormat, UpsertWriter
 from forkpoint.errors import ConfigError, NotFound
@@ -104,11 +104,11 @@ class _Table(TableFormat):
                 f"{self.name} wants files of the format {kind} (write.format.default), and IcebergSink writes Parquet; set the "
                 "property to parquet, or write to another table"
             )
-        present = IcebergFiles(table).schema
+        present = columns_of(table.metadata)
         if added := new_columns(rows, present, self.name, evolution=self.schema_evolution):
             table = self._add(table, added)
-            new_columns(rows, IcebergFiles(table).schema, self.name, evolution=False)
-        return IcebergFiles(table)
+            new_columns(rows, columns_of(table.metadata), self.name, evolution=False)
+        return IcebergFiles(table, self.name)
 
     def _create(self, rows: pa.Schema) -> Any:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError

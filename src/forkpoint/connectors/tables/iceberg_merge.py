@@ -40,10 +40,11 @@ class Rewrite:
 
 
 def added(table: Any, committables: Sequence[JSON]) -> Rewrite:
-    """The files that an epoch adds. One that was written before the table's partitioning changed is written again."""
-    found, spec = Rewrite(), table.metadata.default_spec_id
+    """The files that an epoch adds. One that was written before the table was partitioned in another way, or made anew, is
+    written again."""
+    found, now = Rewrite(), (table.metadata.default_spec_id, str(table.metadata.table_uuid))
     for each in committables:
-        if each["spec"] == spec:
+        if (each["spec"], each["table"]) == now:
             found.added.append(restore(each))
             continue
         with table.io.new_input(each["path"]).open() as stream:
