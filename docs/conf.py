@@ -53,8 +53,8 @@ NAVIGATION: dict[str, list[str]] = {
         "typing", "testing",
     ],
     "Systems": [
-        "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis", "cassandra",
-        "opensearch",
+        "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis",
+        "cassandra", "opensearch",
     ],
     "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],

@@ -52,13 +52,13 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
-from forkpoint.connectors.lookup.http import HttpLookup
-from forkpoint.connectors.lookup.sql import SqlLookup
-from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
 from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
 from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
 from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
+from forkpoint.connectors.lookup.http import HttpLookup
+from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
 from forkpoint.connectors.tables.iceberg import IcebergSink

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import forkpoint as fp
 from kills.job import Counted
@@ -79,10 +81,7 @@ class Kafka(System):
 
     def read(self) -> list[Counted]:
         """Up to where each partition ends at the moment."""
-        left = {
-            partition: self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=600)[1]
-            for partition in range(4)
-        }
+        left = {partition: self._end(partition) for partition in range(4)}
         while left:
             for message in self._consumer.consume(10_000, timeout=0.05):
                 if message.error() is None:
@@ -91,6 +90,13 @@ class Kafka(System):
                 if at.offset >= left[at.partition] or left[at.partition] == 0:
                     del left[at.partition]
         return list(self._found)
+
+    def _end(self, partition: int) -> int:
+        while True:
+            with suppress(KafkaException):  # the broker may have just started
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=600)
+                return int(end)
+            time.sleep(0.1)
 
 
 class _User(fp.SerializationSchema[Counted]):
