@@ -376,11 +376,12 @@ def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.parametrize("limit", ["IDLE_SECONDS", "LOCK_SECONDS"])
 def test_a_suspended_driver_gives_its_locks_back(
-    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """It sleeps in the middle of a transaction; the server ends that, and the next driver goes on."""
-    monkeypatch.setattr("forkpoint.connectors.database.engine.IDLE_SECONDS", 1)
+    """It sleeps in the middle of a transaction; the server, or the next driver, ends that, and the next driver goes on."""
+    monkeypatch.setattr(f"forkpoint.connectors.database.engine.{limit}", 1)
     postgres.execute("DROP TABLE IF EXISTS suspended; CREATE TABLE suspended (n int)")
     at = At(fp.DatabaseSink(postgres.url, "suspended"), tmp_path)
     output = at.staged(N, [N(1)])

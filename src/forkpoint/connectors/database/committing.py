@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.database import epochs, writing
-from forkpoint.connectors.database.engine import create_engine, is_alive, shown
+from forkpoint.connectors.database.engine import IDLE_SECONDS, create_engine, is_alive, shown
 from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.database.staging import staged_rows
 from forkpoint.connectors.database.target import target_table
@@ -22,6 +24,8 @@ from forkpoint.types.records import RecordType
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+_LOCK_NOT_AVAILABLE = "55P03"
+
 
 class DatabaseCommitter(Committer):
     """Writes a sink's rows."""
@@ -34,22 +38,40 @@ class DatabaseCommitter(Committer):
         self._url = url
         self._place = (table, schema, key)
         self._what = f"writing to table {table!r} of {shown(url)}"
-        self._engine = create_engine(url)
+        self._name_there = f"forkpoint {blake2b(self._sink.encode(), digest_size=16).hexdigest()}"
+        self._engine = create_engine(url, self._name_there)
         self._connection: Connection | None = None
+        self._used = 0.0
         self._described: Any = None
 
     def commit(self, output: EpochOutput, newest: int) -> None:
-        sink, schema = self._sink, self._place[1]
+        from sqlalchemy.exc import OperationalError
+
         with raising_errors(self._what):
-            connection = self._connected()
-            with connection.begin():
-                written = epochs.newest(connection, schema, sink)
-                refuse_put_back(written, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
-                if output.epoch > written:
-                    self._write(connection, output.committables)
-                    epochs.note(connection, schema, sink, output.epoch)
+            try:
+                self._commit(output, newest)
+            except OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                    raise
+                # Another attempt sleeps in the middle of its transaction: that of a suspended driver, say.
+                self.close()
+                epochs.end_others(self._connected(), self._name_there)
+                self._commit(output, newest)
+
+    def _commit(self, output: EpochOutput, newest: int) -> None:
+        sink, schema = self._sink, self._place[1]
+        connection = self._connected()
+        with connection.begin():
+            written = epochs.newest(connection, schema, sink)
+            refuse_put_back(written, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
+            if output.epoch > written:
+                self._write(connection, output.committables)
+                epochs.note(connection, schema, sink, output.epoch)
 
     def _connected(self) -> Connection:
+        idle, self._used = time.monotonic() - self._used, time.monotonic()
+        if self._connection is not None and idle > IDLE_SECONDS / 2:
+            self.close()  # servers, and what is between, close connections that are not used
         if self._connection is None or not is_alive(self._connection):
             self._connection = self._engine.connect()
             epochs.create(self._connection, self._place[1])

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 CONNECT_SECONDS = 10
-LOCK_SECONDS = 20
+LOCK_SECONDS = 15
 IDLE_SECONDS = 60
 """How long a transaction whose client does nothing may hold its locks."""
+_LONGER_THAN_IDLE = 20
 ANSWER_SECONDS = 300
 
 
@@ -50,8 +51,9 @@ def shown(url: str) -> str:
     return str(make_url(url).render_as_string(hide_password=True))
 
 
-def create_engine(url: str) -> Engine:
-    """An engine whose connections are closed when they are given back. Nothing is connected yet."""
+def create_engine(url: str, name_there: str = "forkpoint") -> Engine:
+    """An engine whose connections are closed when they are given back. Nothing is connected yet. ``name_there``: of at most 63
+    characters, which PostgreSQL shows for its connections."""
     import sqlalchemy
 
     name = sqlalchemy.make_url(url).get_backend_name()
@@ -64,7 +66,8 @@ def create_engine(url: str) -> Engine:
         settings = [f"{name}={1000 * seconds}" for name, seconds in limits.items()]
         arguments = {
             "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
-            "tcp_user_timeout": 30_000, "options": "-c TimeZone=UTC " + " ".join(f"-c {each}" for each in settings),
+            "tcp_user_timeout": 30_000, "application_name": name_there,
+            "options": "-c TimeZone=UTC " + " ".join(f"-c {each}" for each in settings),
         }  # fmt: skip
     elif name == "sqlite":
         arguments = {"timeout": LOCK_SECONDS, "check_same_thread": False}
@@ -81,9 +84,9 @@ def create_engine(url: str) -> Engine:
 def _limit_mysql(connection: Any, _: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION time_zone = '+00:00'")
-        cursor.execute(
-            f"SET SESSION innodb_lock_wait_timeout = {LOCK_SECONDS}, SESSION wait_timeout = {IDLE_SECONDS * 5}"
-        )
+        # Whoever waits for a transaction that sleeps gets the lock when the server ends that.
+        lock_seconds = IDLE_SECONDS + _LONGER_THAN_IDLE
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {lock_seconds}, SESSION wait_timeout = {IDLE_SECONDS}")
         cursor.execute("SELECT VERSION()")
         if "MariaDB" in cursor.fetchone()[0]:
             cursor.execute(f"SET SESSION idle_transaction_timeout = {IDLE_SECONDS}")

@@ -56,6 +56,18 @@ def note(connection: Connection, schema: str | None, sink: str, epoch: int) -> N
     connection.execute(table.update().where(table.c.sink == sink).values(epoch=epoch))
 
 
+def end_others(connection: Connection, name: str) -> None:
+    """End PostgreSQL's other connections of this name. Their transactions are undone."""
+    from sqlalchemy import text
+
+    query = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = :name AND usename = current_user AND pid <> pg_backend_pid()"
+    )
+    with connection.begin():
+        connection.execute(text(query), {"name": name})
+
+
 def _insert_unless_present(connection: Connection, table: Table) -> object:
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert as postgresql
