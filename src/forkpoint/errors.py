@@ -70,7 +70,8 @@ class StorageUnavailable(StorageError, Unavailable):
 
 
 class SystemUnavailable(Unavailable):
-    """The system of a source, sink or lookup does not answer, or cannot serve requests. A running job waits until it works again."""
+    """The system of a source, sink or lookup does not answer, or cannot serve requests. A running job waits until it works
+    again."""
 
 
 class OutputLost(ForkpointError):
