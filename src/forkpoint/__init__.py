@@ -52,6 +52,10 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
+from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
+from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
+from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.redis.sink import RedisSink
@@ -338,6 +342,8 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
+    "FirehoseSink",
+    "FirehoseSinkBuilder",
     "First",
     "FixedDelayRetryStrategy",
     "FlatJoinFunction",
@@ -381,6 +387,12 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "KinesisDeserializationSchema",
+    "KinesisRecord",
+    "KinesisSink",
+    "KinesisSinkBuilder",
+    "KinesisSource",
+    "KinesisSourceBuilder",
     "Last",
     "ListState",
     "ListStateDescriptor",
@@ -405,6 +417,7 @@ __all__ = [
     "OutputFileConfig",
     "OutputLost",
     "OutputTag",
+    "PartitionKeyGenerator",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import forkpoint as fp
 from kills.job import Counted
@@ -52,6 +56,12 @@ class Kafka(System):
 
         self.server: Broker = Broker(directory / "kafka")
         self._topic = self.server.create_topic(partitions=4)
+        self._found: list[Counted] = []
+        self._consumer = Consumer({
+            "bootstrap.servers": self.server.bootstrap_servers, "group.id": "kills", "isolation.level": "read_committed",
+            "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0, "reconnect.backoff.max.ms": 200,
+        })  # fmt: skip
+        self._consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(4)])
 
     @property
     def address(self) -> str:
@@ -70,7 +80,23 @@ class Kafka(System):
         )
 
     def read(self) -> list[Counted]:
-        return [Counted(**json.loads(message.value or b"")) for message in self.server.read(self._topic)]
+        """Up to where each partition ends at the moment."""
+        left = {partition: self._end(partition) for partition in range(4)}
+        while left:
+            for message in self._consumer.consume(10_000, timeout=0.05):
+                if message.error() is None:
+                    self._found.append(Counted(**json.loads(message.value())))
+            for at in self._consumer.position([TopicPartition(self._topic, partition) for partition in left]):
+                if at.offset >= left[at.partition] or left[at.partition] == 0:
+                    del left[at.partition]
+        return list(self._found)
+
+    def _end(self, partition: int) -> int:
+        while True:
+            with suppress(KafkaException):  # the broker may have just started
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=600)
+                return int(end)
+            time.sleep(0.1)
 
 
 class _User(fp.SerializationSchema[Counted]):

@@ -12,7 +12,8 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from pyiceberg.catalog import load_catalog
 from table_jobs import catalog, make_sink
 from table_reading import files, iceberg, read, sunk, table
 
@@ -90,8 +91,6 @@ def test_required_columns_need_values(kind: str, tmp_path: Path, place: Path) ->
     if kind == "delta":
         DeltaTable.create(place, REQUIRED)
     else:
-        from pyiceberg.catalog import load_catalog
-
         found = load_catalog("default", **catalog(str(place)))
         found.create_namespace("ns")
         found.create_table("ns.counts", REQUIRED)
@@ -254,6 +253,42 @@ def test_an_iceberg_table_with_times(tmp_path: Path, place: Path) -> None:
 
     sunk(tmp_path / "root", [Opening(time(12, 30))], Opening, make_sink("iceberg", str(place)))
     assert read("iceberg", place) == [{"at": time(12, 30)}]
+
+
+class Priced(NamedTuple):
+    id: int
+    price: Decimal
+
+
+def test_decimals_fit_a_column_of_decimals(kind: str, tmp_path: Path, place: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("price", pa.decimal128(10, 2))])
+    if kind == "delta":
+        DeltaTable.create(place, schema)
+    else:
+        found = load_catalog("default", **catalog(str(place)))
+        found.create_namespace("ns")
+        found.create_table("ns.counts", schema)
+    sunk(tmp_path / "a", [Priced(1, Decimal("9.99"))], Priced, make_sink(kind, str(place)))
+    assert read(kind, place) == [{"id": 1, "price": Decimal("9.99")}]
+    with pytest.raises(
+        ConfigError, match=r"column 'price' is decimal128\(10, 2\), and the elements' string does not fit"
+    ):
+        sunk(tmp_path / "b", [Priced(1, Decimal("0.125"))], Priced, make_sink(kind, str(place)))
+
+
+def test_an_iceberg_table_of_other_files_is_refused(tmp_path: Path, place: Path) -> None:
+    sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink("iceberg", str(place)))
+    with iceberg(place).transaction() as change:
+        change.set_properties({"write.format.default": "orc"})
+    with pytest.raises(ConfigError, match=r"wants files of the format orc .* writes Parquet; set the property"):
+        sunk(tmp_path / "b", [Old(1, "ann")], Old, make_sink("iceberg", str(place)))
+
+
+def test_a_delta_table_with_generated_columns_is_refused(tmp_path: Path, place: Path) -> None:
+    id = Field("id", "long", metadata={"delta.generationExpression": "1"})
+    DeltaTable.create(place, Schema([id, Field("name", "string")]))
+    with pytest.raises(ConfigError, match=r"demands .*generat.* of its writers, which DeltaSink does not do"):
+        sunk(tmp_path / "b", [Old(1, "ann")], Old, make_sink("delta", str(place)))
 
 
 def test_a_delta_table_that_demands_more_is_refused(tmp_path: Path, place: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from table_jobs import make_sink
+from pyiceberg.catalog import load_catalog
+from table_jobs import catalog, make_sink
 from table_reading import files, iceberg, read
 
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -128,9 +129,7 @@ def test_another_writer_that_gets_ahead_is_waited_for(writing: Writing, monkeypa
 
 def test_a_state_root_that_was_put_back_is_refused(writing: Writing) -> None:
     writing.committer().commit(writing.write(9, 1), 9)
-    with pytest.raises(
-        JobFailed, match=r"epoch 9 was committed, but the job's newest is 2\..*earlier copy"
-    ):
+    with pytest.raises(JobFailed, match=r"epoch 9 was committed, but the job's newest is 2\..*earlier copy"):
         writing.committer().commit(writing.write(2, 2), 2)
 
 
@@ -189,9 +188,6 @@ def test_a_table_that_is_gone_at_the_commit(appending: Writing) -> None:
         for file in (appending.place / "_delta_log").iterdir():
             file.unlink()
     else:
-        from pyiceberg.catalog import load_catalog
-        from table_jobs import catalog
-
         load_catalog("default", **catalog(str(appending.place))).drop_table("ns.counts")
     with pytest.raises((JobFailed, NotFound), match="is not there any more"):
         appending.committer().commit(output, 1)
@@ -211,6 +207,40 @@ def test_a_table_under_constant_change_is_tried_again_later(
     monkeypatch.setattr(kind, "_commit", refused)
     with pytest.raises(SystemUnavailable, match="10 commits were refused as other writers' got ahead: others"):
         appending.committer().commit(appending.write(1, 1), 1)
+
+
+def test_an_iceberg_table_whose_partitions_change_before_the_commit(place: Path, tmp_path: Path) -> None:
+    writing = Writing("iceberg", place, tmp_path / "root", make_sink("iceberg", str(place)))
+    output = writing.write(1, 1, 2, 2)
+    with iceberg(place).update_spec() as spec:
+        spec.add_identity("id")
+    writing.committer().commit(output, 1)
+    assert writing.rows() == [(1, 1), (2, 1), (2, 1)]
+    assert len(files("iceberg", place)) == writing.files_there() == 2
+
+
+def test_an_iceberg_table_that_is_made_anew_before_the_commit(place: Path, tmp_path: Path) -> None:
+    writing = Writing("iceberg", place, tmp_path / "root", make_sink("iceberg", str(place)))
+    output = writing.write(1, 1, 2)
+    found = load_catalog("default", **catalog(str(place)))
+    found.drop_table("ns.counts")
+    found.create_table("ns.counts", pa.schema([("epoch", pa.int64()), ("x", pa.string()), ("id", pa.int64())]))
+    writing.committer().commit(output, 1)
+    assert writing.rows() == [(1, 1), (2, 1)]
+
+
+def test_maintenance_of_a_delta_table_beside_the_job(place: Path, tmp_path: Path) -> None:
+    writing = Writing("delta", place, tmp_path / "root", make_sink("delta", str(place)))
+    committer = writing.committer()
+    for epoch in range(1, 4):
+        committer.commit(writing.write(epoch, epoch), epoch)
+    staged = writing.write(4, 4)
+    DeltaTable(place).optimize.compact()
+    assert len(files("delta", place)) == 1
+    assert DeltaTable(place).vacuum(full=True, dry_run=False) == []
+    DeltaTable(place).create_checkpoint()
+    committer.commit(staged, 4)
+    assert writing.rows() == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 def test_delta_checkpoints_keep_what_was_committed(place: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_rows_arrive_once(there: Place, tmp_path: Path, mode: Any) -> None:
 COMMITS = {"delta": r"create .*_delta_log/0+[1-9]\d*\.json", "iceberg": r"put .*/metadata/"}
 
 
-@pytest.mark.parametrize("fault", ["error", "late error", "cut", "lost answer"])
+@pytest.mark.parametrize("fault", ["error", "late error", "cut", "lost answer", "hang"])
 def test_commits_that_fail_or_whose_answers_are_lost(there: Place, tmp_path: Path, fault: Any) -> None:
     there.store.inject(Fault(fault, on=COMMITS[there.kind], times=3), Fault(fault, on=r"put .*\.parquet", times=2))
     run(tmp_path / "root", there.sink(), ELEMENTS, restart=RestartStrategy.fixed_delay(5, 100))

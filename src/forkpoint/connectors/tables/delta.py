@@ -7,6 +7,8 @@ epoch is one transaction of the log. It also sets the version of an application 
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -31,6 +33,9 @@ _APPENDABLE = {
     "appendOnly", "invariants", "changeDataFeed", "timestampNtz", "v2Checkpoint", "deletionVectors", "domainMetadata",
     "inCommitTimestamp", "vacuumProtocolCheck",
 }  # fmt: skip
+
+
+_DEMANDING = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
 
 
 class DeltaSink(CommittingSink[T_contra]):
@@ -66,6 +71,12 @@ class DeltaSink(CommittingSink[T_contra]):
         return _DeltaCommitter(context, self._table, self._key)
 
 
+_KEPT_SECONDS = 300.0
+_KEPT_TABLES = 8
+_kept: dict[Any, tuple[float, Any]] = {}
+"""This process's tables, by what identifies them, with the time since when. One is taken out while it is brought up to date."""
+
+
 def check_options(sink: str, mode: Any, key: Any, partition_by: Any) -> None:
     """Raise ConfigError for options that make no sense."""
     if mode not in ("append", "upsert"):
@@ -97,7 +108,7 @@ class _Table(TableFormat):
         return DeltaPlace(self.uri, self.storage_options)
 
     def load(self) -> Any:
-        """The table's newest version, without its files; None if there is none."""
+        """The table's newest version; None if there is none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -107,8 +118,26 @@ class _Table(TableFormat):
             except TableNotFoundError:
                 return None
 
+    def load_again(self) -> Any:
+        """As ``load``; this process keeps the table, and reads only what is new of its log: a table with many files takes long.
+        Not so after a fork, which ends the client's threads."""
+        key = (os.getpid(), self.uri, tuple(sorted(self.storage_options.items())))
+        now, (since, table) = time.monotonic(), _kept.pop(key, (0.0, None))
+        if table is not None and now - since < _KEPT_SECONDS:
+            try:
+                table.update_incremental()
+            except Exception:  # it may have been made anew
+                table = None
+        if table is None or now - since >= _KEPT_SECONDS:
+            since, table = now, self.load()
+        if table is not None:
+            _kept[key] = (since, table)
+            while len(_kept) > _KEPT_TABLES:
+                _kept.pop(next(iter(_kept)), None)
+        return table
+
     def open(self, rows: pa.Schema) -> DataFiles:
-        table = self.load()
+        table = self.load_again()
         if table is None:
             table = self._create(rows)
         present = _columns(table)
@@ -118,7 +147,7 @@ class _Table(TableFormat):
             present = _columns(table)
             new_columns(rows, present, self.name, evolution=False)
         _check_features(table, self.name)
-        return DeltaFiles(self.place, present, table.metadata().partition_columns)
+        return DeltaFiles(self.name, self.place, present, table.metadata().partition_columns)
 
     def _create(self, rows: pa.Schema) -> Any:
         from deltalake import DeltaTable
@@ -167,6 +196,7 @@ def _check_features(table: Any, name: str) -> None:
     demands += sorted(k for k in metadata.configuration if k.startswith("delta.constraints."))
     if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
         demands.append("columnMapping")
+    demands += sorted({key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING)})
     if demands:
         raise ConfigError(
             f"{name} demands {', '.join(demands)} of its writers, which DeltaSink does not do; drop the feature or constraint, "

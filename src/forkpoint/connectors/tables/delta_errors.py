@@ -10,12 +10,14 @@ from forkpoint.connectors.tables.committing import Conflict
 from forkpoint.errors import ConfigError, JobFailed, StorageUnavailable, SystemUnavailable
 
 _REFUSED = re.compile(
-    r"40[13]|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|[Uu]nauthenticated|Permission"
+    r"\b(401 Unauthorized|403 Forbidden)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|necessary privileges|"
+    r"authentication credentials|Permission denied"
 )
 _AWAY = re.compile(
-    r"error sending request|[Tt]imed? ?out|[Cc]onnection|50[0234]|SlowDown|dns error|Server error|Unavailable|max_retries",
-    re.S,
+    r"error sending request|[Tt]imed? ?out|[Cc]onnection|\b50[0234]\b|SlowDown|dns error|Unavailable|"
+    r"Input/output error|Stale file"
 )
+_FULL = re.compile(r"No space left|quota exceeded")
 
 
 @contextmanager
@@ -33,11 +35,12 @@ def raising_errors(table: str) -> Iterator[None]:
         raise ConfigError(f"{table} cannot be written to: {error}") from error
     except (DeltaError, OSError) as error:
         said = str(error)
-        if isinstance(error, OSError) and "No space" in said:
-            raise StorageUnavailable(f"{table}: {said}. Free space, and the job goes on") from error
+        if _FULL.search(said):
+            raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job goes on") from error
         if _REFUSED.search(said):
             raise ConfigError(
-                f"{table}: access is refused: {said}. Correct the credentials in storage_options= or the environment"
+                f"{table}: access is refused: {said}. Correct the credentials in storage_options= or the environment, or grant "
+                "the right"
             ) from error
         if _AWAY.search(said):
             raise SystemUnavailable(f"{table} does not work: {said}") from error

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON
+from forkpoint.connectors.tables.delta_errors import raising_errors
 from forkpoint.connectors.tables.partitions import divide
 from forkpoint.connectors.tables.writing import DataFiles
 from forkpoint.errors import ConfigError
@@ -98,7 +99,8 @@ class DeltaPlace:
 class DeltaFiles(DataFiles):
     """Writes data files of a table whose columns and partition columns are known."""
 
-    def __init__(self, place: DeltaPlace, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    def __init__(self, name: str, place: DeltaPlace, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        self._name = name
         self._place = place
         self._schema = schema
         self._partition_by = list(partition_by)
@@ -119,7 +121,8 @@ class DeltaFiles(DataFiles):
         texts, rows = part
         buffer = io.BytesIO()
         pq.write_table(rows, buffer, compression="zstd")
-        self._place.put(path, buffer.getvalue())
+        with raising_errors(self._name):
+            self._place.put(path, buffer.getvalue())
         return {
             "path": path, "size": buffer.getbuffer().nbytes, "rows": len(rows), "partition": texts,
             "written_ms": time.time_ns() // 1_000_000, "stats": statistics(rows),

@@ -25,8 +25,8 @@ from forkpoint.connectors.tables.columns import new_columns
 from forkpoint.connectors.tables.committing import Conflict, TableCommitter
 from forkpoint.connectors.tables.delta import Mode, check_options
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
-from forkpoint.connectors.tables.iceberg_files import IcebergFiles, missing_files, remove_files, restore
-from forkpoint.connectors.tables.iceberg_merge import Rewrite, rewrite
+from forkpoint.connectors.tables.iceberg_files import IcebergFiles, columns_of, missing_files, remove_files
+from forkpoint.connectors.tables.iceberg_merge import Rewrite, added, rewrite
 from forkpoint.connectors.tables.writing import AppendWriter, DataFiles, TableFormat, UpsertWriter
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
@@ -99,11 +99,16 @@ class _Table(TableFormat):
         table = self.load()
         if table is None:
             table = self._create(rows)
-        present = IcebergFiles(table).schema
+        if (kind := table.properties.get("write.format.default", "parquet").lower()) != "parquet":
+            raise ConfigError(
+                f"{self.name} wants files of the format {kind} (write.format.default), and IcebergSink writes Parquet; set the "
+                "property to parquet, or write to another table"
+            )
+        present = columns_of(table.metadata)
         if added := new_columns(rows, present, self.name, evolution=self.schema_evolution):
             table = self._add(table, added)
-            new_columns(rows, IcebergFiles(table).schema, self.name, evolution=False)
-        return IcebergFiles(table)
+            new_columns(rows, columns_of(table.metadata), self.name, evolution=False)
+        return IcebergFiles(table, self.name)
 
     def _create(self, rows: pa.Schema) -> Any:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -230,13 +235,16 @@ class _IcebergCommitter(TableCommitter):
             paths = [each["path"] for each in output.committables if "path" in each]
             if gone := missing_files(table.io, paths):
                 raise NotFound(f"{self._name} has no file {gone[0]}")
-            merged = rewrite(table, self._changes(output, self._key), self._key) if self._key else None
+            if self._key:
+                files = rewrite(table, self._changes(output, self._key), self._key)
+            else:
+                files = added(table, output.committables)
             try:
-                self._replace(table, output.epoch, merged or Rewrite([], list(map(restore, output.committables))))
+                self._replace(table, output.epoch, files)
             except CommitFailedException:  # so nothing was committed
-                if merged is not None:
-                    remove_files(table.io, [file.file_path for file in merged.added])
+                remove_files(table.io, files.written)
                 raise
+            remove_files(table.io, files.replaced)
 
     def _replace(self, table: Any, epoch: int, files: Rewrite) -> None:
         summary = {"job": self._context.job, "uid": self._context.uid, "epoch": str(epoch)}

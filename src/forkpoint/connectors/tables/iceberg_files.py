@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON
+from forkpoint.connectors.tables.iceberg_errors import raising_errors
 from forkpoint.connectors.tables.iceberg_partitions import divide_by_spec
 from forkpoint.connectors.tables.writing import DataFiles
 
@@ -23,8 +24,9 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 class IcebergFiles(DataFiles):
     """Writes data files of a loaded table, with its current columns and partitions."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, name: str) -> None:
         self._table = table
+        self._name = name
         self._schema = columns_of(table.metadata)
 
     @property
@@ -44,9 +46,11 @@ class IcebergFiles(DataFiles):
     def write(self, path: str, part: Any) -> dict[str, JSON]:
         from pyiceberg.io.pyarrow import write_file
 
-        (written,) = write_file(self._table.io, self._table.metadata, iter([part]))
+        with raising_errors(self._name):
+            (written,) = write_file(self._table.io, self._table.metadata, iter([part]))
         assert written.file_path == path
-        return describe(written, self._table.metadata.default_spec_id)
+        metadata = self._table.metadata
+        return {**describe(written, metadata.default_spec_id), "table": str(metadata.table_uuid)}
 
     def remove(self, paths: Iterable[str]) -> None:
         remove_files(self._table.io, paths)
