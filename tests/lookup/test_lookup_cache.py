@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lookups import ASKED, TABLE, Order, Profiles, ages, asked, begin, joining
+from lookup_jobs import ASKED, TABLE, Order, Profiles, ages, asked, begin, joining
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused, SystemUnavailable
