@@ -5,8 +5,8 @@ sequence numbers are long and have gaps; there is no iterator at a time to come.
 
 Tags of a stream make it misbehave: ``throttle`` and ``expire`` (how many of the next requests for records), ``trim-SHARD`` (its
 records up to this sequence number, or "all", are gone), ``unlist`` (this shard is gone), ``fail`` (how many of the next records
-to put are refused, every other one), ``slow_put`` (seconds). A delivery stream of Firehose whose name begins with "refuses"
-refuses every other record of its first three requests.
+to put are refused, every other one), ``cut`` (how many of the next puts are not done, and answered with nothing). A delivery
+stream of Firehose whose name begins with "refuses" refuses every other record of its first three requests.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def _put_records(
     self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]
 ) -> dict[str, Any]:
     stream = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name)
-    time.sleep(float(stream.tags.get("slow_put", 0)))
+    if _times(stream, "cut"):
+        return {}
     answers: list[dict[str, Any]] = []
     for n, record in enumerate(records):
         if n % 2 == 0 and _times(stream, "fail"):

@@ -262,7 +262,9 @@ class ShardWatcher:
             # Kinesis refuses times that are later than its own clock.
             if since_ms > now_ms + CLOCKS_MS:
                 start = _utc(since_ms)
-                raise ConfigError(f"{self._watch.what}: the initial position {start} is in the future; give a time before now")
+                raise ConfigError(
+                    f"{self._watch.what}: the initial position {start} is in the future; give a time before now"
+                )
             shard.due_s = time.monotonic() + RETRY_S
             return
         if isinstance(error, ForkpointError):
