@@ -14,6 +14,7 @@
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/sources/<epoch>/<uid>/<name>           of a Spark source's private log
     jobs/<job>/staging/<epoch>/<uid>/<name>
+    jobs/<job>/received/<uid>/<enumerator>/<name>     messages that a source has not acknowledged
     sinks/<digest>.json                               the job that writes to a place
     logs/<name>.log                                   of detached drivers
     savepoints/<job>/<id>/                            or any other directory, with
@@ -188,6 +189,10 @@ class JobPaths:
     def staging(self, epoch: int, uid: str, name: str) -> str:
         """A file that a sink staged in `epoch`."""
         return f"{self.staging_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
+
+    def received(self, uid: str) -> str:
+        """The directory of the messages that a source has received and not acknowledged. The source itself removes them."""
+        return f"{self.directory}/received/{short_escape(uid)}"
 
     def savepoint(self, savepoint_id: str) -> str:
         """The default directory of one savepoint."""
