@@ -8,8 +8,8 @@ from servers.rabbitmq_server import RabbitMQ
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+def rabbitmq() -> Iterator[RabbitMQ]:
     """A real broker for all tests of this process: each has queues of its own."""
-    broker = RabbitMQ(tmp_path_factory.mktemp("rabbitmq") / "broker")
+    broker = RabbitMQ()
     yield broker
     broker.stop()

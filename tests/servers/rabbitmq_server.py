@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -31,24 +32,24 @@ log.file = false
 
 
 class RabbitMQ(Server):
-    """A broker with its data in ``directory``, and user guest with password guest."""
+    """A broker, and user guest with password guest. Its data are in a directory of its own: it does not run as root, and only
+    root has access to pytest's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         self._server = debian("rabbitmq-server", _PROGRAM)
-        directory.mkdir(parents=True)
-        self.directory = directory
+        self.directory = directory = Path(tempfile.mkdtemp(prefix="forkpoint-rabbitmq-"))
         self.port, self._epmd, self._distribution = free_port(), free_port(), free_port()
         self._node = f"forkpoint{uuid.uuid4().hex[:8]}@localhost"
         (directory / "rabbitmq.conf").write_text(_SETTINGS.format(port=self.port))
         (directory / "enabled_plugins").write_text("[].")
-        # Starts fast, and does not keep a processor busy while it waits.
         if os.getuid() == 0:
             self.user = "rabbitmq"
-            for parent in (directory, *directory.parents):
-                if parent.stat().st_uid == 0 and not parent.stat().st_mode & 1:
-                    parent.chmod(parent.stat().st_mode | 0o011)
             shutil.chown(directory, "rabbitmq", "rabbitmq")
-        super().__init__(directory)
+        try:
+            super().__init__(directory)
+        except BaseException:
+            self.stop()
+            raise
 
     def command(self) -> list[str]:
         return [self._server]
@@ -60,7 +61,8 @@ class RabbitMQ(Server):
             "RABBITMQ_MNESIA_BASE": str(d / "mnesia"), "RABBITMQ_LOG_BASE": str(d), "RABBITMQ_LOGS": "-",
             "RABBITMQ_CONFIG_FILE": str(d / "rabbitmq.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE": str(d / "enabled_plugins"),
             "RABBITMQ_DIST_PORT": str(self._distribution), "ERL_EPMD_PORT": str(self._epmd),
-            "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none +S 2",
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none +S 2",
             "RABBITMQ_CONF_ENV_FILE": str(d / "none"), "RABBITMQ_PID_FILE": str(d / "pid"),
         }  # fmt: skip
 
@@ -73,7 +75,8 @@ class RabbitMQ(Server):
     def stop(self) -> None:
         super().stop()
         with suppress(OSError):
-            subprocess.run(["epmd", "-kill"], env=self.environment(), capture_output=True, timeout=10)
+            subprocess.run(["epmd", "-kill"], env=self.environment(), capture_output=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def connect(self, user: str = "guest", password: str = "guest") -> pika.BlockingConnection:
         return pika.BlockingConnection(

@@ -22,8 +22,8 @@ MIN_ROWS = 100  # of a piece: a file for fewer costs more than it saves
 
 
 class QueueEnumerator(SplitEnumerator):
-    """Position: that of the ledger. ``name``: of the source, for people. ``split``: of the only split. ``window``: how many messages
-    may be unacknowledged. ``connect``: see `Receiver`."""
+    """Position: that of the ledger. ``name``: of the source, for people. ``split``: of the only split. ``window``: how many
+    messages may be unacknowledged. ``connect``: see `Receiver`."""
 
     def __init__(
         self, name: str, split: str, context: SourceContext, window: int, connect: Callable[[Ledger], Connection],

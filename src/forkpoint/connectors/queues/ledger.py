@@ -145,12 +145,9 @@ class Ledger:
         """Those that have been committed are like those of an earlier run."""
         expires = time.monotonic() + RESTORED_SECONDS
         for message in self._orphans:
-            if (
-                message.id is not None
-                and (message.number or 0) <= self._committed
-                and self._by_id.pop(message.id, None)
-            ):
-                self._restored[message.id] = expires
+            settled = message.id is not None and (message.number or 0) <= self._committed
+            if settled and self._by_id.pop(message.id or b"", None) is not None:
+                self._restored[message.id or b""] = expires
         self._orphans = [each for each in self._orphans if (each.number or 0) > self._committed]
 
     @property

@@ -16,8 +16,8 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A message. ``key``: its routing key or topic. ``attributes``: other properties, as JSON. ``id``: by which it is known if the
-    broker delivers it again. ``number``: its place among all messages that the source has read; None until it is planned."""
+    """A message. ``key``: its routing key or topic. ``attributes``: other properties, as JSON. ``id``: by which it is known if it
+    is delivered again. ``number``: its place among all messages that the source has read; None until it is planned."""
 
     value: bytes
     key: str = ""

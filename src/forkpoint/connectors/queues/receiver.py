@@ -40,8 +40,8 @@ class Connection(ABC):
 
 
 class Receiver:
-    """``connect``: connects and begins to consume, into the ledger. ``directory``: a storage's URL, and where below it the messages
-    of this source are stored; ``own``: those of this receiver."""
+    """``connect``: connects and begins to consume, into the ledger. ``directory``: a storage's URL, and where below it the
+    messages of this source are stored; ``own``: those of this receiver."""
 
     def __init__(
         self, name: str, ledger: Ledger, connect: Callable[[], Connection], storage: str, directory: str, own: str

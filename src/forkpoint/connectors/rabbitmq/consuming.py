@@ -75,8 +75,8 @@ class QueueConnection(Connection):
         id: str | None = getattr(properties, self._id)
         if not id:
             raise JobFailed(
-                f"RabbitMQ at {self._config.place}: a message in queue {self._queue!r} has no {self._id}; have producers set one, "
-                "or read the queue without ids, at least once"
+                f"RabbitMQ at {self._config.place}: a message in queue {self._queue!r} has no {self._id}; have producers set "
+                "one, or read the queue without ids, at least once"
             )
         return digest(id)
 

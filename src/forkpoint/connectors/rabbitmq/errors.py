@@ -12,8 +12,8 @@ _NOT_FOUND, _ACCESS_REFUSED, _LOCKED, _PRECONDITION, _NOT_ALLOWED = 404, 403, 40
 
 
 def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used: str) -> ForkpointError:
-    """The error to raise: SystemUnavailable if a later attempt may succeed, else one with a remedy. ``used``: the queue or exchange
-    in question, for people."""
+    """The error to raise: SystemUnavailable if a later attempt may succeed, else one with a remedy. ``used``: the queue or
+    exchange in question, for people."""
     from pika import exceptions
 
     at = f"RabbitMQ at {config.place}"

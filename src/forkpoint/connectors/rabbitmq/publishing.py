@@ -48,8 +48,8 @@ class ConfirmedPublisher:
         self._loop(config.connection_timeout * 2)
 
     def publish(self, messages: Iterable[Outgoing]) -> None:
-        """Publish messages; returns when the broker has confirmed all of them. Raises SystemUnavailable, ConfigError if there is no
-        exchange or right, JobFailed if no queue takes a message."""
+        """Publish messages; returns when the broker has confirmed all of them. Raises SystemUnavailable, ConfigError if there is
+        no exchange or right, JobFailed if no queue takes a message."""
         self._waiting = iter(messages)
         self._done = False
         if self._failure is None:
@@ -153,7 +153,7 @@ class ConfirmedPublisher:
         remedy = "bind a queue to it" if method.exchange else "create it"
         self._fail(
             JobFailed(
-                f"RabbitMQ at {self._config.place}: no queue takes a message to {to} {method.routing_key!r}; {remedy}. Nothing was "
-                "lost: the output is published once there is one"
+                f"RabbitMQ at {self._config.place}: no queue takes a message to {to} {method.routing_key!r}; {remedy}. Nothing "
+                "was lost: the output is published once there is one"
             )
         )

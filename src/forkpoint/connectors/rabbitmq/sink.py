@@ -24,7 +24,8 @@ class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):
     """Publishes elements to a RabbitMQ queue, or, with ``exchange``, to that; PyFlink's ``RMQSink``. Both must exist.
 
     Output is staged with its epoch and published after the epoch's commit, persistent and with publisher confirms. A commit that
-    was interrupted is repeated: at least once. Repeated messages have the same ``message_id``, so that consumers can leave them out.
+    was interrupted is repeated: at least once. Repeated messages have the same ``message_id``, by which consumers can leave them
+    out.
 
     ``routing_key``: for an exchange, a function from the element to its routing key, or one for all; by default ``queue_name``.
     """

@@ -25,8 +25,8 @@ class RabbitMQSource(Source[T], Generic[T]):
     """Reads a RabbitMQ queue, which must exist; PyFlink's ``RMQSource``.
 
     A message is acknowledged once the epoch that read it is committed. If that gets lost, it is delivered again. With
-    ``use_correlation_id``, messages are told apart by their ``correlation_id``, which their producer sets, and each is read exactly
-    once; ``id_property="message_id"`` takes that instead. Without ids, each is read at least once.
+    ``use_correlation_id``, messages are told apart by their ``correlation_id``, which their producer sets, and each is read
+    exactly once; ``id_property="message_id"`` takes that instead. Without ids, each is read at least once.
 
     ``on_parse_error``: ``"fail"``, or ``"skip"`` messages that cannot be deserialized.
     """
