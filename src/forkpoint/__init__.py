@@ -17,6 +17,7 @@ from forkpoint.connectors.base import (
     SinkContext,
     SinkWriter,
     Source,
+    SourceContext,
     SourceReader,
     SplitEnumerator,
     SplitRange,
@@ -50,6 +51,9 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
+from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
+from forkpoint.connectors.rabbitmq.source import RabbitMQSource
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -402,6 +406,10 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
+    "RabbitMQConnectionConfig",
+    "RabbitMQConnectionConfigBuilder",
+    "RabbitMQSink",
+    "RabbitMQSource",
     "ReadOnlyBroadcastState",
     "RecordParseError",
     "ReduceFunction",
@@ -432,6 +440,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
     "Source",
+    "SourceContext",
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",

@@ -42,11 +42,10 @@ def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used
 
 def _reason(error: BaseException) -> str:
     """What went wrong: pika wraps the reason of a failed connection."""
-    inner = getattr(error, "exceptions", None)
-    if inner:
-        return _reason(inner[-1])
-    cause = getattr(error, "exception", None)
-    return _reason(cause) if isinstance(cause, BaseException) else (str(error) or type(error).__name__)
+    for inner in (*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args):
+        if isinstance(inner, BaseException):
+            return _reason(inner)
+    return str(error) or type(error).__name__
 
 
 @contextmanager
