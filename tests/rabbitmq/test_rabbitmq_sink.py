@@ -168,9 +168,10 @@ def test_wrong_configuration(rabbitmq: RabbitMQ, tmp_path: Path, values: dict[st
     sink = RabbitMQSink(replace(config(rabbitmq.port), **values), "q", Text())
     with pytest.raises(ConfigError, match=message):
         sink.check([])
+    one = Staged(sink, tmp_path)
+    output = one.output(1, ["x"])
     with pytest.raises(ConfigError, match=message):
-        one = Staged(sink, tmp_path)
-        one.committer.commit(one.output(1, ["x"]), 1)
+        one.committer.commit(output, 1)
 
 
 def test_what_is_missing_is_said() -> None:

@@ -81,6 +81,12 @@ class Ledger:
                     self._by_id[message.id] = message
             return known is None
 
+    def skip(self, tag: int) -> None:
+        """Add a delivery that is acknowledged and not read."""
+        with self._lock:
+            self._deliveries[tag] = Received(b"", number=0)
+            self._changed = True
+
     def _known(self, id: bytes) -> Received | None:
         if (message := self._by_id.get(id)) is not None:
             return message
