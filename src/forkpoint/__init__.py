@@ -17,6 +17,7 @@ from forkpoint.connectors.base import (
     SinkContext,
     SinkWriter,
     Source,
+    SourceContext,
     SourceReader,
     SplitEnumerator,
     SplitRange,
@@ -59,6 +60,9 @@ from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuil
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.redis.sink import RedisSink
+from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
+from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
+from forkpoint.connectors.rabbitmq.source import RabbitMQSource
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
 from forkpoint.connectors.tables.iceberg import IcebergSink
@@ -431,6 +435,10 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
+    "RabbitMQConnectionConfig",
+    "RabbitMQConnectionConfigBuilder",
+    "RabbitMQSink",
+    "RabbitMQSource",
     "ReadOnlyBroadcastState",
     "RecordParseError",
     "RedisSink",
@@ -462,6 +470,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
     "Source",
+    "SourceContext",
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",

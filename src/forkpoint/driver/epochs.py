@@ -202,10 +202,10 @@ class EpochRunner:
         before = self.manifest
         self._commit(manifest)
         self._alignment.committed(before, manifest)
-        self.planner.committed(_native(manifest))
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
         if not withheld:
+            self.planner.committed(_native(manifest))
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(context, rows)
@@ -245,6 +245,7 @@ class EpochRunner:
             }
         )  # fmt: skip
         self._commit(manifest)
+        self.planner.committed(_native(manifest))
         self._publish(manifest)
 
     def _commit(self, manifest: Manifest) -> None:
