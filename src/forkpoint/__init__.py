@@ -50,6 +50,7 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.postgres.source import PostgresSource
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.errors import (
     AlreadyExists,
@@ -390,6 +391,7 @@ __all__ = [
     "OutputLost",
     "OutputTag",
     "Partitioner",
+    "PostgresSource",
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",

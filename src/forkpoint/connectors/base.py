@@ -140,6 +140,10 @@ class Source(ABC, Generic[T_co]):
     default_limit: ClassVar[int] = 1_000_000
     """How many elements an epoch reads at most, unless the job sets a limit."""
 
+    def for_job(self, job: str, uid: str, state_root: str) -> Self:
+        """The source for this job and place in it, if it depends on them; called once, before the job runs."""
+        return self
+
     def output_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it is unknown, in which case readers yield lists of elements."""
         return None

@@ -202,7 +202,8 @@ class EpochRunner:
         before = self.manifest
         self._commit(manifest)
         self._alignment.committed(before, manifest)
-        self.planner.committed(_native(manifest))
+        if not withheld:  # what is withheld may be undone: systems must still have what the epoch before it needs
+            self.planner.committed(_native(manifest))
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
         if not withheld:
@@ -245,6 +246,7 @@ class EpochRunner:
             }
         )  # fmt: skip
         self._commit(manifest)
+        self.planner.committed(_native(manifest))
         self._publish(manifest)
 
     def _commit(self, manifest: Manifest) -> None:

@@ -61,7 +61,6 @@ from forkpoint.errors import (
 )
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
-from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
@@ -84,9 +83,7 @@ class JobDriver:
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
-        self.graph = graph.with_specs(
-            lambda o: SinkSpec(o.spec.sink.for_job(job)) if isinstance(o.spec, SinkSpec) else o.spec
-        )
+        self.graph = graph.for_job(job, storage.url)
         self.options = options
         self._storage = storage
         self.executor = executor
