@@ -193,7 +193,7 @@ def _coverage(
     published = {
         (schema, name): filtered
         for schema, name, filtered in connection.execute(
-            f"SELECT schemaname, tablename, {extra} FROM pg_publication_tables WHERE pubname = %s",  # type: ignore[arg-type]
+            f"SELECT schemaname, tablename, {extra} FROM pg_publication_tables WHERE pubname = %s",
             [publication],
         )
     }

@@ -96,7 +96,7 @@ def oldest_running(connection: psycopg.Connection[Any]) -> tuple[int, int]:
         "SELECT pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8 FROM pg_current_snapshot() AS s"
     ).fetchone()
     assert row is not None
-    return row
+    return int(row[0]), int(row[1])
 
 
 def chunks_of(
@@ -111,7 +111,7 @@ def chunks_of(
     while True:
         where = f" WHERE {comparison(table, '>', after)}" if after else ""
         found = session.execute(
-            f"SELECT {texts} FROM {table.sql}{where} ORDER BY {_key(table)} OFFSET {size - 1} LIMIT 1"  # type: ignore[arg-type]
+            f"SELECT {texts} FROM {table.sql}{where} ORDER BY {_key(table)} OFFSET {size - 1} LIMIT 1"
         ).fetchone()
         upper = None if found is None else tuple(found)
         yield Chunk(table, columns, after, upper, size, exported)
@@ -128,10 +128,9 @@ def parts_of_keys(
     left = [f"{name}{column.comparable}" for name, column in zip(names, table.key, strict=True)]
     number = " + ".join(f"({comparison(table, '>', bound, left)})::int" for bound in bounds) or "0"
     arrays = ", ".join(["%s::text[]"] * len(names))
-    rows = connection.execute(
-        f"SELECT {number.replace('%', '%%')} FROM unnest({arrays}) WITH ORDINALITY AS k ({', '.join(names)}, place) ORDER BY place",  # type: ignore[arg-type]
-        [list(column) for column in zip(*keys, strict=True)],
-    )
+    columns = ", ".join((*names, "place"))
+    query = f"SELECT {number.replace('%', '%%')} FROM unnest({arrays}) WITH ORDINALITY AS k ({columns}) ORDER BY place"
+    rows = connection.execute(query, [list(column) for column in zip(*keys, strict=True)])
     return [row[0] for row in rows]
 
 
@@ -141,7 +140,7 @@ def read_chunk(connection: psycopg.Connection[Any], info: JSON) -> Iterator[list
 
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
-        connection.execute(f"SET TRANSACTION SNAPSHOT {literal(info['snapshot'])}")  # type: ignore[arg-type]
+        connection.execute(f"SET TRANSACTION SNAPSHOT {literal(info['snapshot'])}")
     except (
         psycopg.errors.InvalidParameterValue,
         psycopg.errors.UndefinedObject,
@@ -152,7 +151,7 @@ def read_chunk(connection: psycopg.Connection[Any], info: JSON) -> Iterator[list
     if contains != info["contains"]:  # another one, after the server was started again
         raise SystemUnavailable(f"PostgresSource: snapshot {info['snapshot']} is not the one that was exported")
     run: list[tuple[str | None, ...]] = []
-    with connection.cursor().copy(f"COPY ({info['query']}) TO STDOUT") as copy:  # type: ignore[arg-type]
+    with connection.cursor().copy(f"COPY ({info['query']}) TO STDOUT") as copy:
         for row in copy.rows():
             run.append(row)
             if len(run) == 5000:

@@ -36,7 +36,7 @@ class Database:
             "connect_timeout": CONNECT_S, "application_name": "forkpoint",
             "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000,
         }  # fmt: skip
-        connection = psycopg.connect(**{**defaults, **given}, autocommit=True)  # type: ignore[arg-type]
+        connection = psycopg.connect(**{**defaults, **given}, autocommit=True)
         connection.prepare_threshold = None
         connection.execute(_SETTINGS)
         return connection

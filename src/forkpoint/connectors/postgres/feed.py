@@ -284,7 +284,7 @@ class _Following:
         """Read what the slot has up to ``end``, or the first transactions of that."""
         feed, transactions, run = self._feed, self._transactions, self._connection.execute
         run(
-            "DECLARE changes CURSOR WITH HOLD FOR SELECT data FROM pg_logical_slot_peek_binary_changes("  # type: ignore[arg-type]
+            "DECLARE changes CURSOR WITH HOLD FOR SELECT data FROM pg_logical_slot_peek_binary_changes("
             f"'{feed.reading.slot}', '{lsn_text(end)}', {self._limit}, 'proto_version', '1', 'publication_names', "
             f"{_publication(feed.reading.publication)})"
         )
@@ -293,7 +293,7 @@ class _Following:
             transactions.begin_peek()
             count, size = 0, 200
             while True:
-                rows = self._connection.execute(f"FETCH {size} FROM changes", binary=True).fetchall()  # type: ignore[arg-type]
+                rows = self._connection.execute(f"FETCH {size} FROM changes", binary=True).fetchall()
                 if not rows:
                     break
                 count += len(rows)

@@ -105,11 +105,11 @@ class PostgresReader(SourceReader[Any]):
             yield out
 
     def _check_columns(self, table: str, columns: Sequence[str]) -> None:
-        new = [column for column in columns if column not in self._reads]
+        new = ", ".join(column for column in columns if column not in self._reads)
         if self._strict and new:
             raise JobFailed(
-                f"PostgresSource: table {table!r} has columns that it did not have when the program was started: {', '.join(new)}. Start "
-                "it again, to read them, or give type_info, to leave them out"
+                f"PostgresSource: table {table!r} has columns that it did not have when the program was started: {new}. Start it "
+                "again, to read them, or give type_info, to leave them out"
             )
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Slot:
 
 def find_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
     status = "wal_status" if connection.info.server_version >= 130000 else "NULL"
-    row = connection.execute(_STATE.format(status=status), [name]).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(_STATE.format(status=status), [name]).fetchone()
     return None if row is None else Slot(*row)
 
 
@@ -59,7 +59,7 @@ def inserted(connection: psycopg.Connection[Any]) -> int:
 
 
 def _one(connection: psycopg.Connection[Any], query: str) -> int:
-    row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 

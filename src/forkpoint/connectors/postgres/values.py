@@ -62,9 +62,9 @@ def reader(type: TypeInformation[Any], field: str) -> Read:
 
 
 def _enum(type: TypeInformation[Any]) -> Read:
-    members = type.python_class
-    values = {str(member.value): member for member in members}  # type: ignore[attr-defined]
-    names = {member.name: member for member in members}  # type: ignore[attr-defined]
+    members: Any = type.python_class
+    values = {str(member.value): member for member in members}
+    names = {member.name: member for member in members}
     return lambda text: values[text] if text in values else names[text]
 
 
