@@ -17,7 +17,7 @@ from forkpoint.connectors.postgres.enumerator import PostgresEnumerator
 from forkpoint.driver.history import History
 
 STEPS = {
-    "create": (slot, "_create"), "export": (chunks, "oldest_running"), "plan": (PostgresEnumerator, "plan"),
+    "create": (slot, "_create"), "export": (feed, "oldest_running"), "plan": (PostgresEnumerator, "plan"),
     "commit": (History, "commit"), "committed": (PostgresEnumerator, "committed"), "advance": (feed, "advance"),
     "peek": (feed._Following, "_check_slot"), "chunk": (chunks.Chunk, "to_json"),
 }  # fmt: skip

@@ -66,7 +66,8 @@ def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path
     table = create_table(postgres, COLUMNS, full=True)
     writers = writing(postgres, table)
     for death in DEATHS:
+        print(death, time.monotonic(), flush=True)
         driver = start(postgres, table, tmp_path, *death)
-        _, errors = driver.communicate(timeout=60)
+        _, errors = driver.communicate(timeout=20)
         assert driver.returncode == -signal.SIGKILL, (death, errors.decode()[-3000:])
     finish(postgres, table, tmp_path, writers)
