@@ -98,7 +98,7 @@ class Writer(threading.Thread):
 def seen(output: Path) -> dict[int, list[tuple[int, str, int]]]:
     """By id: number, kind and version of the changes, in order."""
     found: dict[int, list[tuple[int, str, int]]] = {}
-    for file in output.glob("**/*.json") if output.exists() else ():
+    for file in output.glob("*.jsonl") if output.exists() else ():
         for line in file.read_text().splitlines():
             row = json.loads(line)
             found.setdefault(row["id"], []).append((row["number"], row["kind"], row["version"]))
