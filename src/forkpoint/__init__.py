@@ -59,10 +59,11 @@ from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, P
 from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
-from forkpoint.connectors.redis.sink import RedisSink
+from forkpoint.connectors.postgres.source import PostgresSource
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
 from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
 from forkpoint.connectors.rabbitmq.source import RabbitMQSource
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
 from forkpoint.connectors.tables.iceberg import IcebergSink
@@ -423,6 +424,7 @@ __all__ = [
     "OutputTag",
     "PartitionKeyGenerator",
     "Partitioner",
+    "PostgresSource",
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",

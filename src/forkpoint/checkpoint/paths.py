@@ -202,6 +202,7 @@ class JobPaths:
     def uncommitted_epoch(path: str) -> int:
         """The epoch in the path of an ``uncommitted_file``."""
         return int(path.rsplit("/", 1)[1].split("-", 1)[0])
+
     def received(self, uid: str) -> str:
         """The directory of the messages that a source has received and not acknowledged. The source itself removes them."""
         return f"{self.directory}/received/{short_escape(uid)}"
