@@ -62,6 +62,7 @@ from forkpoint.errors import (
 )
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions, RestoreOptions
+from forkpoint.graph.specs import OperatorSpec, SinkSpec, SourceSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
