@@ -22,9 +22,11 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
+from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
+from forkpoint.connectors.database.sink import DatabaseSink
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
@@ -54,7 +56,16 @@ from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
 from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
 from forkpoint.connectors.rabbitmq.source import RabbitMQSource
+from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
+from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
+from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
+from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
+from forkpoint.connectors.lookup.http import HttpLookup
+from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.connectors.tables.delta import DeltaSink
+from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -86,6 +97,7 @@ from forkpoint.functions import (
     Aggregator,
     AllWindowFunction,
     AsyncFunction,
+    AsyncLookupFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     Avg,
@@ -140,6 +152,7 @@ from forkpoint.functions import (
     Last,
     ListState,
     ListStateDescriptor,
+    LookupFunction,
     MapFunction,
     MapState,
     MapStateDescriptor,
@@ -251,6 +264,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncDataStream",
     "AsyncFunction",
+    "AsyncLookupFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
@@ -266,6 +280,7 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
+    "CassandraSink",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -306,9 +321,11 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DatabaseSink",
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
+    "DeltaSink",
     "DeltaTrigger",
     "DeserializationSchema",
     "Deserialized",
@@ -329,6 +346,8 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
+    "FirehoseSink",
+    "FirehoseSinkBuilder",
     "First",
     "FixedDelayRetryStrategy",
     "FlatJoinFunction",
@@ -341,6 +360,8 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "HttpLookup",
+    "IcebergSink",
     "Instant",
     "IterativeStream",
     "JobClient",
@@ -370,9 +391,16 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "KinesisDeserializationSchema",
+    "KinesisRecord",
+    "KinesisSink",
+    "KinesisSinkBuilder",
+    "KinesisSource",
+    "KinesisSourceBuilder",
     "Last",
     "ListState",
     "ListStateDescriptor",
+    "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
@@ -393,6 +421,7 @@ __all__ = [
     "OutputFileConfig",
     "OutputLost",
     "OutputTag",
+    "PartitionKeyGenerator",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
@@ -412,6 +441,7 @@ __all__ = [
     "RabbitMQSource",
     "ReadOnlyBroadcastState",
     "RecordParseError",
+    "RedisSink",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -444,6 +474,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlLookup",
     "StaleGeneration",
     "State",
     "StateDescriptor",
