@@ -53,15 +53,17 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
-from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
-from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
-from forkpoint.connectors.rabbitmq.source import RabbitMQSource
 from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
 from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
 from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
 from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.connectors.mqtt.records import MqttDeserializationSchema, MqttMessage
+from forkpoint.connectors.mqtt.source import MqttSource
+from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
+from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
+from forkpoint.connectors.rabbitmq.source import RabbitMQSource
 from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
@@ -413,6 +415,9 @@ __all__ = [
     "MetricGroup",
     "Min",
     "MinBy",
+    "MqttDeserializationSchema",
+    "MqttMessage",
+    "MqttSource",
     "NeverTrigger",
     "NoRetryStrategy",
     "NumberSequenceSource",

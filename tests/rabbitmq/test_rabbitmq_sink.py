@@ -146,11 +146,13 @@ def test_a_broker_that_does_not_answer(rabbitmq: RabbitMQ, tmp_path: Path, monke
     queue = rabbitmq.create_queue()
     with staged(rabbitmq, queue, tmp_path) as one:
         one.commit(one.output(1, ["a"]))
-        rabbitmq.pause()
         output = one.output(2, ["b"])
-        with pytest.raises(SystemUnavailable, match=r"has not answered for 0 s; 1 messages are not confirmed"):
-            one.commit(output)
-        rabbitmq.resume()
+        rabbitmq.pause()
+        try:
+            with pytest.raises(SystemUnavailable, match=r"has not answered for 0 s; 1 messages are not confirmed"):
+                one.commit(output)
+        finally:
+            rabbitmq.resume()
     with staged(rabbitmq, queue, tmp_path) as one:
         one.commit(output)
     found = {properties.message_id: body for body, properties in rabbitmq.read(queue)}

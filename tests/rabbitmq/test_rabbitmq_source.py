@@ -173,10 +173,12 @@ def test_a_broker_that_stands_still(rabbitmq: RabbitMQ, tmp_path: Path, monkeypa
     with Loop(source(rabbitmq, queue, tmp_path, requested_heartbeat=1, connection_timeout=1)) as loop:
         loop.epoch(max_rows=100)
         rabbitmq.pause()
-        while not lost:
-            loop.enumerator.plan(0)
-            time.sleep(0.01)
-        rabbitmq.resume()
+        try:
+            while not lost:
+                loop.enumerator.plan(0)
+                time.sleep(0.01)
+        finally:
+            rabbitmq.resume()
         loop.until(200)
         assert loop.read == texts(0, 200)
     assert empty(rabbitmq, queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,6 +50,20 @@ class Mosquitto(Server):
     def topic(self) -> str:
         """A new topic."""
         return f"topic/{uuid.uuid4().hex[:12]}"
+
+    def begin_session(self, client_id: str, topic: str) -> None:
+        """Subscribe as a client that goes away: the broker keeps messages for it."""
+        client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5)
+        properties: Any = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 0xFFFF_FFFF
+        subscribed = threading.Event()
+        client.on_connect = lambda *_: client.subscribe(topic, 1)
+        client.on_subscribe = lambda *_: subscribed.set()
+        client.connect("127.0.0.1", self.port, properties=properties)
+        client.loop_start()
+        subscribed.wait()
+        client.disconnect()
+        client.loop_stop()
 
     def publish(
         self, topic: str, messages: Iterable[str], *, ids: bool = False, qos: int = 1, retain: bool = False

@@ -194,6 +194,7 @@ class JobPaths:
     def received(self, uid: str) -> str:
         """The directory of the messages that a source has received and not acknowledged. The source itself removes them."""
         return f"{self.directory}/received/{short_escape(uid)}"
+
     def uncommitted(self, uid: str) -> str:
         """The directory of a sink's notes of files elsewhere that it may never commit."""
         return f"{self.directory}/uncommitted/{short_escape(uid)}"

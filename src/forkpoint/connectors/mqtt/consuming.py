@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from forkpoint.connectors.mqtt.config import MAX_SESSION_SECONDS, MqttSettings
+from forkpoint.connectors.mqtt.config import MqttSettings
 from forkpoint.connectors.queues.ledger import Due, Ledger, digest
 from forkpoint.connectors.queues.messages import Received
 from forkpoint.connectors.queues.receiver import Connection
@@ -80,7 +80,7 @@ class SessionConnection(Connection):
         from paho.mqtt.properties import Properties
 
         properties: Any = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = min(self._settings.session_expiry, MAX_SESSION_SECONDS)
+        properties.SessionExpiryInterval = self._settings.session_expiry
         properties.ReceiveMaximum = self._settings.receive_maximum
         return properties
 
