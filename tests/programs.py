@@ -17,7 +17,7 @@ class Program:
     """Starts at once; killed at the end of a with statement. Its errors go to a file, so that they cannot block it."""
 
     def __init__(self, program: Path, *arguments: object) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed at the end)
         command = [sys.executable, str(program), *map(str, arguments)]
         self._process = subprocess.Popen(command, env=_ENVIRONMENT, start_new_session=True, stderr=self._errors)
 

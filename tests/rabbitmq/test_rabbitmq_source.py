@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from queue_counting import config
-from queue_jobs import Loop, source
+from queue_jobs import source
 
 import forkpoint as fp
+from connectors.queue_loop import Loop
 from forkpoint.connectors.queues import receiver
 from forkpoint.connectors.rabbitmq.consuming import QueueConnection
 from forkpoint.connectors.rabbitmq.source import RabbitMQSource
