@@ -168,6 +168,7 @@ def test_a_broker_that_is_killed(mosquitto: Mosquitto, tmp_path: Path) -> None:
     with subscribed(Loop(source(mosquitto, topic, tmp_path, id_property="id"))) as loop:
         mosquitto.publish(topic, texts(0, 100), ids=True)
         waiting = loop.planned(60)
+        mosquitto.store()
         mosquitto.kill()
         loop.epoch(waiting)
         mosquitto.start()

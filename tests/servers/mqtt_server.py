@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,6 +48,15 @@ class Mosquitto(Server):
 
     def serves(self) -> bool:
         return accepts(self.port)
+
+    def store(self) -> None:
+        """Have it store its sessions, and wait for that: by itself it confirms messages before it does."""
+        time.sleep(0.2)  # it may be storing an earlier state
+        file = self.directory / "mosquitto.db"
+        before = file.stat().st_mtime_ns
+        self._signal(signal.SIGUSR1)
+        while file.stat().st_mtime_ns == before:
+            time.sleep(0.02)
 
     def topic(self) -> str:
         """A new topic."""
