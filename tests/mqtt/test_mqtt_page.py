@@ -39,7 +39,7 @@ def test_the_program(mosquitto: Mosquitto, tmp_path: Path) -> None:
             time.sleep(0.05)
     finally:
         job.driver.cancel()
-        running.join()
+        running.join(60)  # else a test that was ended for taking too long would hang here
 
 
 def found(out: Path) -> dict[str, float]:

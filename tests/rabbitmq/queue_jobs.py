@@ -40,6 +40,9 @@ def job(root: Path, rabbitmq: RabbitMQ, queue: str, to: str, **values: Any) -> J
     return prepare(env, "counting")
 
 
+CANCEL_SECONDS = 60.0  # else a test that was ended for taking too long would hang here
+
+
 class InBackground:
     """A running job, cancelled at the end."""
 
@@ -69,7 +72,7 @@ class InBackground:
 
     def __exit__(self, *_: object) -> None:
         self.driver.cancel()
-        self._thread.join()
+        self._thread.join(CANCEL_SECONDS)
 
 
 def source(rabbitmq: RabbitMQ, queue: str, root: Path, *, ids: bool = True, **options: Any) -> RabbitMQSource[str]:
