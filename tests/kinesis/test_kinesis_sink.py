@@ -297,3 +297,11 @@ def test_what_is_missing_or_wrong_is_said(kinesis: Kinesis) -> None:
             build()
     for sink in (builder(kinesis, "s"), firehose(kinesis, "s")):  # PyFlink's settings that have no meaning here
         sink.set_max_in_flight_requests(1).set_max_buffered_requests(1).set_max_time_in_buffer_ms(1).build()
+
+
+def test_an_answer_that_is_cut_is_no_success(kinesis: Kinesis, tmp_path: Path) -> None:
+    """The client takes what it cannot parse for an answer without fields."""
+    stream = kinesis.create_stream()
+    kinesis.misbehave(stream, cut=2)
+    run(tmp_path, builder(kinesis, stream).build())
+    assert received(kinesis, stream) == expected()

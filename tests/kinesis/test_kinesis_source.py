@@ -14,7 +14,7 @@ from kinesis_jobs import FAST, Loop, Text, builder, read
 
 import forkpoint as fp
 from connectors.connector_reading import elements
-from forkpoint.connectors.kinesis import ahead, reader
+from forkpoint.connectors.kinesis import enumerator, reader, watcher
 from forkpoint.connectors.kinesis.aggregated import parts
 from forkpoint.connectors.kinesis.source import FlinkKinesisConsumer
 from forkpoint.errors import ConfigError, RecordParseError, RestoreRefused, StorageError, SystemUnavailable
@@ -99,6 +99,16 @@ def test_a_timestamp_is_exact(kinesis: Kinesis) -> None:
         ),
     ):  # fmt: skip
         assert read(source, 3) == {S0: texts("new", 3)}
+
+
+def test_a_time_in_the_future(kinesis: Kinesis) -> None:
+    stream = kinesis.create_stream()
+    source = builder(kinesis, stream).set_initial_position("AT_TIMESTAMP", 9_999_999_999_000).build()
+    with (
+        Loop(source) as loop,
+        pytest.raises(ConfigError, match="initial position 2286-11-20 17:46 UTC is in the future"),
+    ):
+        loop.until_it_fails()
 
 
 # -- resharding
@@ -247,20 +257,32 @@ def test_too_many_requests_and_expired_iterators(kinesis: Kinesis, monkeypatch: 
 
 
 def test_no_more_is_read_ahead_than_a_limit(kinesis: Kinesis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "LIMIT", 10)
+    monkeypatch.setattr(watcher, "AHEAD", 10)
+    monkeypatch.setattr(watcher, "LEAST_AHEAD", 10)
     stream = kinesis.create_stream()
     kinesis.put_to(stream, S0, texts("a", 50))
     source = builder(kinesis, stream).set_property("flink.shard.getrecords.maxrecordcount", "4").build()
     with Loop(source) as loop:
-        loop.step()
-        time.sleep(0.3)
-        assert len(loop.step()[0:1]) == 1
-        assert len(loop.read) <= 12
+        loop.until(lambda: bool(loop.epochs))
+        time.sleep(0.3)  # enough for all of them
         loop.until_read(50)
         assert loop.read == texts("a", 50)
+        assert all(len(epoch.get(S0, ())) <= 10 + 4 for epoch in loop.epochs)
 
 
 # -- retention
+
+
+def test_positions_are_refreshed_while_nothing_arrives(kinesis: Kinesis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a job that was idle for long would not know, at its next start, that it has missed nothing."""
+    monkeypatch.setattr(enumerator, "REFRESH_S", 0.1)
+    stream = kinesis.create_stream()
+    with Loop(builder(kinesis, stream).build()) as loop:
+        loop.until(lambda: bool(loop.epochs))
+        before = time.time_ns() // 1_000_000
+        loop.until(lambda: len(loop.epochs) > 3)
+        assert loop.position["shards"][S0]["seen_ms"] >= before
+        assert loop.read == []
 
 
 def aged(position: Any, hours: int) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from lookups import joining
+from lookup_jobs import joining
 from service import Service, serving
 
 import forkpoint as fp

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lookups import ASKED, TABLE, Order, Profiles, ages, asked, begin, joining
+from lookup_jobs import ASKED, TABLE, Order, Profiles, ages, asked, begin, joining
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused, SystemUnavailable
@@ -248,7 +248,11 @@ def test_the_cache_can_be_edited(tmp_path: Path) -> None:
     older = pc.if_else(pc.equal(table["key"], "ann"), pa.scalar(31), table["value"])
     table = table.set_column(table.schema.get_field_index("value"), "value", older)
     cache = fp.ValueStateDescriptor("cache", int | None).enable_time_to_live(TTL)
-    edited = SavepointWriter.from_existing_savepoint(first.savepoint).with_state("joined", cache, table).write("edited")
+    edited = (
+        SavepointWriter.from_existing_savepoint(first.savepoint)
+        .with_state("joined", cache, table)
+        .write(str(tmp_path / "edited"))
+    )
     orders = [ANN, BOB, Eof(savepoint=True), BOB, ANN]
     second = run_local(build, orders, state_root=tmp_path, restore=edited.path, job_name="edited", parallelism=1)
     assert second.output == [(BOB, 40), (ANN, 31)]

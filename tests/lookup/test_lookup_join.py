@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lookups import (
+from lookup_jobs import (
     ASKED,
     EVENTS,
     MOST,
@@ -223,7 +223,7 @@ class Outage(fp.LookupFunction[str, int]):
 
 def test_other_exceptions_are_the_functions_own() -> None:
     with pytest.raises(
-        UserFunctionError, match=r"(?s)operator 'joined'.*ValueError: bad \(the keys \['ann'\]\).*lookups\.py"
+        UserFunctionError, match=r"(?s)operator 'joined'.*ValueError: bad \(the keys \['ann'\]\).*lookup_jobs\.py"
     ):
         run_local(joining(failing(9, ValueError("bad"))), [ANN], parallelism=1)
     assert len(ASKED) == 1

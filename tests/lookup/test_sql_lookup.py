@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from lookups import joining
+from lookup_jobs import joining
 
 import forkpoint as fp
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable

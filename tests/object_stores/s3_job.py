@@ -2,11 +2,15 @@
 
     python s3_job.py INPUT OUTPUT STATE_ROOT [STEP NUMBER]
 
-STEP: one of STEPS, before (or with a trailing "+", after) which it dies the NUMBER-th time.
+STEP: one of STEPS, before (or with a trailing "+", after) which it dies the NUMBER-th time; or, with "sleep-" before it, stops
+until somebody continues it (SIGCONT).
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -24,6 +28,19 @@ STEPS = {
     "complete": (s3.S3Files, "publish"), "cleanup": (sink.FileSink, "cleanup"),
     "move": (staged.MovedFiles, "publish"), "moved": (staged._Staged, "finish"),
 }  # fmt: skip
+
+
+def sleep_at(step: str, number: int) -> None:
+    """Stop this process before the ``number``-th call of a step."""
+    owner, name = STEPS[step]
+    real, calls = getattr(owner, name), itertools.count(1)
+
+    def sleeps(*args: Any, **options: Any) -> Any:
+        if next(calls) == number:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return real(*args, **options)
+
+    setattr(owner, name, sleeps)
 
 
 class Number(NamedTuple):
@@ -53,7 +70,11 @@ def build(env: fp.StreamExecutionEnvironment, source: Any, output: str, **option
 if __name__ == "__main__":
     source, output, root, *death = sys.argv[1:]
     if death:
-        die_at(STEPS, death[0], int(death[1]))
+        step, times = death[0], int(death[1])
+        if step.startswith("sleep-"):
+            sleep_at(step.removeprefix("sleep-"), times)
+        else:
+            die_at(STEPS, step, times)
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).enable_checkpointing(1).set_max_epoch_rows(EPOCH_ROWS)
     build(env, fp.FileSource.json(source, Number, bounded=True), output)

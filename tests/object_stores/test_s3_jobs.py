@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,6 +27,12 @@ from forkpoint.storage import object_storage
 from object_stores.buckets import Bucket
 from object_stores.s3_job import EPOCH_ROWS, KEYS, Number, build
 from unreliable import Fault, UnreliableProxy, s3_environment
+
+
+class Ended(NamedTuple):
+    returncode: int
+    stderr: str
+
 
 PROGRAM = Path(__file__).with_name("s3_job.py")
 FILES, EACH = 12, 40
@@ -47,11 +54,17 @@ def counts(bucket: Bucket) -> dict[int, list[int]]:
 EXPECTED = {key: list(range(1, FILES * EACH // KEYS + 1)) for key in range(KEYS)}
 
 
-def run(bucket: Bucket, root: Path, *death: str) -> subprocess.CompletedProcess[str]:
+def start(bucket: Bucket, root: Path, *death: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(PROGRAM), bucket.url("in"), bucket.url("out"), str(root), *death]
     path = os.pathsep.join([str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": path}
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def run(bucket: Bucket, root: Path, *death: str) -> Ended:
+    process = start(bucket, root, *death)
+    _, stderr = process.communicate()
+    return Ended(process.returncode, stderr)
 
 
 def test_a_job_from_s3_to_s3(bucket: Bucket, tmp_path: Path) -> None:
@@ -88,6 +101,46 @@ def test_a_driver_that_is_killed_at_a_step(bucket: Bucket, tmp_path: Path, step:
     assert done.returncode == 0, done.stderr
     assert counts(bucket) == EXPECTED
     assert bucket.uploads("out") == []
+
+
+def asleep(bucket: Bucket, root: Path, step: str, number: int) -> subprocess.Popen[str]:
+    """A driver that has stopped at a step."""
+    process = start(bucket, root, f"sleep-{step}", str(number))
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), process.stderr and process.stderr.read()
+    return process
+
+
+def wake(process: subprocess.Popen[str]) -> Ended:
+    process.send_signal(signal.SIGCONT)
+    _, stderr = process.communicate()
+    return Ended(process.returncode, stderr)
+
+
+@pytest.mark.parametrize("step", ["staged", "checked", "manifest", "mark", "complete"])
+def test_an_old_driver_that_wakes_up_after_a_newer_one_has_finished(bucket: Bucket, tmp_path: Path, step: str) -> None:
+    fill(bucket)
+    old = asleep(bucket, tmp_path, step, 4)
+    done = run(bucket, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert counts(bucket) == EXPECTED
+    woken = wake(old)
+    assert woken.returncode == 1
+    assert "StaleGeneration" in woken.stderr or "a newer run" in woken.stderr, woken.stderr
+    assert counts(bucket) == EXPECTED
+
+
+def test_an_old_driver_that_wakes_up_leaves_a_newer_ones_uploads(bucket: Bucket, tmp_path: Path) -> None:
+    fill(bucket)
+    old = asleep(bucket, tmp_path, "cleanup", 1)
+    newer = asleep(bucket, tmp_path, "checked", 4)
+    uploads = bucket.uploads("out")
+    assert uploads
+    assert wake(old).returncode == 1
+    assert set(uploads) <= set(bucket.uploads("out"))
+    done = wake(newer)
+    assert done.returncode == 0, done.stderr
+    assert counts(bucket) == EXPECTED
 
 
 def test_uploads_that_a_lifecycle_rule_aborted_while_the_job_was_down(bucket: Bucket, tmp_path: Path) -> None:

@@ -256,6 +256,33 @@ def test_answers_that_are_lost_on_the_way(bucket: Bucket, proxy: UnreliableProxy
     assert rows("json", bucket.url("out")) == VALUES
 
 
+def test_a_store_without_conditional_completion(bucket: Bucket, proxy: UnreliableProxy) -> None:
+    sink = FileSink.json(bucket.url("out"))
+    committables = prepared(sink, VALUES)
+    proxy.inject(Fault("error", on="^delete .*uploadId", times=1, status=501))
+    sink.commit(committables, 1)
+    assert proxy.met
+    assert rows("json", bucket.url("out")) == VALUES
+
+
+def test_few_marks_remain(bucket: Bucket) -> None:
+    sink = FileSink.json(bucket.url("out"))
+    for epoch in (1, 2, 5, 9):
+        sink.commit(prepared(sink, VALUES[:1], epoch=epoch), epoch)
+    files = s3.S3Files(bucket.url("out"))
+    assert [mark[-2:] for mark in files._marks(committable_owner(sink))] == ["09"]
+    s3._marked.clear()
+    sink.commit(prepared(sink, VALUES[:1], epoch=10), 10)  # in another process
+    assert [mark[-2:] for mark in files._marks(committable_owner(sink))] == ["09", "10"]
+    sink.cleanup("out", "job", 1)
+    assert [mark[-2:] for mark in files._marks(committable_owner(sink))] == ["10"]
+
+
+def committable_owner(sink: FileSink) -> str:
+    (committable,) = prepared(sink, VALUES[:1], epoch=99)
+    return str(committable["owner"])
+
+
 def test_denied_access_is_an_error_with_a_remedy(bucket: Bucket, proxy: UnreliableProxy, tmp_path: Path) -> None:
     proxy.inject(Fault("error", on="uploads", status=403))
     with pytest.raises(AccessDenied, match=r"cannot begin an upload s3://state/.*Check credentials and permissions"):

@@ -189,6 +189,21 @@ def test_compressed_files_and_bad_records(bucket: Bucket) -> None:
         drain(failing, failing.create_enumerator(None))
 
 
+@pytest.mark.parametrize("whole_below", [0, 4 << 20])
+def test_stops_at_a_position(bucket: Bucket, whole_below: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote.RemoteFile, "whole_below", whole_below)
+    for n in range(3):
+        bucket.put(f"in/{n}", content("text", list(range(n * 100, n * 100 + 100))))
+    source = FileSource.text(bucket.url("in"))
+    first, rows = source.create_enumerator(None), 10 if whole_below else 70  # an epoch is a file, or 70 lines
+    read = [value for _ in range(2) for value in read_all(source, first.plan(rows))["files"]]
+    again = source.create_enumerator(None)
+    again.stop_at(json_round_trip(first.position))
+    assert drain(source, again) == read
+    assert again.at_stop
+    assert again.position == first.position
+
+
 def test_many_small_files(bucket: Bucket) -> None:
     for n in range(150):
         bucket.put(f"in/{n:03}", content("csv", [n]))

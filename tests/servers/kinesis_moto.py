@@ -1,12 +1,12 @@
 """moto's Kinesis, Firehose and S3, closer to Amazon's, as a server of its own: python kinesis_moto.py PORT FILE
 
 What moto does otherwise, and is corrected here: a split or merged shard keeps its records, gets no new ones, and ends;
-sequence numbers are long and have gaps; iterators of the new stream fail in the old one. Streams survive in FILE.
+sequence numbers are long and have gaps; there is no iterator at a time to come. Streams survive in FILE.
 
 Tags of a stream make it misbehave: ``throttle`` and ``expire`` (how many of the next requests for records), ``trim-SHARD`` (its
 records up to this sequence number, or "all", are gone), ``unlist`` (this shard is gone), ``fail`` (how many of the next records
-to put are refused, every other one), ``slow_put`` (seconds). A delivery stream of Firehose whose name begins with "refuses"
-refuses every other record of its first three requests.
+to put are refused, every other one), ``cut`` (how many of the next puts are not done, and answered with nothing). A delivery
+stream of Firehose whose name begins with "refuses" refuses every other record of its first three requests.
 """
 
 from __future__ import annotations
@@ -117,6 +117,14 @@ def _get_records(self: KinesisBackend, stream_arn: str | None, shard_iterator: s
     return None if ends else iterator, records, behind_ms
 
 
+def _get_shard_iterator(self: KinesisBackend, *arguments: Any, **options: Any) -> str:
+    at = options.get("at_timestamp") or arguments[5]
+    if at is not None and float(at.timestamp() if hasattr(at, "timestamp") else at) > time.time():
+        message = "The timestampInMillis parameter cannot be greater than the currentTimestampInMillis."
+        raise JsonRESTError("InvalidArgumentException", message)
+    return _usual_get_shard_iterator(self, *arguments, **options)
+
+
 def _list_shards(self: KinesisBackend, stream_arn: str | None, stream_name: str | None, **options: Any) -> Any:
     stream = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name)
     stream.shards.pop(stream.tags.pop("unlist", ""), None)
@@ -127,7 +135,8 @@ def _put_records(
     self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]
 ) -> dict[str, Any]:
     stream = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name)
-    time.sleep(float(stream.tags.get("slow_put", 0)))
+    if _times(stream, "cut"):
+        return {}
     answers: list[dict[str, Any]] = []
     for n, record in enumerate(records):
         if n % 2 == 0 and _times(stream, "fail"):
@@ -166,6 +175,7 @@ def _call_action(self: KinesisResponse) -> Any:
 _shard_to_json, _usual_get_records = Shard.to_json, KinesisBackend.get_records
 _requests: Counter[str] = Counter()
 _usual_put_record_batch = FirehoseBackend.put_record_batch
+_usual_get_shard_iterator = KinesisBackend.get_shard_iterator
 _usual_list_shards = KinesisBackend.list_shards
 _usual_put_records, _usual_call_action = KinesisBackend.put_records, KinesisResponse.call_action
 
@@ -176,6 +186,7 @@ if __name__ == "__main__":
     Stream.split_shard, Stream.merge_shards, Stream.get_shard_for_key = _split, _merge, _shard_for_key  # type: ignore[method-assign]
     KinesisBackend.get_records, KinesisBackend.put_records = _get_records, _put_records  # type: ignore[method-assign]
     FirehoseBackend.put_record_batch = _put_record_batch  # type: ignore[method-assign]
+    KinesisBackend.get_shard_iterator = _get_shard_iterator  # type: ignore[method-assign]
     KinesisBackend.list_shards = _list_shards  # type: ignore[method-assign]
     KinesisResponse.call_action = _call_action  # type: ignore[method-assign]
     _load()

@@ -44,11 +44,11 @@ class LineFormat(FileFormat):
         return FileStart(0)
 
     def index(self, file: SourceFile, at: int, size: int) -> FileIndex:
-        return WholeIndex(at, size) if self.whole(file, size) else LineIndex(file, at, size)
+        return WholeIndex(at, size) if self.whole(file) else LineIndex(file, at, size)
 
-    def whole(self, file: SourceFile, size: int) -> bool:
+    def whole(self, file: SourceFile) -> bool:
         """Whether a file is read as a whole."""
-        return size < file.whole_below or compression(file.name) is not None
+        return file.is_small or compression(file.name) is not None
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class CsvFormat(LineFormat):
     header: bool = True
     newlines_in_values: bool = False
 
-    def whole(self, file: SourceFile, size: int) -> bool:
-        return self.newlines_in_values or super().whole(file, size)
+    def whole(self, file: SourceFile) -> bool:
+        return self.newlines_in_values or super().whole(file)
 
     def start(self, file: SourceFile, size: int) -> FileStart:
-        if not self.header or self.whole(file, size):
+        if not self.header or self.whole(file):
             return FileStart(0)
         line = file.first_line(size)
         return FileStart(len(line), 2, self.parse_header(line))

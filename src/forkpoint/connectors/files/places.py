@@ -60,8 +60,11 @@ class SourceFile(ABC):
     """A file to read; ``str`` is where it is."""
 
     name: str
-    whole_below: int = 0
-    """Files that are smaller are read as a whole by one task: reading them in the driver, too, would cost more."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one task reads it as a whole: to read it in the driver, too, would cost more."""
+        return False
 
     @abstractmethod
     def look(self) -> tuple[int, str | None]:

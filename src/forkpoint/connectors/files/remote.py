@@ -115,6 +115,10 @@ class RemoteFile(SourceFile):
     def __str__(self) -> str:
         return self._place
 
+    @property
+    def is_small(self) -> bool:
+        return self._stored.size < self.whole_below
+
     def look(self) -> tuple[int, str | None]:
         asked = self._looks.pop(self._stored.path, None)
         with reaching(self._place):
@@ -157,7 +161,7 @@ class RemoteFile(SourceFile):
 
     @contextmanager
     def for_parquet(self, size: int) -> Iterator[Any]:
-        yield self._whole() if size < self.whole_below else pa.PythonFile(_Ranges(self, size), mode="r")
+        yield self._whole() if self.is_small else pa.PythonFile(_Ranges(self, size), mode="r")
 
     @contextmanager
     def for_stream(self, size: int) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Literal, cast
 from forkpoint.connectors.base import JSON
 from forkpoint.connectors.files.places import FileName, SinkFiles, StagedFile, exists_already, unseen
 from forkpoint.connectors.files.remote import AT_ONCE, join, reaching
-from forkpoint.connectors.files.s3_client import Taken, s3_client, s3_errors
+from forkpoint.connectors.files.s3_client import NotSupported, Taken, s3_client, s3_errors
 from forkpoint.errors import ForkpointError, NotFound, StorageError
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.files import split_url
@@ -94,12 +94,11 @@ class S3Files(SinkFiles):
 
     def publish(self, committable: JSON, epoch: int) -> Literal["published", "done", "missing"]:
         name = self.name(committable)
-        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(committable["parts"], 1)]
         try:
-            with s3_errors("complete the upload", name):
-                s3_client().complete_multipart_upload(
-                    **self._upload(committable), MultipartUpload={"Parts": parts}, IfNoneMatch="*"
-                )  # fmt: skip
+            try:
+                self._complete(committable, IfNoneMatch="*")
+            except NotSupported:  # names are unique, and this one was free when the upload began
+                self._complete(committable)
         except NotFound:  # it was completed before, perhaps by another driver
             return "done" if self.is_visible(committable) else "missing"
         except Taken as error:
@@ -110,6 +109,13 @@ class S3Files(SinkFiles):
                 "this job writes here: move its files away and start again, and give each job its own directory or prefix="
             ) from error
         return "published"
+
+    def _complete(self, committable: JSON, **condition: str) -> None:
+        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(committable["parts"], 1)]
+        with s3_errors("complete the upload", self.name(committable)):
+            s3_client().complete_multipart_upload(
+                **self._upload(committable), MultipartUpload={"Parts": parts}, **condition
+            )  # fmt: skip
 
     def cleanup(self, owner: str, generation: int) -> None:
         with reaching(self._url):

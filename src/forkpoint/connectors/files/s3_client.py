@@ -32,6 +32,10 @@ class Taken(StorageError):
     """There is an object of this name."""
 
 
+class NotSupported(StorageError):
+    """The store does not have a feature of the request."""
+
+
 def s3_client() -> Any:
     """The client of this process for the environment as it is."""
     return _client(tuple((name, os.environ.get(name)) for name in _VARIABLES), os.getpid())
@@ -94,6 +98,8 @@ def s3_errors(verb: str, place: str) -> Iterator[None]:
             raise NotFound(f"{failed}: {code}") from error
         if code == "PreconditionFailed" or status == 412:
             raise Taken(f"{place} exists already") from error
+        if code == "NotImplemented" or status == 501:
+            raise NotSupported(f"{failed}: {reason} ({code}). Use a store that supports multipart uploads") from error
         if code in _DENIED or status in (401, 403):
             raise AccessDenied(f"{failed}: {reason} ({code}). Check credentials and permissions there") from error
         if code in _TEMPORARY or status >= 500 or status in (408, 409, 429):

@@ -11,8 +11,6 @@ from typing import Any
 
 from forkpoint.connectors.kinesis.position import ShardPosition, later, number
 
-LIMIT = 20_000  # records of a shard, about 2 MB
-
 
 @dataclass(frozen=True)
 class Taken:
@@ -48,10 +46,6 @@ class ShardAhead:
         self._found: deque[_Found] = deque()
         self._count = 0
         self._lock = Lock()
-
-    @property
-    def full(self) -> bool:
-        return self._count >= LIMIT
 
     @property
     def count(self) -> int:

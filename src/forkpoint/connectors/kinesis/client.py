@@ -5,6 +5,7 @@ Modules that import ``boto3`` or ``botocore`` do so inside functions: they are o
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,14 +121,20 @@ def require_client(feature: str) -> None:
 _connecting = threading.Lock()  # creating a client is not safe on several threads
 
 
+def _after_fork() -> None:
+    global _connecting
+    _connecting = threading.Lock()  # another thread may have held the parent's
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 # Clients of this process. Making one takes a tenth of a second.
 _clients: dict[tuple[int, Service, AwsClient], Any] = {}
 
 
 def connected(client: AwsClient, service: Service, what: str) -> Any:
     """A client that this process keeps. (A forked process makes its own: connections cannot be shared.)"""
-    import os
-
     key = (os.getpid(), service, client)
     if key not in _clients:
         _clients[key] = client.connect(service, what)

@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
-from forkpoint.connectors.kinesis.errors import forkpoint_error
+from forkpoint.connectors.kinesis.errors import IncompleteAnswer, forkpoint_error
 from forkpoint.connectors.kinesis.outgoing import unpack
 from forkpoint.connectors.kinesis.putting import Limits, Outgoing, Queue
 from forkpoint.errors import JobFailed, SystemUnavailable
@@ -34,6 +34,17 @@ class Refusal:
 
     code: str
     message: str
+
+
+def refusals(answers: Sequence[Any], sent: int) -> Mapping[int, Refusal]:
+    """The refused records, by what a request's answer says of each. Raises IncompleteAnswer if it does not say enough."""
+    if len(answers) != sent:
+        raise IncompleteAnswer(f"an answer was cut: it is about {len(answers)} of {sent} records")
+    return {
+        n: Refusal(each["ErrorCode"], each.get("ErrorMessage", ""))
+        for n, each in enumerate(answers)
+        if each.get("ErrorCode")
+    }
 
 
 class Target(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 
@@ -21,6 +22,17 @@ _REFUSED = frozenset({
     "MissingAuthenticationToken", "MissingAuthenticationTokenException", "IncompleteSignature", "IncompleteSignatureException",
     "AuthFailure", "OptInRequired", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId",
 })  # fmt: skip
+
+
+class IncompleteAnswer(Exception):
+    """A connection was cut in the middle of an answer, which the client takes for a complete one."""
+
+
+def field(answer: Any, name: str) -> Any:
+    """What an answer always has. Raises IncompleteAnswer."""
+    if name not in answer:
+        raise IncompleteAnswer(f"an answer was cut: it has no {name}")
+    return answer[name]
 
 
 def code_of(error: BaseException) -> str:
@@ -83,14 +95,17 @@ def raising_errors(what: str, place: str, remedy: str) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError, ValueError) as error:
+    except (BotoCoreError, ClientError, ValueError, *_unreachable()) as error:
         raise forkpoint_error(error, what, place, remedy) from error
 
 
 def _unreachable() -> tuple[type[Exception], ...]:
-    from botocore import exceptions
+    from botocore import exceptions, parsers
 
-    return (exceptions.HTTPClientError, exceptions.EndpointConnectionError, exceptions.CredentialRetrievalError)
+    return (
+        exceptions.HTTPClientError, exceptions.EndpointConnectionError, exceptions.CredentialRetrievalError,
+        exceptions.IncompleteReadError, parsers.ResponseParserError, IncompleteAnswer,
+    )  # fmt: skip
 
 
 def _status(error: Exception) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.kinesis.client import AwsClient, connected, require_client
-from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal
+from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal, refusals
+from forkpoint.connectors.kinesis.errors import field
 from forkpoint.connectors.kinesis.outgoing import SCHEMA
 from forkpoint.connectors.kinesis.putting import Limits, Outgoing
 from forkpoint.connectors.kinesis.sink import within
@@ -28,7 +29,7 @@ RECORD_BYTES = 1000 << 10
 class DeliveryTarget:
     client: AwsClient
     name: str
-    limits: Limits = field(default_factory=lambda: Limits(RECORDS, BYTES))
+    limits: Limits
     fails_on_error: bool = False
     ordered: bool = False  # Firehose delivers in no order anyway
 
@@ -51,10 +52,7 @@ class DeliveryTarget:
         answer = connected(self.client, "firehose", self.what).put_record_batch(
             DeliveryStreamName=self.name, Records=[{"Data": record.data} for record in records]
         )
-        if not answer.get("FailedPutCount"):
-            return {}
-        found = enumerate(answer["RequestResponses"])
-        return {n: Refusal(r["ErrorCode"], r.get("ErrorMessage", "")) for n, r in found if r.get("ErrorCode")}
+        return refusals(field(answer, "RequestResponses"), len(records))
 
     def outgoing(self, key: str | None, data: bytes, id: str) -> Outgoing:
         return Outgoing("", data)

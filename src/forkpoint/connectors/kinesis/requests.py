@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from forkpoint.connectors.kinesis.client import Stream
+from forkpoint.connectors.kinesis.errors import field
 
 RECORDS = 10_000  # the most that a request gets
 
@@ -48,7 +49,8 @@ class StreamRequests:
     stream: Stream
 
     def summary(self) -> Summary:
-        found = self.client.describe_stream_summary(**self.stream.named)["StreamDescriptionSummary"]
+        found = self.client.describe_stream_summary(**self.stream.named)
+        found = field(found, "StreamDescriptionSummary")
         return Summary(
             int(found["StreamCreationTimestamp"].timestamp()), int(found["RetentionPeriodHours"]) * 3_600_000
         )
@@ -59,7 +61,7 @@ class StreamRequests:
         request: dict[str, Any] = dict(self.stream.named)
         while True:
             answer = self.client.list_shards(**request)
-            for shard in answer["Shards"]:
+            for shard in field(answer, "Shards"):
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 hashes = shard["HashKeyRange"]
                 found[shard["ShardId"]] = Shard(
@@ -71,13 +73,15 @@ class StreamRequests:
             request = {"NextToken": token}
 
     def iterator(self, shard: str, at: dict[str, Any]) -> str:
-        found: str = self.client.get_shard_iterator(**self.stream.named, ShardId=shard, **at)["ShardIterator"]
+        found: str = field(self.client.get_shard_iterator(**self.stream.named, ShardId=shard, **at), "ShardIterator")
         return found
 
     def records(self, iterator: str, limit: int = RECORDS) -> Answer:
         arn = {} if self.stream.arn is None else {"StreamARN": self.stream.arn}
         found = self.client.get_records(ShardIterator=iterator, Limit=limit, **arn)
-        return Answer(found["Records"], found.get("NextShardIterator"), int(found.get("MillisBehindLatest") or 0))
+        return Answer(
+            field(found, "Records"), found.get("NextShardIterator"), int(found.get("MillisBehindLatest") or 0)
+        )
 
 
 def _time_ms(answer: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import pyarrow as pa
@@ -14,7 +14,8 @@ from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.kinesis.client import REGION, AwsClient, Stream, connected, require_client
-from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal
+from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal, refusals
+from forkpoint.connectors.kinesis.errors import field
 from forkpoint.connectors.kinesis.outgoing import SCHEMA
 from forkpoint.connectors.kinesis.putting import Limits, Outgoing
 from forkpoint.connectors.kinesis.writer import StagingWriter, checked
@@ -50,7 +51,7 @@ class PartitionKeyGenerator:
 class StreamTarget:
     client: AwsClient
     stream: Stream
-    limits: Limits = field(default_factory=lambda: Limits(RECORDS, BYTES))
+    limits: Limits
     ordered: bool = True
     fails_on_error: bool = False
     with_ids: bool = False
@@ -73,10 +74,7 @@ class StreamTarget:
     def put(self, records: Sequence[Outgoing]) -> Mapping[int, Refusal]:
         client = connected(self.client, "kinesis", self.what)
         answer = client.put_records(Records=[_request(r) for r in records], **self.stream.named)
-        if not answer.get("FailedRecordCount"):
-            return {}
-        found = enumerate(answer["Records"])
-        return {n: Refusal(r["ErrorCode"], r.get("ErrorMessage", "")) for n, r in found if r.get("ErrorCode")}
+        return refusals(field(answer, "Records"), len(records))
 
     def outgoing(self, key: str | None, data: bytes, id: str) -> Outgoing:
         assert key is not None

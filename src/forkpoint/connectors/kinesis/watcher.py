@@ -20,15 +20,18 @@ from forkpoint.connectors.kinesis.client import AwsClient, Stream
 from forkpoint.connectors.kinesis.errors import code_of, forkpoint_error, is_expired, is_throttled
 from forkpoint.connectors.kinesis.position import InitialPosition, ShardPosition
 from forkpoint.connectors.kinesis.requests import RECORDS, Shard, StreamRequests, Summary
-from forkpoint.errors import ForkpointError, StorageError, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, StorageError, SystemUnavailable
 
 log = logging.getLogger("forkpoint.kinesis")
 
 THREADS = 8
+AHEAD, LEAST_AHEAD = 200_000, 1000  # records of all shards, about 20 MB; and of one, in any case
 RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
 TICK_S = 0.1
+CLOCKS_MS = 5000  # by which clocks may differ
 CLOSE_S = 5.0
+_LOOKS = 20
 FIRST_ANSWER_S = 60.0  # how long it may take
 
 OnExpired = Literal["fail", "skip"]
@@ -75,6 +78,7 @@ class ShardWatcher:
         self._listing = threading.Lock()
         self._closed = threading.Event()
         self._silent = False
+        self._limit = LEAST_AHEAD
         self._thread = threading.Thread(target=self._run, name="forkpoint-kinesis", daemon=True)
         self._thread.start()
 
@@ -180,11 +184,9 @@ class ShardWatcher:
         """The shards to get records of, now: not those whose parents have not been read to the end."""
         assert self._listed is not None
         with self._lock:
-            return [
-                s
-                for s in self._shards.values()
-                if s.due_s <= now and not s.closed and not s.full and self._parents_closed(s.id)
-            ]
+            ready = [s for s in self._shards.values() if not s.closed and self._parents_closed(s.id)]
+        self._limit = max(LEAST_AHEAD, AHEAD // max(1, len(ready)))
+        return [shard for shard in ready if shard.due_s <= now and shard.count < self._limit]
 
     def _parents_closed(self, id: str) -> bool:
         shard = (self._listed or {}).get(id)
@@ -206,7 +208,7 @@ class ShardWatcher:
             if shard.iterator is None:
                 shard.iterator = requests.iterator(shard.id, shard.position.iterator())
             asked_ms = time.time_ns() // 1_000_000
-            answer = requests.records(shard.iterator, self._watch.batch)
+            answer = requests.records(shard.iterator, min(self._watch.batch, self._limit))
             if answer.next is None:
                 self._list(requests)  # its children must be known before it ends
         except Exception as error:
@@ -255,6 +257,16 @@ class ShardWatcher:
         if is_expired(error):
             shard.iterator = None
             return
+        since_ms, now_ms = shard.position.since_ms, time.time_ns() // 1_000_000
+        if code_of(error) == "InvalidArgumentException" and since_ms is not None and since_ms > now_ms - CLOCKS_MS:
+            # Kinesis refuses times that are later than its own clock.
+            if since_ms > now_ms + CLOCKS_MS:
+                start = _utc(since_ms)
+                raise ConfigError(
+                    f"{self._watch.what}: the initial position {start} is in the future; give a time before now"
+                )
+            shard.due_s = time.monotonic() + RETRY_S
+            return
         if isinstance(error, ForkpointError):
             raise error
         shard.tries += 1
@@ -285,5 +297,14 @@ def _utc(ms: int) -> str:
 def _is_there(requests: StreamRequests, shard: str, sequence_number: str) -> bool:
     """Whether a shard still has a record."""
     at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": sequence_number}
-    found = requests.records(requests.iterator(shard, at), 1)
-    return bool(found.records) and found.records[0]["SequenceNumber"] == sequence_number
+    iterator: str | None = requests.iterator(shard, at)
+    for _ in range(_LOOKS):
+        if iterator is None:
+            return False
+        found = requests.records(iterator, 1)
+        if found.records:
+            return bool(found.records[0]["SequenceNumber"] == sequence_number)
+        if found.behind_ms == 0:
+            return False
+        iterator = found.next  # an answer may be empty though there are records
+    return False

@@ -18,8 +18,9 @@ from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.variables import V
 
 if TYPE_CHECKING:
-    from httpx import Response
+    from httpx import AsyncClient, Response
 
+_CONNECTIONS = 5  # of one client: the time that httpx takes for a request grows with them
 _REQUEST_TIMEOUT = timedelta(seconds=10)
 _TEMPORARY = {408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
 
@@ -80,23 +81,28 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
 
         self._json = JsonText(self._type)
         self._convert = Converter(self._type).convert
-        limits = httpx.Limits(max_connections=self.capacity, max_keepalive_connections=self.capacity)
-        options = {"follow_redirects": True, "limits": limits, "timeout": None, **self._options}
+        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+        options = {"follow_redirects": True, "limits": limits, "timeout": None, "verify": True, **self._options}
+        self._clients: list[AsyncClient] = []
         try:
-            if isinstance(options.get("verify"), str):
+            if isinstance(options["verify"], str):
                 options["verify"] = ssl.create_default_context(cafile=options["verify"])
-            self._client = httpx.AsyncClient(headers=self._headers, **options)
+            elif options["verify"] is True:
+                options["verify"] = httpx.create_ssl_context()  # once, as it takes milliseconds
+            for _ in range(-(-self.capacity // _CONNECTIONS)):
+                self._clients.append(httpx.AsyncClient(headers=self._headers, **options))
         except (TypeError, ValueError, OSError) as error:
             raise ConfigError(
                 f"HttpLookup({self._template!r}): client_options or headers are wrong: {error}"
             ) from error
+        self._free = [client for client in self._clients for _ in range(_CONNECTIONS)]
 
     async def async_lookup(self, keys: Sequence[Any], /) -> Mapping[Any, V]:
         return {key: found for key in keys if (found := await self._get(key)) is not None}
 
     async def close(self) -> None:  # type: ignore[override]
-        if hasattr(self, "_client"):
-            await self._client.aclose()
+        for client in self._clients:
+            await client.aclose()
 
     async def _get(self, key: Any) -> Any:
         import asyncio
@@ -105,9 +111,10 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
 
         url = self._url(key)
         where = f"GET {url.partition('?')[0]}"
+        client = self._free.pop()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                response = await self._client.get(url)
+                response = await client.get(url)
         except TimeoutError:
             raise SystemUnavailable(f"{where}: no answer within {self._timeout_ms} ms") from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects) as error:
@@ -116,6 +123,8 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
             raise JobFailed(f"{where}: the answer cannot be decoded: {error}") from error
         except httpx.TransportError as error:
             raise _transport_error(error, where) from error
+        finally:
+            self._free.append(client)
         if response.status_code in self._missing:
             return None
         if not response.is_success:
