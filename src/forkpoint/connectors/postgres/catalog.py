@@ -1,0 +1,216 @@
+"""What the database's catalog says about tables and publications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.types import Field, TypeInformation, Types
+from forkpoint.types.containers import optional
+from forkpoint.types.records import RecordType, classless
+
+if TYPE_CHECKING:
+    import psycopg
+
+_TYPES: dict[int, TypeInformation[Any]] = {
+    16: Types.BOOLEAN(), 17: Types.BYTES(), 20: Types.LONG(), 21: Types.LONG(), 23: Types.LONG(), 26: Types.LONG(),
+    700: Types.DOUBLE(), 701: Types.DOUBLE(), 1700: Types.BIG_DEC(), 1082: Types.SQL_DATE(), 1083: Types.SQL_TIME(),
+    1114: Types.SQL_TIMESTAMP(), 1184: Types.INSTANT(),
+}  # fmt: skip
+
+_COLUMNS = """
+WITH RECURSIVE base (id, kind, of, element, domain) AS (
+    SELECT oid, oid, typbasetype, typelem, typtype FROM pg_type
+    UNION ALL
+    SELECT base.id, t.oid, t.typbasetype, t.typelem, t.typtype FROM base JOIN pg_type t ON t.oid = base.of
+    WHERE base.domain = 'd'
+)
+SELECT a.attname, base.kind::int8, CASE WHEN t.typcategory = 'A' THEN base.element::int8 ELSE 0 END,
+       format_type(a.atttypid, NULL),
+       CASE WHEN a.attcollation <> declared.typcollation
+            THEN (SELECT format(' COLLATE %%I.%%I', n.nspname, c.collname) FROM pg_collation c
+                  JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation)
+            ELSE '' END
+FROM pg_attribute a
+JOIN pg_type declared ON declared.oid = a.atttypid
+JOIN base ON base.id = a.atttypid AND base.domain <> 'd'
+JOIN pg_type t ON t.oid = base.kind
+WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ORDER BY a.attnum
+"""
+
+_TABLE = """
+SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text, c.relpersistence::text,
+       greatest(c.reltuples, 0)::int8,
+       ARRAY(SELECT a.attname::text FROM pg_index i
+             CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+             WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY k.place),
+       has_table_privilege(c.oid, 'SELECT')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True)
+class ColumnOf:
+    """``kind``: its type's oid, of a domain the base type's; ``element``: that of an array's elements. ``comparable``: what
+    makes text comparable as this column is."""
+
+    name: str
+    kind: int
+    element: int
+    comparable: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. ``given``: its name as the source was told. ``key``: the columns by which it can be read in ranges."""
+
+    given: str
+    schema: str
+    name: str
+    kind: str
+    identity: str
+    rows: int
+    key: tuple[ColumnOf, ...]
+    columns: tuple[ColumnOf, ...]
+
+    @property
+    def sql(self) -> str:
+        """For FROM: without tables that inherit from it, which are published as themselves."""
+        quoted = f"{quote(self.schema)}.{quote(self.name)}"
+        return quoted if self.kind == "p" else f"ONLY {quoted}"
+
+    @property
+    def fields(self) -> dict[str, TypeInformation[Any]]:
+        """The columns' types. Only the key is never missing: a delete tells no more."""
+        keys = {column.name for column in self.key} if self.identity in "df" else set()
+        types = {column.name: _type(column) for column in self.columns}
+        return {name: type if name in keys else optional(type) for name, type in types.items()}
+
+
+def quote(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _type(column: ColumnOf) -> TypeInformation[Any]:
+    if column.element:
+        return Types.LIST(_TYPES.get(column.element, Types.STRING()))
+    return _TYPES.get(column.kind, Types.STRING())
+
+
+def read_tables(connection: psycopg.Connection[Any], names: Sequence[str]) -> dict[str, Table]:
+    """The tables by these names. Raises ConfigError if one cannot be read."""
+    return {name: _read(connection, name) for name in names}
+
+
+def _read(connection: psycopg.Connection[Any], given: str) -> Table:
+    row = connection.execute(_TABLE, [given]).fetchone()
+    if row is None:
+        raise ConfigError(
+            f"PostgresSource: there is no table {given!r}; create it, or correct its name: schema.table, quoted as in SQL"
+        )
+    oid, schema, name, kind, identity, persistence, rows, key, readable = row
+    if kind not in "rp" or persistence != "p":
+        raise ConfigError(
+            f"PostgresSource: {given!r} is no table that logs its changes (a view, or UNLOGGED or TEMPORARY); name tables"
+        )
+    if not readable:
+        raise ConfigError(f"PostgresSource: this user may not read {given!r}: GRANT SELECT ON {given} TO its role")
+    columns = tuple(
+        ColumnOf(column, type, element, f"::{declared}{collation}")
+        for column, type, element, declared, collation in connection.execute(_COLUMNS, [oid])
+    )
+    by_name = {column.name: column for column in columns}
+    # What a change tells of a row is its replica identity; only if the key is part of that, ranges of keys can be told apart.
+    keyed = identity in ("d", "f") and all(column in by_name for column in key)
+    return Table(given, schema, name, kind, identity, rows, tuple(by_name[k] for k in key) if keyed else (), columns)
+
+
+def row_type(tables: Mapping[str, Table]) -> RecordType:
+    """A namedtuple of all columns of the tables. Raises ConfigError if they do not fit together."""
+    fields: dict[str, TypeInformation[Any]] = {}
+    for table in tables.values():
+        for name, type in table.fields.items():
+            known = fields.setdefault(name, type)
+            if optional(known) != optional(type):
+                raise ConfigError(
+                    f"PostgresSource: column {name!r} of table {table.given!r} is {type!r}, but {known!r} in another table; give "
+                    "type_info, or each table a source of its own"
+                )
+    everywhere = {name for name in fields if all(name in table.fields for table in tables.values())}
+    kept = {
+        name: type if name in everywhere and all(t.fields[name] == type for t in tables.values()) else optional(type)
+        for name, type in fields.items()
+    }
+    name = next(iter(tables.values())).name if len(tables) == 1 else "Row"
+    return classless("namedtuple", name if name.isidentifier() else "Row", tuple(Field(n, t) for n, t in kept.items()))
+
+
+_PUBLICATION = """
+SELECT pubinsert AND pubupdate AND pubdelete, pubviaroot FROM pg_publication WHERE pubname = %s
+"""
+
+
+def check_publication(
+    connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, running: bool
+) -> None:
+    """Raise ConfigError unless the publication has all changes of the tables; JobFailed if it had, and the job is ``running``."""
+    names = ", ".join(table.given for table in tables.values())
+    problem = None
+    found = connection.execute(_PUBLICATION, [publication]).fetchone()
+    if found is None:
+        problem = (
+            f"there is no publication {publication!r}",
+            f"CREATE PUBLICATION {quote(publication)} FOR TABLE {names}",
+        )
+    elif not found[0]:
+        problem = (
+            f"publication {publication!r} lacks some kinds of changes",
+            f"ALTER PUBLICATION {quote(publication)} SET (publish = 'insert, update, delete, truncate')",
+        )
+    else:
+        problem = _coverage(connection, publication, tables, via_root=found[1])
+    if problem is None:
+        return
+    what, remedy = problem
+    if running:
+        raise JobFailed(
+            f"PostgresSource: {what} any more, so changes may be missing. Repair it ({remedy}) and give the source a new uid, to "
+            "read the tables afresh"
+        )
+    raise ConfigError(f"PostgresSource: {what}: {remedy}")
+
+
+def _coverage(
+    connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, via_root: bool
+) -> tuple[str, str] | None:
+    filters = connection.info.server_version >= 150000
+    extra = "rowfilter IS NOT NULL" if filters else "false"
+    published = {
+        (schema, name): filtered
+        for schema, name, filtered in connection.execute(
+            f"SELECT schemaname, tablename, {extra} FROM pg_publication_tables WHERE pubname = %s",
+            [publication],
+        )
+    }
+    for table in tables.values():
+        if table.kind == "p" and not via_root:
+            return (
+                f"table {table.given!r} is partitioned, and publication {publication!r} has its partitions",
+                f"ALTER PUBLICATION {quote(publication)} SET (publish_via_partition_root = true)",
+            )
+        if (table.schema, table.name) not in published:
+            return (
+                f"publication {publication!r} does not have table {table.given!r}",
+                f"ALTER PUBLICATION {quote(publication)} ADD TABLE {table.given}",
+            )
+        if published[table.schema, table.name]:
+            return (
+                f"publication {publication!r} filters the rows of table {table.given!r}",
+                f"ALTER PUBLICATION {quote(publication)} SET TABLE {table.given}",
+            )
+    return None

@@ -1,0 +1,75 @@
+"""PostgreSQL's errors as forkpoint's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+
+if TYPE_CHECKING:
+    import psycopg
+
+_PASSWORD = ("28P01", "28000")
+_DENIED = "42501"
+_IN_USE = "55006"
+_TEMPORARY_CLASSES = ("08", "53", "57", "58")  # connection, resources, operator's intervention, system
+_TEMPORARY = (_IN_USE, "40001", "40P01", "55P03", "25P03")
+_OF_CONNECTING = ("authentication failed", "no pg_hba.conf entry", "password", "does not exist", "SSL")
+
+
+def is_temporary(error: psycopg.Error) -> bool:
+    """Whether a request may succeed later, with nothing changed."""
+    import psycopg
+
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not _is_refused(error)
+    return state in _TEMPORARY or state[:2] in _TEMPORARY_CLASSES
+
+
+def _is_refused(error: psycopg.Error) -> bool:
+    """Whether the server does not let this client in. An error of connecting has no SQLSTATE."""
+    text = str(error)
+    return any(f"FATAL:  {what}" in text or what in text.partition("FATAL:")[2] for what in _OF_CONNECTING)
+
+
+def forkpoint_error(error: psycopg.Error, what: str) -> ForkpointError:
+    """The error to raise when ``what`` failed: SystemUnavailable if a later attempt may succeed, else one with a remedy."""
+    said = _said(error)
+    if error.sqlstate in _PASSWORD or (error.sqlstate is None and _is_refused(error)):
+        return ConfigError(
+            f"{what}: {said}. Correct user, password and dbname of the connection string, or let this user in (pg_hba.conf)"
+        )
+    if is_temporary(error):
+        return SystemUnavailable(f"{what} does not work: {said}")
+    if error.sqlstate == _DENIED:
+        return ConfigError(
+            f"{what}: {said}. The user needs REPLICATION and SELECT on the tables: "
+            "ALTER ROLE … REPLICATION; GRANT SELECT ON … TO …"
+        )
+    if "wal_level" in said:
+        return ConfigError(f"{what}: {said}. Set wal_level = logical in postgresql.conf and restart the server")
+    if "all replication slots are in use" in said:
+        return ConfigError(f"{what}: {said}. Drop slots that nobody uses, or raise max_replication_slots")
+    if error.sqlstate in ("3D000", "42P01"):
+        return ConfigError(f"{what}: {said}. Correct the name")
+    return JobFailed(f"{what}: {said} ({error.sqlstate})")
+
+
+def _said(error: psycopg.Error) -> str:
+    diagnostics = error.diag
+    text = diagnostics.message_primary or " ".join(str(error).split()) or type(error).__name__
+    return f"{text}; {diagnostics.message_detail}" if diagnostics.message_detail else text
+
+
+@contextmanager
+def raising_errors(what: str) -> Iterator[None]:
+    """Raise the client's errors as forkpoint's."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise forkpoint_error(error, what) from error

@@ -1,0 +1,74 @@
+"""Each change exactly once, though the driver is killed at every step while others write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cdc_jobs import create_table, dropped
+from writing import COLUMNS, Writer, check, seen
+
+from servers.postgres import Postgres
+
+PROGRAM = Path(__file__).with_name("following.py")
+MARK = 10_000
+
+
+@pytest.fixture(autouse=True)
+def slots(postgres: Postgres) -> Iterator[None]:
+    with dropped(postgres):
+        yield
+
+
+def start(postgres: Postgres, table: str, root: Path, *death: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(PROGRAM), postgres.dsn, table, str(root / "state"), str(root / "out"), *death]
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(PROGRAM.parents[1])])
+    environment = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": path}
+    return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE)
+
+
+def finish(postgres: Postgres, table: str, root: Path, writers: list[Writer]) -> None:
+    """Stop the writers, run the program until it has seen everything, and compare."""
+    for writer in writers:
+        writer.stop()
+    postgres.execute(f"INSERT INTO {table} VALUES ({MARK}, 0)")
+    driver = start(postgres, table, root)
+    try:
+        while MARK not in seen(root / "out"):
+            assert driver.poll() is None, driver.communicate()[1].decode()[-3000:]
+            time.sleep(0.05)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+    check(seen(root / "out"), dict(postgres.execute(f"SELECT id, version FROM {table}")))
+
+
+def writing(postgres: Postgres, table: str) -> list[Writer]:
+    writers = [Writer(postgres, table, range(n * 300, n * 300 + 300), n) for n in range(2)]
+    for writer in writers:
+        writer.prefill()
+        writer.start()
+    return writers
+
+
+# In one test, one death after the other: of the same job, whose position each start finds where the last one left it.
+DEATHS = [
+    ["create", "1"], ["create+", "1"], ["export", "2"], ["chunk", "1"], ["chunk", "12"], ["commit", "2"], ["commit+", "2"],
+    ["plan+", "9"], ["committed", "2"], ["peek", "1"], ["peek+", "2"], ["advance", "1"], ["advance+", "1"], ["commit+", "3"],
+]  # fmt: skip
+
+
+def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path) -> None:
+    table = create_table(postgres, COLUMNS, full=True)
+    writers = writing(postgres, table)
+    for death in DEATHS:
+        driver = start(postgres, table, tmp_path, *death)
+        _, errors = driver.communicate()
+        assert driver.returncode == -signal.SIGKILL, (death, errors.decode()[-3000:])
+    finish(postgres, table, tmp_path, writers)
