@@ -65,7 +65,6 @@ def test_a_driver_that_is_killed_in_the_middle(rabbitmq: RabbitMQ, tmp_path: Pat
         ("manifest+", 2),
         ("acknowledge", 1),
         ("acknowledge+", 1),
-        ("connect", 1),
         ("publish", 2),
         ("confirm", 2),
         ("publish+", 2),
