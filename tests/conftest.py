@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from servers.kafka import Kafka
+    from servers.postgres import Postgres
 
 # A test that hangs is ended after the time in pyproject.toml; it gets longer where others want the processors, too. No test
 # has a limit of its own (see patience.py).
@@ -45,5 +46,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     from servers.kafka import Kafka
 
     started = Kafka(tmp_path_factory.mktemp("kafka") / "broker")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A real PostgreSQL, for all tests of this process: each has tables of its own."""
+    from servers.postgres import Postgres
+
+    started = Postgres(tmp_path_factory.mktemp("postgres") / "server")
     yield started
     started.stop()

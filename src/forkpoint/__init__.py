@@ -25,6 +25,7 @@ from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
+from forkpoint.connectors.database.sink import DatabaseSink
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
@@ -51,8 +52,16 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
+from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
+from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
+from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
+from forkpoint.connectors.lookup.http import HttpLookup
+from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.connectors.tables.delta import DeltaSink
+from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -84,6 +93,7 @@ from forkpoint.functions import (
     Aggregator,
     AllWindowFunction,
     AsyncFunction,
+    AsyncLookupFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     Avg,
@@ -138,6 +148,7 @@ from forkpoint.functions import (
     Last,
     ListState,
     ListStateDescriptor,
+    LookupFunction,
     MapFunction,
     MapState,
     MapStateDescriptor,
@@ -249,6 +260,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncDataStream",
     "AsyncFunction",
+    "AsyncLookupFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
@@ -305,9 +317,11 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DatabaseSink",
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
+    "DeltaSink",
     "DeltaTrigger",
     "DeserializationSchema",
     "Deserialized",
@@ -328,6 +342,8 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
+    "FirehoseSink",
+    "FirehoseSinkBuilder",
     "First",
     "FixedDelayRetryStrategy",
     "FlatJoinFunction",
@@ -340,6 +356,8 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "HttpLookup",
+    "IcebergSink",
     "Instant",
     "IterativeStream",
     "JobClient",
@@ -369,9 +387,16 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "KinesisDeserializationSchema",
+    "KinesisRecord",
+    "KinesisSink",
+    "KinesisSinkBuilder",
+    "KinesisSource",
+    "KinesisSourceBuilder",
     "Last",
     "ListState",
     "ListStateDescriptor",
+    "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
@@ -392,6 +417,7 @@ __all__ = [
     "OutputFileConfig",
     "OutputLost",
     "OutputTag",
+    "PartitionKeyGenerator",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
@@ -439,6 +465,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlLookup",
     "StaleGeneration",
     "State",
     "StateDescriptor",
