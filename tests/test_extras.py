@@ -50,6 +50,7 @@ FEATURES = {
     ),
     "redis": ("redis", lambda path, directory: fp.RedisSink("redis://localhost", lambda e: None)),
     "cassandra": ("cassandra", lambda path, directory: fp.CassandraSink("localhost", "k", "t")),
+    "opensearch": ("opensearchpy", lambda path, directory: fp.OpenSearchSink("localhost", "i")),
     "s3": ("boto3.session", lambda path, directory: s3_client()),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }

@@ -58,6 +58,7 @@ from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, P
 from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.connectors.opensearch.sink import OpenSearchSink
 from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.connectors.tables.delta import DeltaSink
@@ -413,6 +414,7 @@ __all__ = [
     "NoRetryStrategy",
     "NumberSequenceSource",
     "OnMergeContext",
+    "OpenSearchSink",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputLost",
