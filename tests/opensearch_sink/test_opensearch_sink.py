@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pytest
+from gate import gate
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -27,7 +28,7 @@ from key_counts import InBackground, counts_of, job, program, run, run_elements
 from servers.opensearch_server import OpenSearch
 
 PROGRAM = Path(__file__).with_name("writing.py")
-ELEMENTS = 600
+ELEMENTS = 300
 
 
 def name() -> str:
@@ -50,9 +51,7 @@ def test_the_newest_document_of_each_id_is_there(search: OpenSearch, tmp_path: P
     }
 
 
-@pytest.mark.parametrize(
-    ("step", "id"), [("read", "each"), ("note", "none"), ("note+", "each"), ("bulk", "none"), ("bulk+", "none")]
-)
+@pytest.mark.parametrize(("step", "id"), [("note", "none"), ("note+", "each"), ("bulk", "each"), ("bulk+", "none")])
 def test_a_driver_that_is_killed_at_a_step_of_writing(search: OpenSearch, tmp_path: Path, step: str, id: str) -> None:
     index = name()
     died = program(PROGRAM, search.url, index, id, tmp_path, ELEMENTS, step, 4)
@@ -252,6 +251,31 @@ def test_a_node_that_is_killed(search: OpenSearch, tmp_path: Path, monkeypatch: 
     search.start()
     assert running.end().outcome == "finished"
     assert counts(search, index) == every(elements)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [
+        (401, ConfigError, "Correct username and password"),
+        (403, ConfigError, "Grant this user the right"),
+        (429, SystemUnavailable, "does not work"),
+        (503, SystemUnavailable, "does not work"),
+        (413, JobFailed, "413"),
+    ],
+)
+def test_requests_that_are_refused(
+    search: OpenSearch, tmp_path: Path, status: int, kind: type[ForkpointError], message: str
+) -> None:
+    first = output(tmp_path, 1, [("1", {"seen": 1})])
+    with gate(search.url, status, "_bulk") as url:
+        create_ledger(SearchClient((search.url,)).connect())
+        context = CommitterContext("sink", "job", "0", str(uuid.uuid4()), str(tmp_path))
+        one = SearchCommitter(context, SearchClient((url,), "user", "secret"), "refused")
+        with pytest.raises(kind, match=message) as raised:
+            one.commit(first, 1)
+        assert "secret" not in str(raised.value)
+    with gate(search.url, status, "forkpoint-epochs") as url, pytest.raises(kind, match=message):
+        run(tmp_path, fp.OpenSearchSink(url, "refused", username="user", password="secret"), 50)
 
 
 def test_a_node_that_cannot_be_reached(tmp_path: Path) -> None:

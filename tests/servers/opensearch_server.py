@@ -42,7 +42,9 @@ class OpenSearch(Server):
 
     def serves(self) -> bool:
         try:
-            found = httpx.get(f"{self.url}/_cluster/health", params={"wait_for_status": "yellow", "timeout": "1s"}, timeout=5)
+            found = httpx.get(
+                f"{self.url}/_cluster/health", params={"wait_for_status": "yellow", "timeout": "1s"}, timeout=5
+            )
         except httpx.TransportError:
             return False
         return found.status_code == 200 and found.json()["status"] != "red"
