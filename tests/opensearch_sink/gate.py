@@ -31,7 +31,7 @@ def gate(url: str, status: int, refused: str) -> Iterator[str]:
 
         do_GET = do_PUT = do_POST = do_HEAD = _answer  # noqa: N815  (the base class's names)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Gate)

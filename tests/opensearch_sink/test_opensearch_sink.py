@@ -28,7 +28,7 @@ from key_counts import InBackground, counts_of, job, program, run, run_elements
 from servers.opensearch_server import OpenSearch
 
 PROGRAM = Path(__file__).with_name("writing.py")
-ELEMENTS = 300
+ELEMENTS = 200
 
 
 def name() -> str:
@@ -54,7 +54,7 @@ def test_the_newest_document_of_each_id_is_there(search: OpenSearch, tmp_path: P
 @pytest.mark.parametrize(("step", "id"), [("note", "none"), ("note+", "each"), ("bulk", "each"), ("bulk+", "none")])
 def test_a_driver_that_is_killed_at_a_step_of_writing(search: OpenSearch, tmp_path: Path, step: str, id: str) -> None:
     index = name()
-    died = program(PROGRAM, search.url, index, id, tmp_path, ELEMENTS, step, 4)
+    died = program(PROGRAM, search.url, index, id, tmp_path, ELEMENTS, step, 3)
     assert died.returncode == -9, died.stderr
     ended = program(PROGRAM, search.url, index, id, tmp_path, ELEMENTS)
     assert ended.returncode == 0, ended.stderr
@@ -241,7 +241,7 @@ def test_an_index_that_is_read_only(search: OpenSearch, tmp_path: Path) -> None:
 
 def test_a_node_that_is_killed(search: OpenSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
-    index, elements = name(), 3_000
+    index, elements = name(), 2_000
     running = InBackground(job(tmp_path, fp.OpenSearchSink(search.url, index), elements))
     running.wait_for(lambda s: s.epoch >= 5)
     search.kill()

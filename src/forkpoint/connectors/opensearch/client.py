@@ -68,15 +68,15 @@ def failure(status: Any, kind: str, reason: str, what: str) -> ForkpointError:
 @contextmanager
 def raising_errors(what: str) -> Iterator[None]:
     """Raise the client's errors as forkpoint's."""
-    from opensearchpy.exceptions import ConnectionError, OpenSearchException, TransportError
+    from opensearchpy import exceptions
 
     try:
         yield
-    except ConnectionError as error:
+    except exceptions.ConnectionError as error:
         raise SystemUnavailable(f"{what} does not work: {error.error}") from error
-    except TransportError as error:
+    except exceptions.TransportError as error:
         said = error.info.get("error") if isinstance(error.info, Mapping) else None
         said = said if isinstance(said, Mapping) else {"reason": said or error.error}
         raise failure(error.status_code, str(said.get("type", "")), str(said.get("reason")), what) from error
-    except OpenSearchException as error:
+    except exceptions.OpenSearchException as error:
         raise JobFailed(f"{what}: {type(error).__name__}: {error}") from error

@@ -95,7 +95,8 @@ class DocumentEncoder:
                         continue
         if isinstance(value, bool) or not isinstance(value, str | int | uuid.UUID | np.integer) or value == "":
             raise ConfigError(
-                f"OpenSearchSink: the id of {element!r} in the index {self._index!r} is {value!r}; it must be a text or an integer"
+                f"OpenSearchSink: the id of {element!r} in the index {self._index!r} is {value!r}; it must be a text or an "
+                "integer"
             )
         encoded = str(value).encode()
         if len(encoded) > MAX_ID_BYTES:
