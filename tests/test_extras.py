@@ -57,6 +57,7 @@ FEATURES = {
         ),
     ),
     "mqtt": ("paho.mqtt", lambda path, directory: fp.MqttSource("localhost", "t", fp.SimpleStringSchema())),
+    "opensearch": ("opensearchpy", lambda path, directory: fp.OpenSearchSink("localhost", "i")),
     "s3": ("boto3.session", lambda path, directory: s3_client()),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }

@@ -61,6 +61,7 @@ from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.mqtt.records import MqttDeserializationSchema, MqttMessage
 from forkpoint.connectors.mqtt.source import MqttSource
+from forkpoint.connectors.opensearch.sink import OpenSearchSink
 from forkpoint.connectors.postgres.source import PostgresSource
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
 from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
@@ -423,6 +424,7 @@ __all__ = [
     "NoRetryStrategy",
     "NumberSequenceSource",
     "OnMergeContext",
+    "OpenSearchSink",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputLost",
