@@ -92,7 +92,7 @@ def output(node: Cassandra, root: Path, name: str, epoch: int, changes: Sequence
     staged = [known.encoded(RowChange("seen" not in each, each)) for each in changes if each is not None]
     committable = {
         "group": "0", "rows": stage(str(root), f"staged/{epoch}-{uuid.uuid4()}", pack(staged)), "count": len(staged),
-        "columns": list(known.statements.columns), "keys": known.statements.keys,
+        "columns": list(known.statements.columns), "keys": known.statements.keys, "types": known.type_names,
     }  # fmt: skip
     return EpochOutput(epoch=epoch, committables=[committable])
 
@@ -295,6 +295,21 @@ def test_a_column_that_is_added_while_a_job_runs(
     cassandra.execute(f"ALTER TABLE tests.{name} ADD note text")
     run_elements(tmp_path / "2", sink(cassandra.address, name, row=lambda n: {"key": n, "note": "x"}), [1], int)
     assert rows(cassandra, name, "key, seen, note") == [(1, 1, "x")]
+
+
+def test_a_table_that_is_created_anew_with_other_types(cassandra: Cassandra, tmp_path: Path) -> None:
+    """int and float have four bytes each. The next run looks at the table again, also in the same process."""
+    name = create(cassandra, "key int PRIMARY KEY, seen int")
+    run_elements(tmp_path / "1", sink(cassandra.address, name, row=lambda n: {"key": n, "seen": n}), [1], int)
+    staged = output(cassandra, tmp_path, name, 1, [{"key": 1, "seen": 1}])
+    cassandra.execute(f"DROP TABLE tests.{name}")
+    cassandra.execute(f"CREATE TABLE tests.{name} (key int PRIMARY KEY, seen float)")
+    one = committer(cassandra, tmp_path, name)
+    with pytest.raises(JobFailed, match=r"column 'seen' of tests\.\w+ was of type int .* and is now of type float"):
+        one.commit(staged, 1)
+    one.close()
+    run_elements(tmp_path / "2", sink(cassandra.address, name, row=lambda n: {"key": n, "seen": n}), [1], int)
+    assert rows(cassandra, name) == [(1, 1.0)]
 
 
 # -- a node that fails, and settings

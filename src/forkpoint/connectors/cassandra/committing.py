@@ -14,11 +14,12 @@ from typing import Any
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.cassandra.client import raising_errors
-from forkpoint.connectors.cassandra.table import Statements, TableName, is_set, quoted, write_of
+from forkpoint.connectors.cassandra.table import Statements, TableName, is_set, quoted, type_names, write_of
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.ledger import CASSANDRA_TABLE, Span, entry_name, next_span, refuse_put_back
 from forkpoint.connectors.rows import StagedRow, staged_rows
 from forkpoint.connectors.upserts import needed
+from forkpoint.errors import JobFailed
 
 CONCURRENCY = 128
 _TIMESTAMP = struct.Struct(">q")
@@ -113,8 +114,19 @@ class CassandraCommitter(Committer):
         writes = [write_of(row, statements.keys) for row in rows]
         for deletes in {write.deletes for write in writes}:  # not while others run: their thread must not wait
             self._prepare(statements.delete if deletes else statements.insert)
+        self._check_types(statements, committable["types"])
         bound = ((self._bound(statements, rows[at], first + at), None) for at in needed(writes))
         execute_concurrent(self._session, bound, concurrency=self._concurrency, raise_on_first_error=True)
+
+    def _check_types(self, statements: Statements, staged: Sequence[str]) -> None:
+        """Raise JobFailed if rows were encoded for a table of other types, which would take the bytes for something else."""
+        columns = self._prepare(statements.insert).column_metadata[: len(statements.columns)]
+        for column, now, before in zip(columns, type_names([each.type for each in columns]), staged, strict=True):
+            if now != before:
+                raise JobFailed(
+                    f"{self._name.place}: the column {column.name!r} of {self._name} was of type {before} when its rows were "
+                    f"computed, and is now of type {now}. Was the table created anew? Create it as it was, or restore a savepoint of before"
+                )
 
     def _bound(self, statements: Statements, row: StagedRow, timestamp: int) -> Any:
         from cassandra.query import UNSET_VALUE, BoundStatement

@@ -53,11 +53,12 @@ class CassandraSink(CommittingSink[T_contra]):
         self._checked = False
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
-        encode = RowEncoder(self._name, self._row)
+        encode = RowEncoder(self._name, self._row, f"{context.state_root} {context.job} {context.generation}")
         return RowsWriter(
             context, encode,
             lambda rows: {
                 "count": len(rows), "columns": list(encode.table.statements.columns), "keys": encode.table.statements.keys,
+                "types": encode.table.type_names,
             },
         )  # fmt: skip
 

@@ -71,6 +71,11 @@ class Table:
     version: int
     read_at: float = field(default=0.0, compare=False)
 
+    @property
+    def type_names(self) -> list[str]:
+        """The columns' types, as CQL has them."""
+        return type_names(self.types)
+
     def encoded(self, change: RowChange) -> StagedRow:
         """A change as a row to be staged. Raises ConfigError and TypeNotSupported for what the table does not take."""
         columns, keys = self.statements.columns, self.statements.keys
@@ -101,6 +106,10 @@ class Table:
         return encoded
 
 
+def type_names(types: Sequence[Any]) -> list[str]:
+    return [type.cql_parameterized_type() for type in types]
+
+
 class UnknownColumn(Exception):
     """A field that is no column."""
 
@@ -122,32 +131,35 @@ def read_table(cluster: Any, session: Any, name: TableName) -> Table:
     return Table(statements, types, prepared.protocol_version, time.monotonic())
 
 
-_tables: dict[str, Table] = {}
+_tables: dict[str, tuple[str, Table]] = {}  # with the run that has looked it up
 _lock = threading.Lock()
 
 
-def known_table(name: TableName, *, fresh: bool = False) -> Table:
-    """A table, which each process looks up once; with ``fresh``, again if that was a while ago."""
+def known_table(name: TableName, run: str = "", *, fresh: bool = False) -> Table:
+    """A table, which each process looks up once in a run of a job; with ``fresh``, again if that was a while ago."""
     with _lock:
         place = f"{name.place}/{name}"
-        known = _tables.get(place)
-        if known is None or (fresh and time.monotonic() - known.read_at > _FRESH_SECONDS):
+        of_run, known = _tables.get(place, ("", None))
+        if known is None or of_run != run or (fresh and time.monotonic() - known.read_at > _FRESH_SECONDS):
             with raising_errors(name.place):
                 cluster, session = name.client.connect()
                 try:
-                    known = _tables[place] = read_table(cluster, session, name)
+                    known = read_table(cluster, session, name)
+                    _tables[place] = run, known
                 finally:
                     cluster.shutdown()
         return known
 
 
 class RowEncoder:
-    """Makes rows to be staged of elements. ``function``: makes a record of an element, by default the element itself."""
+    """Makes rows to be staged of elements. ``function``: makes a record of an element, by default the element itself. ``run``: the job's,
+    which may find another table of that name than the one before."""
 
-    def __init__(self, name: TableName, function: Callable[[Any], Any] | None) -> None:
+    def __init__(self, name: TableName, function: Callable[[Any], Any] | None, run: str) -> None:
         self._name = name
         self._function = function
-        self.table = known_table(name)
+        self._run = run
+        self.table = known_table(name, run)
 
     def __call__(self, batch: SinkBatch[Any]) -> Iterator[StagedRow]:
         for element in batch.values:
@@ -167,7 +179,7 @@ class RowEncoder:
         try:
             return self.table.encoded(change)
         except UnknownColumn:
-            self.table = known_table(self._name, fresh=True)
+            self.table = known_table(self._name, self._run, fresh=True)
         try:
             return self.table.encoded(change)
         except UnknownColumn as error:
