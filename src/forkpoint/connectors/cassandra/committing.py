@@ -125,7 +125,8 @@ class CassandraCommitter(Committer):
             if now != before:
                 raise JobFailed(
                     f"{self._name.place}: the column {column.name!r} of {self._name} was of type {before} when its rows were "
-                    f"computed, and is now of type {now}. Was the table created anew? Create it as it was, or restore a savepoint of before"
+                    f"computed, and is now of type {now}. Was the table created anew? Create it as it was, or restore a "
+                    "savepoint of before"
                 )
 
     def _bound(self, statements: Statements, row: StagedRow, timestamp: int) -> Any:

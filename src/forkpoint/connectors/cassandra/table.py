@@ -152,8 +152,8 @@ def known_table(name: TableName, run: str = "", *, fresh: bool = False) -> Table
 
 
 class RowEncoder:
-    """Makes rows to be staged of elements. ``function``: makes a record of an element, by default the element itself. ``run``: the job's,
-    which may find another table of that name than the one before."""
+    """Makes rows to be staged of elements. ``function``: makes a record of an element, by default the element itself.
+    ``run``: the job's, which may find another table of that name than the one before."""
 
     def __init__(self, name: TableName, function: Callable[[Any], Any] | None, run: str) -> None:
         self._name = name
