@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 from table_jobs import expected, make_sink
-from table_reading import files, iceberg, rows, run
+from table_reading import files, iceberg, job, rows, run
+
+from forkpoint.graph.options import RestoreOptions
 
 PROGRAM = Path(__file__).with_name("table_jobs.py")
 PATHS = [str(PROGRAM.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -57,3 +62,32 @@ def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Pat
     assert rows(kind, place) == expected(ELEMENTS) == with_duckdb(files(kind, place))
     assert len(list(place.rglob("*.parquet"))) == len(files(kind, place))  # nothing is left of what was not committed
     assert not notes(root)
+
+
+def test_rescaled_runs_go_on(kind: str, tmp_path: Path, place: Path) -> None:
+    running = job(tmp_path / "root", make_sink(kind, str(place)), 1500, parallelism=1)
+    thread = threading.Thread(target=running.begin(), daemon=True)
+    thread.start()
+    for epoch, parallelism in ((4, 3), (10, 2)):
+        while running.driver.status().epoch < epoch and thread.is_alive():
+            time.sleep(0.02)
+        running.driver.rescale(parallelism).done.result()
+    thread.join()
+    assert rows(kind, place) == expected(1500)
+
+
+def test_a_fork_writes_as_a_job_of_its_own(kind: str, tmp_path: Path, place: Path) -> None:
+    """To the same table, from a savepoint in the middle: what follows is there twice."""
+    original = job(tmp_path / "root", make_sink(kind, str(place)), 1000)
+    thread = threading.Thread(target=original.begin(), daemon=True)
+    thread.start()
+    while original.driver.status().epoch < 5 and thread.is_alive():
+        time.sleep(0.02)
+    savepoint = original.driver.savepoint().done.result()
+    thread.join()
+    assert rows(kind, place) == expected(1000)
+    run(tmp_path / "root", make_sink(kind, str(place)), 1000, name="fork", restore=RestoreOptions(savepoint))
+    twice = Counter(rows(kind, place))
+    assert set(twice) == set(expected(1000))
+    assert 0 < sum(count == 2 for count in twice.values()) < 1000
+    assert max(twice.values()) == 2

@@ -56,6 +56,7 @@ class Place:
             "max_retries": "2",
             "retry_timeout": "5s",
             "connect_timeout": "1s",
+            "timeout": "2s",
         }
 
     @property
@@ -94,12 +95,27 @@ def test_rows_arrive_once(there: Place, tmp_path: Path, mode: Any) -> None:
 COMMITS = {"delta": r"create .*_delta_log/0+[1-9]\d*\.json", "iceberg": r"put .*/metadata/"}
 
 
-@pytest.mark.parametrize("fault", ["error", "late error", "cut", "lost answer", "hang"])
+@pytest.mark.parametrize("fault", ["error", "late error", "cut", "lost answer"])
 def test_commits_that_fail_or_whose_answers_are_lost(there: Place, tmp_path: Path, fault: Any) -> None:
     there.store.inject(Fault(fault, on=COMMITS[there.kind], times=3), Fault(fault, on=r"put .*\.parquet", times=2))
     run(tmp_path / "root", there.sink(), ELEMENTS, restart=RestartStrategy.fixed_delay(5, 100))
     assert there.rows() == expected(ELEMENTS)
     assert there.store.met[f"{fault} create" if there.kind == "delta" else f"{fault} put"]
+
+
+def test_a_store_that_does_not_answer_a_commit(there: Place, tmp_path: Path) -> None:
+    there.store.inject(Fault("hang", on=COMMITS[there.kind], times=1))
+    run(tmp_path / "root", there.sink(), ELEMENTS, restart=RestartStrategy.fixed_delay(5, 100))
+    assert there.rows() == expected(ELEMENTS)
+    assert there.store.met["hang create" if there.kind == "delta" else "hang put"]
+
+
+def test_a_catalog_that_is_away(store: UnreliableProxy, tmp_path: Path) -> None:
+    there = Place("iceberg", store, tmp_path / "nowhere")
+    with pytest.raises(
+        SystemUnavailable, match=r"Iceberg table ns.counts does not work: .*unable to open database file"
+    ):
+        run(tmp_path / "root", there.sink(), ELEMENTS)
 
 
 def test_partitions_in_a_store(there: Place, tmp_path: Path) -> None:
