@@ -1,7 +1,8 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-spark coverage explore fuzz chaos chaos-cluster lmdb-versions lint docs build format bench bench-cluster \
+.PHONY: help setup lock demo demo-kafka test test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs \
+	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -10,6 +11,9 @@ RERUNS ?= 0
 SECONDS_EACH ?= 60
 ROUNDS ?= 3
 MINUTES ?= 5
+SYSTEM ?= kafka
+KILLS ?= 30
+ENGINE ?= local
 RUN := . .venv/env.sh &&
 
 help: ## this list
@@ -23,6 +27,9 @@ lock: setup ## update uv.lock for pyproject.toml; UPGRADE=1 takes the newest ver
 
 demo: setup ## a job on flight data: stopped with a savepoint, changed, and resumed
 	$(RUN) python examples/demo.py
+
+demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta table; the job is killed twice
+	$(RUN) PYTHONPATH=tests python examples/kafka/demo.py
 
 test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
@@ -57,6 +64,9 @@ chaos-cluster: MINUTES = 20
 chaos-cluster: setup ## a cluster of three hosts: processes, disks, network and object store fail for MINUTES=20 (needs root)
 	$(RUN) PYTHONPATH=tests python -m chaos.on_cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+kills: setup ## a job that writes to SYSTEM=kafka is killed KILLS=30 times; ENGINE=local or spark; each record must arrive once
+	$(RUN) PYTHONPATH=tests python -m kills $(SYSTEM) --kills $(KILLS) --engine $(ENGINE)
+
 lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
 	$(RUN) scripts/lmdb_versions.sh
 
@@ -84,6 +94,10 @@ bench-cluster: setup ## a standalone cluster with the state root on S3, and on t
 	$(RUN) python benchmarks/on_cluster.py --state-root disk
 	$(RUN) python benchmarks/rebuild.py
 	$(RUN) python benchmarks/scale.py
+
+bench-kafka: setup ## from Kafka to Kafka: throughput and latency, against Flink's Java (and PyFlink after make flink-parity)
+	$(RUN) python benchmarks/kafka/throughput.py
+	$(RUN) python benchmarks/kafka/latency.py
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py

@@ -49,8 +49,12 @@ NAVIGATION: dict[str, list[str]] = {
     "Start here": ["install", "quickstart", "concepts"],
     "Tutorials": ["../README", "../examples/flights/README", "../examples/dashboard/README", "../examples/versions/README"],
     "Programs": [
-        "state", "time", "windows", "joins", "connected-streams", "column-wise", "async", "iterations", "sources-sinks",
-        "files", "kafka", "formats", "typing", "testing",
+        "state", "time", "windows", "joins", "lookup", "connected-streams", "column-wise", "async", "iterations", "formats",
+        "typing", "testing",
+    ],
+    "Systems": [
+        "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis",
+        "cassandra", "opensearch",
     ],
     "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],

@@ -8,6 +8,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint import extras
+from forkpoint.connectors.files.s3_client import s3_client
 from forkpoint.errors import ConfigError
 from forkpoint.state import open_store
 from forkpoint.state_processor import SavepointReader, SavepointWriter
@@ -47,6 +48,9 @@ FEATURES = {
             fp.KafkaSource.builder().set_bootstrap_servers("b:1").set_topics("t").set_deserializer(Whole()).build()
         ),
     ),
+    "redis": ("redis", lambda path, directory: fp.RedisSink("redis://localhost", lambda e: None)),
+    "cassandra": ("cassandra", lambda path, directory: fp.CassandraSink("localhost", "k", "t")),
+    "s3": ("boto3.session", lambda path, directory: s3_client()),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }
 
@@ -82,6 +86,7 @@ def test_each_extra_is_declared_and_all_has_them_all():
     assert set(extras._EXTRAS.values()) == set(declared) - {"all"}
     distributions = {
         "google.protobuf": "protobuf",
+        "boto3.session": "boto3",
         "confluent_kafka.schema_registry": "confluent-kafka[schemaregistry]",
         "authlib": "confluent-kafka[schemaregistry]",
         "paho.mqtt": "paho-mqtt",

@@ -6,7 +6,10 @@ import pytest
 
 import forkpoint
 
-HEAVY = ("pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka")
+HEAVY = (
+    "pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "redis", "cassandra", "boto3", "sqlalchemy", "psycopg",
+    "deltalake", "pyiceberg", "pika", "paho", "opensearchpy",
+)  # fmt: skip
 
 
 def test_the_public_names_are_those_of_all():

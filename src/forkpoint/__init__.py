@@ -17,13 +17,16 @@ from forkpoint.connectors.base import (
     SinkContext,
     SinkWriter,
     Source,
+    SourceContext,
     SourceReader,
     SplitEnumerator,
     SplitRange,
 )
+from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
+from forkpoint.connectors.database.sink import DatabaseSink
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
@@ -50,8 +53,20 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
+from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
+from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
+from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
+from forkpoint.connectors.lookup.http import HttpLookup
+from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.postgres.source import PostgresSource
+from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
+from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
+from forkpoint.connectors.rabbitmq.source import RabbitMQSource
+from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.connectors.tables.delta import DeltaSink
+from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -83,6 +98,7 @@ from forkpoint.functions import (
     Aggregator,
     AllWindowFunction,
     AsyncFunction,
+    AsyncLookupFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     Avg,
@@ -137,6 +153,7 @@ from forkpoint.functions import (
     Last,
     ListState,
     ListStateDescriptor,
+    LookupFunction,
     MapFunction,
     MapState,
     MapStateDescriptor,
@@ -248,6 +265,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncDataStream",
     "AsyncFunction",
+    "AsyncLookupFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
@@ -263,6 +281,7 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
+    "CassandraSink",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -303,9 +322,11 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DatabaseSink",
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
+    "DeltaSink",
     "DeltaTrigger",
     "DeserializationSchema",
     "Deserialized",
@@ -326,6 +347,8 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
+    "FirehoseSink",
+    "FirehoseSinkBuilder",
     "First",
     "FixedDelayRetryStrategy",
     "FlatJoinFunction",
@@ -338,6 +361,8 @@ __all__ = [
     "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
+    "HttpLookup",
+    "IcebergSink",
     "Instant",
     "IterativeStream",
     "JobClient",
@@ -367,9 +392,16 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "KinesisDeserializationSchema",
+    "KinesisRecord",
+    "KinesisSink",
+    "KinesisSinkBuilder",
+    "KinesisSource",
+    "KinesisSourceBuilder",
     "Last",
     "ListState",
     "ListStateDescriptor",
+    "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
@@ -390,6 +422,7 @@ __all__ = [
     "OutputFileConfig",
     "OutputLost",
     "OutputTag",
+    "PartitionKeyGenerator",
     "Partitioner",
     "PostgresSource",
     "PrintSink",
@@ -404,8 +437,13 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
+    "RabbitMQConnectionConfig",
+    "RabbitMQConnectionConfigBuilder",
+    "RabbitMQSink",
+    "RabbitMQSource",
     "ReadOnlyBroadcastState",
     "RecordParseError",
+    "RedisSink",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -434,9 +472,11 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
     "Source",
+    "SourceContext",
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlLookup",
     "StaleGeneration",
     "State",
     "StateDescriptor",

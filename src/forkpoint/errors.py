@@ -9,7 +9,7 @@
     │   ├── NotFound              no file at the path that was read
     │   ├── AccessDenied          the storage refuses these credentials
     │   └── StorageUnavailable    it does not answer, or has no space left: nothing is wrong with the job
-    ├── SystemUnavailable         a source's or sink's system does not answer: nothing is wrong with the job
+    ├── SystemUnavailable         the system of a source, sink or lookup does not answer: nothing is wrong with the job
     ├── OutputLost                output of a committed epoch was lost before it was published
     ├── SavepointNotFound         no savepoint at the given place
     ├── StateNotFound             a savepoint has no such operator or state
@@ -70,7 +70,8 @@ class StorageUnavailable(StorageError, Unavailable):
 
 
 class SystemUnavailable(Unavailable):
-    """The system of a source or sink does not answer, or cannot serve requests. A running job waits until it works again."""
+    """The system of a source, sink or lookup does not answer, or cannot serve requests. A running job waits until it works
+    again."""
 
 
 class OutputLost(ForkpointError):

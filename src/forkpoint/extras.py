@@ -22,6 +22,7 @@ _EXTRAS = {
     "deltalake": "delta",
     "pyiceberg": "iceberg",
     "boto3": "kinesis",
+    "boto3.session": "s3",
     "pika": "rabbitmq",
     "paho.mqtt": "mqtt",
     "redis": "redis",

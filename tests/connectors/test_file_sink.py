@@ -452,7 +452,7 @@ def test_csv_takes_plain_fields_only(tmp_path: Path) -> None:
 
 def test_configuration_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a URL"):
-        FileSink.json("s3://bucket/out")
+        FileSink.json("ftp://bucket/out")
     with pytest.raises(ConfigError, match="prefix"):
         FileSink.json(tmp_path, prefix="_part")
     with pytest.raises(ConfigError, match="prefix"):

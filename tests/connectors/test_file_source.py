@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from forkpoint.connectors.base import Source, SplitEnumerator
 from forkpoint.connectors.files import index as file_index
 from forkpoint.connectors.files import listing as file_listing
+from forkpoint.connectors.files.local import LocalFile
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.errors import ConfigError, RecordParseError, RestoreRefused, StorageError
 from forkpoint.types import Types
@@ -177,7 +178,7 @@ def test_a_line_index_agrees_with_splitting_across_blocks(tmp_path: Path) -> Non
         ends.append(ends[-1] + len(line))
     for first in (0, 3, 499):
         for rows in (1, 2, 57, 501 - first, 1000):
-            index = file_index.LineIndex(path, ends[first], len(text))
+            index = file_index.LineIndex(LocalFile(path), ends[first], len(text))
             count = min(rows, 501 - first)
             assert index.take(rows) == (ends[first + count], count)
             assert [index.place(i) for i in range(count + 1)] == ends[first : first + count + 1]
@@ -740,7 +741,7 @@ def test_configuration_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"/nowhere does not exist"):
         FileSource.json(tmp_path / "nowhere", Event).create_enumerator(None)
     with pytest.raises(ConfigError, match="is a URL"):
-        FileSource.json("s3://bucket/x", Event)
+        FileSource.json("ftp://bucket/x", Event)
     with pytest.raises(ConfigError, match="'skip'"):
         FileSource.json(tmp_path, Event, on_parse_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="glob already"):

@@ -18,6 +18,7 @@ from jobs import JOB, history
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
+from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.errors import RestoreRefused, SavepointNotFound, StorageError
@@ -59,7 +60,7 @@ class Death:
         path = type("DeadlyPath", (type(Path()),), {"rename": self.at(Path.rename), "unlink": self.at(Path.unlink)})
         verbs = ("read", "list", "put", "create", "delete")
         patches = [patch.object(LocalStorage, verb, self.at(getattr(LocalStorage, verb))) for verb in verbs]
-        patches.append(patch.object(file_sink, "Path", path))
+        patches += [patch.object(file_sink, "Path", path), patch.object(local_files, "Path", path)]
         for each in patches:
             each.start()
         try:

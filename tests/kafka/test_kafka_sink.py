@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from sending import KEYS, Part, build, expected, sink
 
@@ -30,6 +32,7 @@ from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
+from patience import PATIENCE_S
 from servers.kafka import Kafka
 
 PROGRAM = Path(__file__).with_name("sending.py")
@@ -135,7 +138,7 @@ def test_a_commit_goes_on_after_what_was_sent(kafka: Kafka, tmp_path: Path) -> N
 def test_a_state_root_that_was_put_back_is_refused(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic()
     committer(kafka, tmp_path).commit(output(tmp_path, topic, 9, range(1)), 9)
-    with pytest.raises(JobFailed, match=r"epoch 9 was sent, but the job\'s newest is 2\..*earlier copy"):
+    with pytest.raises(JobFailed, match=r"epoch 9 was committed, but the job\'s newest is 2\..*earlier copy"):
         committer(kafka, tmp_path).commit(output(tmp_path, topic, 2, range(1)), 2)
 
 
@@ -190,6 +193,44 @@ def test_a_broker_that_is_killed_and_comes_back(
     assert running.end().outcome == "finished"
     assert received(kafka, topic) == expected(elements)
     assert running.driver.status().restarts == 0
+
+
+@pytest.mark.parametrize("step", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
+def test_a_client_that_does_not_return_is_replaced(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    topic = kafka.create_topic()
+    first, second = output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 2, range(10, 20))
+    hangs, returned, goes_on = [step], threading.Event(), threading.Event()
+
+    class Hanging(confluent_kafka.Producer):
+        """A producer one of whose calls returns only at the end, as librdkafka's do after a broker's restart."""
+
+    def call(self: Any, *arguments: Any) -> None:
+        if hangs:
+            hangs.pop()
+            goes_on.wait()
+            with suppress(confluent_kafka.KafkaException):
+                getattr(confluent_kafka.Producer, step)(self, *arguments)
+            returned.set()
+        else:
+            getattr(confluent_kafka.Producer, step)(self, *arguments)
+
+    call.__name__ = step
+    setattr(Hanging, step, call)
+    with monkeypatch.context() as patched:
+        patched.setattr("confluent_kafka.Producer", Hanging)
+        patched.setattr(transactions, "ANSWER_SECONDS", 1.0)
+        patched.setattr(transactions, "_LATE_SECONDS", 0.1)
+        mine = committer(kafka, tmp_path)
+        with pytest.raises(SystemUnavailable, match=f"did not return from {step} within"):
+            mine.commit(first, 2)
+        mine.close()
+    mine.commit(first, 2)
+    goes_on.set()
+    assert returned.wait(PATIENCE_S)
+    mine.commit(second, 2)
+    assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
 
 
 def test_a_topic_that_is_missing_is_refused_before_anything_is_committed(kafka: Kafka, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import forkpoint as fp
 from connectors.connector_reading import elements, json_round_trip
+from forkpoint.connectors.base import SourceContext
 from servers.postgres import Postgres
 
 COLUMNS = "id int PRIMARY KEY, name text, amount int"
@@ -38,7 +39,7 @@ class Loop:
     """Plans, reads and commits, as a job does. ``changes``: what was read."""
 
     def __init__(self, source: fp.PostgresSource, position: Any = None, job: str = "job") -> None:
-        self.source = source.for_job(job, "uid", "memory:")
+        self.source = source.for_job(SourceContext("uid", job, "memory:"))
         self.changes: list[Any] = []
         self.position = json_round_trip(position)
         self.enumerator = self.source.create_enumerator(self.position)

@@ -72,3 +72,19 @@ def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path
         _, errors = driver.communicate()
         assert driver.returncode == -signal.SIGKILL, (death, errors.decode()[-3000:])
     finish(postgres, table, tmp_path, writers)
+
+
+def test_a_server_that_is_killed_and_comes_back(postgres: Postgres, tmp_path: Path) -> None:
+    table = create_table(postgres, COLUMNS, full=True)
+    writers = writing(postgres, table)
+    driver = start(postgres, table, tmp_path)
+    for _ in range(2):
+        count = sum(map(len, seen(tmp_path / "out").values()))
+        while sum(map(len, seen(tmp_path / "out").values())) < count + 200:
+            assert driver.poll() is None, driver.communicate()[1].decode()[-3000:]
+            time.sleep(0.05)
+        postgres.kill()
+        postgres.start()
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    finish(postgres, table, tmp_path, writers)

@@ -31,8 +31,8 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
+from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
-from forkpoint.connectors.files import writing as file_writing
 from forkpoint.driver import epochs, garbage, history, rescaling
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
@@ -483,8 +483,8 @@ class Model:
         at_once = type("threads", (), {"Event": NoWait, "Thread": Inline})
         with ExitStack() as stack:
             for each in (
-                patch.object(file_sink, "Path", ModelPath), patch.object(file_sink, "sync_directory", lambda _: None),
-                patch.object(file_writing, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
+                patch.object(file_sink, "Path", ModelPath), patch.object(local_files, "Path", ModelPath),
+                patch.object(local_files, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
                 patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
                 patch.object(rescaling, "threading", at_once),
                 patch.object(history, "ThreadPoolExecutor", InTurn),

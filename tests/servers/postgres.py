@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from servers.debian import debian
@@ -34,13 +33,9 @@ class Postgres(Server):
 
     def __init__(self, directory: Path, **settings: str) -> None:
         self._bin = Path(debian("postgresql", "/usr/lib/postgresql/*/bin/postgres")).parent
-        directory.mkdir(parents=True)
-        self.directory = directory
+        directory = self.directory = self.own_directory(directory)
         self.data = directory / "data"
         self.port = free_port()
-        if self.user is not None:
-            _let_in(directory)
-            shutil.chown(directory, self.user)
         (directory / "password").write_text("secret")
         (directory / "password").chmod(0o644)
         initialized = self.run(
@@ -69,10 +64,13 @@ class Postgres(Server):
 
     def kill(self) -> None:
         """The server with all its processes, each of which has a session of its own."""
-        pids = [int(pid) for pid in _children(self._process.pid)] if self._process else []
+        assert self._process is not None
+        children = psutil.Process(self._process.pid).children()
         super().kill()
-        for pid in pids:
-            _kill(pid)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children)  # a server that starts while one of the old one lives gives up
 
     @property
     def url(self) -> str:
@@ -92,21 +90,3 @@ class Postgres(Server):
         with self.connect() as connection:
             cursor = connection.execute(statement, parameters or None)  # type: ignore[arg-type]
             return cursor.fetchall() if cursor.description else []
-
-
-def _let_in(directory: Path) -> None:
-    """Let other users reach a temporary directory of pytest's."""
-    for parent in directory.parents:
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
-
-
-def _children(pid: int) -> list[str]:
-    return subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout.split()
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -57,6 +59,17 @@ class Server(ABC):
         """Kill it, for good."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
+        if self.user is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def own_directory(self, directory: Path) -> Path:
+        """A new directory that the server's user can reach: ``directory``, or one outside of pytest's, which are for one user."""
+        if self.user is None:
+            directory.mkdir(parents=True)
+            return directory
+        place = Path(tempfile.mkdtemp(prefix="forkpoint-server-"))
+        shutil.chown(place, self.user)
+        return place
 
     def pause(self) -> None:
         """Stop answering, without closing connections (SIGSTOP)."""

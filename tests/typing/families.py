@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, assert_type
@@ -531,6 +531,60 @@ def joined_streams() -> None:
     versions = by_room.temporal_join(by_limit)
     assert_type(versions.apply(lambda e, pair: pair[1]), fp.DataStream[int])
     assert_type(versions.left_outer().apply(lambda e, pair: pair), fp.DataStream[tuple[str, int] | None])
+
+
+# -- lookup joins
+
+
+class Floors(fp.LookupFunction[str, int]):
+    def lookup(self, keys: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(keys, 1)
+
+
+class Ceilings(fp.AsyncLookupFunction[str, float]):
+    async def async_lookup(self, keys: Sequence[str]) -> dict[str, float]:
+        return dict.fromkeys(keys, 2.5)
+
+
+def doors(rooms: Sequence[str]) -> dict[str, list[int]]:
+    return {room: [1] for room in rooms}
+
+
+async def windows_of(rooms: Sequence[str]) -> dict[str, int]:
+    return dict.fromkeys(rooms, 2)
+
+
+class WithFloor(fp.JoinFunction[Event, int | None, Alarm]):
+    def join(self, first: Event, second: int | None) -> Alarm:
+        return Alarm(first.room, second or 0)
+
+
+def twice(event: Event, floor: int | None) -> Iterator[str]:
+    yield event.room
+    yield str(floor)
+
+
+def total_of(event: Event, alarm: Alarm) -> int:
+    return alarm.total
+
+
+def lookup_joins() -> None:
+    assert_type(events.lookup_join(Floors(), key="room"), fp.DataStream[tuple[Event, int | None]])
+    assert_type(by_room.lookup_join(Ceilings()), fp.DataStream[tuple[Event, float | None]])
+    assert_type(by_room.lookup_join(doors, cache_ttl=MINUTE), fp.DataStream[tuple[Event, list[int] | None]])
+    assert_type(by_room.lookup_join(windows_of), fp.DataStream[tuple[Event, int | None]])
+    assert_type(events.lookup_join(Floors(), WithFloor(), key=lambda e: e.room), fp.DataStream[Alarm])
+    assert_type(events.lookup_join(Floors(), twice, key="room"), fp.DataStream[str])
+    assert_type(
+        events.lookup_join(Floors(), lambda e, floor: (e.room, floor), key="room"),
+        fp.DataStream[tuple[str, int | None]],
+    )
+    people = fp.SqlLookup("sqlite:///shop.db", table="people", key="room", result_type=Alarm)
+    assert_type(events.lookup_join(people, key="room"), fp.DataStream[tuple[Event, Alarm | None]])
+    assert_type(by_room.lookup_join(people, on_missing="drop"), fp.DataStream[tuple[Event, Alarm]])
+    assert_type(by_room.lookup_join(people, total_of, on_missing="fail"), fp.DataStream[int])
+    levels = fp.HttpLookup("http://host/{key}", result_type=int)
+    assert_type(by_room.lookup_join(levels), fp.DataStream[tuple[Event, int | None]])
 
 
 # -- asynchronous

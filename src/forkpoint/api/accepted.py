@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any, NoReturn, Self
 
 from forkpoint.api.configuration import Configuration, parse_boolean, parse_duration_ms
+from forkpoint.connectors.base import Source
 from forkpoint.errors import GraphError
-from forkpoint.functions import to_ms
+from forkpoint.functions import WatermarkStrategy, to_ms
 from forkpoint.graph.options import CheckpointingMode, JobOptions
 
 _CHAINING = "pipeline.operator-chaining"
@@ -25,6 +26,7 @@ class AcceptedMixin:
     """The part of StreamExecutionEnvironment that exists for PyFlink compatibility."""
 
     options: JobOptions
+    from_source: Any
 
     def set_buffer_timeout(self, timeout_millis: timedelta | int) -> Self:
         """Accepted for PyFlink compatibility, without effect: elements are emitted with their epoch."""
@@ -123,8 +125,10 @@ class AcceptedMixin:
 
     # -- not supported
 
-    def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> NoReturn:
-        """Not supported: raises GraphError."""
+    def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> Any:
+        """As ``from_source()`` without watermarks, for a Source. Others are not supported: raises GraphError."""
+        if isinstance(source_func, Source):
+            return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
         raise GraphError(
             "add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source"
         )

@@ -13,6 +13,7 @@ from forkpoint.api.base import check_function, check_type, operator_name
 from forkpoint.api.connected import ConnectMixin
 from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
 from forkpoint.api.keys import ONE_KEY, PickFields, timestamp_column
+from forkpoint.api.lookups import LookupJoinMixin
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.outputs import SinkMixin
 from forkpoint.api.signatures import type_of_output
@@ -50,7 +51,7 @@ from forkpoint.types.variables import A, K_co, R, S, T_co, W
 _loops = itertools.count()
 
 
-class DataStream(ConnectMixin[T_co], JoinMixin[T_co], SinkMixin[T_co], NamingMixin):
+class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], SinkMixin[T_co], NamingMixin):
     """A stream of elements. Its methods add operators to the job and return new streams; nothing runs yet."""
 
     def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:

@@ -14,6 +14,8 @@
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/sources/<epoch>/<uid>/<name>           of a Spark source's private log
     jobs/<job>/staging/<epoch>/<uid>/<name>
+    jobs/<job>/uncommitted/<uid>/<epoch>-<name>.json  files elsewhere that a sink may never commit
+    jobs/<job>/received/<uid>/<enumerator>/<name>     messages that a source has not acknowledged
     sinks/<digest>.json                               the job that writes to a place
     logs/<name>.log                                   of detached drivers
     savepoints/<job>/<id>/                            or any other directory, with
@@ -188,6 +190,22 @@ class JobPaths:
     def staging(self, epoch: int, uid: str, name: str) -> str:
         """A file that a sink staged in `epoch`."""
         return f"{self.staging_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
+
+    def uncommitted(self, uid: str) -> str:
+        """The directory of a sink's notes of files elsewhere that it may never commit."""
+        return f"{self.directory}/uncommitted/{short_escape(uid)}"
+
+    def uncommitted_file(self, uid: str, epoch: int, name: str) -> str:
+        return f"{self.uncommitted(uid)}/{_epoch(epoch)}-{escape(name)}.json"
+
+    @staticmethod
+    def uncommitted_epoch(path: str) -> int:
+        """The epoch in the path of an ``uncommitted_file``."""
+        return int(path.rsplit("/", 1)[1].split("-", 1)[0])
+
+    def received(self, uid: str) -> str:
+        """The directory of the messages that a source has received and not acknowledged. The source itself removes them."""
+        return f"{self.directory}/received/{short_escape(uid)}"
 
     def savepoint(self, savepoint_id: str) -> str:
         """The default directory of one savepoint."""

@@ -116,11 +116,20 @@ class SplitEnumerator(ABC):
         return False
 
     def committed(self, position: JSON) -> None:  # noqa: B027  (most systems don't ask)
-        """An epoch with this position has been committed: the system that is read may be told, if it shows its readers'
-        progress. Does not wait for it, and does not fail."""
+        """An epoch with this position has been committed, and will not be taken back, as those of a trial may be: the system that
+        is read may be told. Does not wait for it, and does not fail."""
 
     def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
         """Release connections and files; called once, also after a failure."""
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """Identifies a source in its job. ``state_root``: its URL."""
+
+    uid: str
+    job: str
+    state_root: str
 
 
 class SourceReader(ABC, Generic[T_co]):
@@ -140,13 +149,13 @@ class Source(ABC, Generic[T_co]):
     default_limit: ClassVar[int] = 1_000_000
     """How many elements an epoch reads at most, unless the job sets a limit."""
 
-    def for_job(self, job: str, uid: str, state_root: str) -> Self:
-        """The source for this job and place in it, if it depends on them; called once, before the job runs."""
-        return self
-
     def output_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it is unknown, in which case readers yield lists of elements."""
         return None
+
+    def for_job(self, context: SourceContext) -> Self:
+        """The source for this place in a job, if it depends on that; called once, before the job runs."""
+        return self
 
     @property
     @abstractmethod

@@ -202,11 +202,10 @@ class EpochRunner:
         before = self.manifest
         self._commit(manifest)
         self._alignment.committed(before, manifest)
-        if not withheld:  # what is withheld may be undone: systems must still have what the epoch before it needs
-            self.planner.committed(_native(manifest))
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
-        if not withheld:
+        if not withheld:  # what is withheld may be undone: systems must still have what the epoch before it needs
+            self.planner.committed(_native(manifest))
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(context, rows)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.connectors.base import SourceContext
 from forkpoint.driver.autoscaling import Autoscaler
 from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.cancelling import interrupt_until_over
@@ -59,8 +60,9 @@ from forkpoint.errors import (
     StorageError,
     SystemUnavailable,
 )
-from forkpoint.graph.job import JobGraph
+from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions, RestoreOptions
+from forkpoint.graph.specs import OperatorSpec, SinkSpec, SourceSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
@@ -83,7 +85,7 @@ class JobDriver:
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
-        self.graph = graph.for_job(job, storage.url)
+        self.graph = graph.with_specs(lambda o: _for_job(o, job, storage.url))
         self.options = options
         self._storage = storage
         self.executor = executor
@@ -479,3 +481,11 @@ class JobDriver:
         if self._way_back is not None and (self._on_trial or runner.manifest.epoch < self._way_back + WAY_BACK_EPOCHS):
             pinned.add(self._way_back)
         return pinned
+
+
+def _for_job(operator: Operator, job: str, state_root: str) -> OperatorSpec:
+    """An operator's spec, with its source or sink made for this job."""
+    spec = operator.spec
+    if isinstance(spec, SourceSpec):
+        return replace(spec, source=spec.source.for_job(SourceContext(operator.uid, job, state_root)))
+    return SinkSpec(spec.sink.for_job(job)) if isinstance(spec, SinkSpec) else spec

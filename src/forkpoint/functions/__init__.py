@@ -81,6 +81,7 @@ from forkpoint.functions.join_functions import (
     ProcessJoinFunction,
     TaggedUnion,
 )
+from forkpoint.functions.lookups import AsyncLookupFunction, LookupFunction
 from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
 from forkpoint.functions.output_tag import OutputTag
 from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
@@ -160,6 +161,7 @@ __all__ = [
     "Aggregator",
     "AllWindowFunction",
     "AsyncFunction",
+    "AsyncLookupFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "Avg",
@@ -215,6 +217,7 @@ __all__ = [
     "Last",
     "ListState",
     "ListStateDescriptor",
+    "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",

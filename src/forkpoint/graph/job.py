@@ -151,17 +151,6 @@ class JobGraph:
         """The same graph with replaced operator specs."""
         return replace(self, operators=tuple(replace(o, spec=change(o)) for o in self.operators))
 
-    def for_job(self, job: str, state_root: str) -> JobGraph:
-        """The graph with the sources and sinks of this job."""
-
-        def of_job(operator: Operator) -> OperatorSpec:
-            spec = operator.spec
-            if isinstance(spec, SourceSpec):
-                return replace(spec, source=spec.source.for_job(job, operator.uid, state_root))
-            return SinkSpec(spec.sink.for_job(job)) if isinstance(spec, SinkSpec) else spec
-
-        return self.with_specs(of_job)
-
     def shipped(self, stage_epoch_sink: Callable[[EpochSinkSpec], SinkSpec]) -> JobGraph:
         """The graph for workers: without DataFrames, and with epoch sinks replaced by sinks that stage for the driver."""
 

@@ -58,7 +58,6 @@ _MODULES = _each({
         "sources cannot be chained", "write history to where the live source reads, or run one job after another"
     ),
     "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
-    "pyflink.datastream.connectors.kinesis": _connector("Kinesis", None),
     "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
     "pyflink.datastream.connectors.rabbitmq": _connector("RabbitMQ", None),
     "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
@@ -91,6 +90,8 @@ _NAMES = _each({
     "FileEnumeratorProvider FileSplitAssignerProvider": Reason(
         "file discovery and split assignment are not configurable", "leave it out"
     ),
+    "KinesisShardAssigner": Reason("the driver assigns shards to tasks", "leave it out"),
+    "WatermarkTracker": Reason("sources are aligned by their watermarks", "call WatermarkStrategy.with_watermark_alignment(…)"),
     "FlinkKafkaConsumer FlinkKafkaProducer Semantic": Reason(
         "Flink has replaced it", "use KafkaSource; its builder has the same settings"
     ),

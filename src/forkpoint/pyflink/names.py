@@ -72,6 +72,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.connectors.kafka": "KafkaOffsetResetStrategy KafkaOffsetsInitializer "
         "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema KafkaRecordSerializationSchemaBuilder KafkaSink "
         "KafkaSinkBuilder KafkaSource KafkaSourceBuilder KafkaTopicPartition KafkaTopicSelector",
+        "pyflink.datastream.connectors.kinesis": "FlinkKinesisConsumer KinesisDeserializationSchema KinesisFirehoseSink "
+        "KinesisFirehoseSinkBuilder KinesisStreamsSink KinesisStreamsSinkBuilder PartitionKeyGenerator",
         "pyflink.datastream.connectors.number_seq": "NumberSequenceSource",
         "pyflink.datastream.data_stream": _STREAMS,
         "pyflink.datastream.execution_mode": "RuntimeExecutionMode",
@@ -101,7 +103,12 @@ _ELSEWHERE: dict[str, str] = {
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows": "forkpoint:ProcessingTimeSessionWindows",
     "FileSourceBuilder": "forkpoint.connectors.files.builders:FileSourceBuilder",
+    "FlinkKinesisConsumer": "forkpoint.connectors.kinesis.source:FlinkKinesisConsumer",
     "JobID": "builtins:str",
+    "KinesisFirehoseSink": "forkpoint:FirehoseSink",
+    "KinesisFirehoseSinkBuilder": "forkpoint:FirehoseSinkBuilder",
+    "KinesisStreamsSink": "forkpoint:KinesisSink",
+    "KinesisStreamsSinkBuilder": "forkpoint:KinesisSinkBuilder",
     "Metric": "forkpoint.functions.metrics:Metric",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",

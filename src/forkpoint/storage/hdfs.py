@@ -8,14 +8,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.extras import require
 from forkpoint.storage.base import TEMPORARY_PREFIX, check_path, may_follow
+from forkpoint.storage.files import FileChanged, StoredFile, everywhere
 
 if TYPE_CHECKING:
+    import hdfs_native
     from hdfs_native import Client, FileStatus
 
 # Half a minute without a name node is an error, after which a job waits for it and a command ends; by default it is three.
@@ -34,19 +36,22 @@ class HdfsStorage:
     temporary file, which no method lists.
     """
 
+    in_order: ClassVar[bool] = False
+
     def __init__(self, url: str, config: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(url)
         if parts.query or parts.fragment or not parts.path.startswith("/"):
             raise ConfigError(
                 f"storage URL {url!r} is not a directory of HDFS; write it like hdfs://namenode:8020/path"
             )
+        self._given = url
         self._url = url.rstrip("/")
         self._cluster = f"hdfs://{parts.netloc}" if parts.netloc else None
         self._root = parts.path.rstrip("/")
         self._config = dict(config or {})
 
     def __reduce__(self) -> tuple[Callable[..., HdfsStorage], tuple[str, dict[str, str]]]:
-        return HdfsStorage, (self._url, self._config)
+        return HdfsStorage, (self._given, self._config)
 
     def __repr__(self) -> str:
         return f"HdfsStorage({self._url!r})"
@@ -106,6 +111,65 @@ class HdfsStorage:
 
     def modified_ms(self, path: str) -> int:
         return self._file(path).modification_time
+
+    def files(self, prefix: str, after: str = "", enter: Callable[[str], bool] = everywhere) -> Iterator[StoredFile]:
+        """See ``FileStorage``."""
+        with self._errors("list", prefix or None) as place:
+            waiting = [place]
+            while waiting:
+                for each in self._entries(waiting.pop()):
+                    path = self._relative(each)
+                    if not each.isdir:
+                        if path > after:
+                            yield self._stored(each)
+                    elif may_follow(path, after) and enter(path):
+                        waiting.append(each.path)
+
+    def look(self, path: str) -> StoredFile:
+        return self._stored(self._file(path))
+
+    def is_directory(self, path: str) -> bool | None:
+        with self._errors("look at", path or None) as place:
+            status = self._status(place)
+            return status is not None and status.isdir
+
+    def read_range(self, file: StoredFile, start: int, end: int) -> bytes:
+        with self._errors("read", file.path) as place:
+            if self.look(file.path).tag != file.tag:
+                raise FileChanged(f"{self._url}/{file.path} has changed since it was found")
+            with self._client.read(place) as opened:
+                return opened.read_range(start, end - start) if start < end else b""
+
+    def writer(self, path: str) -> _Writer:
+        from hdfs_native import WriteOptions
+
+        with self._errors("write", path) as place:
+            return _Writer(self, path, self._client.create(place, WriteOptions(overwrite=True, create_parent=True)))
+
+    def move(self, source: str, target: str) -> None:
+        with self._errors("read", source) as place, self._errors("write", target) as to:
+            self._client.mkdirs(to.rpartition("/")[0] or "/", create_parent=True)
+            try:
+                self._client.rename(place, to, overwrite=False)
+            except FileNotFoundError:
+                # The client repeats a call whose response was lost: then the first one has moved the file.
+                if self._status(place) is not None or self._status(to) is None:
+                    raise NotFound(f"there is no file {self._url}/{source}") from None
+
+    def remove(self, path: str) -> None:
+        with self._errors("delete", path) as place:
+            status = self._status(place)
+            if status is not None and not status.isdir:
+                self._client.delete(place)
+
+    def _relative(self, status: FileStatus) -> str:
+        return status.path[len(self._root) + 1 :]
+
+    def _stored(self, status: FileStatus) -> StoredFile:
+        modified_ms = status.modification_time
+        return StoredFile(
+            self._relative(status), status.length, modified_ms * 1_000_000, f"{modified_ms}-{status.length}"
+        )
 
     def _file(self, path: str) -> FileStatus:
         with self._errors("look at", path) as place:
@@ -215,6 +279,23 @@ class HdfsStorage:
                 f"cannot {verb} {full} from host {socket.gethostname()}: {reason}. Check the name node, its safe mode and "
                 "quotas, and HADOOP_CONF_DIR"
             ) from error
+
+
+class _Writer:
+    """Writes a file."""
+
+    def __init__(self, storage: HdfsStorage, path: str, file: hdfs_native.FileWriter) -> None:
+        self._storage = storage
+        self._path = path
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        with self._storage._errors("write", self._path):
+            self._file.write(data)
+
+    def close(self) -> None:
+        with self._storage._errors("write", self._path):
+            self._file.close()
 
 
 def _is_temporary(path: str) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 from urllib.parse import urlsplit
 
 import obstore
@@ -29,8 +29,10 @@ from obstore.store import MemoryStore, from_url
 
 from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.storage.base import check_path
+from forkpoint.storage.files import FileChanged, StoredFile, everywhere
 
 if TYPE_CHECKING:  # these names exist for type checkers only
+    from obstore import ObjectMeta, WritableFile
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
 # A request is repeated for a minute, after which a job pauses and says so. The number of tries does not limit that: they follow
@@ -66,6 +68,8 @@ class ObjectStorage:
 
     Pickles contain the URL and the given settings, not the connection; memory:// content stays in its process.
     """
+
+    in_order: ClassVar[bool] = True
 
     def __init__(self, url: str, config: Mapping[str, str] | None = None) -> None:
         if not urlsplit(url).netloc and not url.startswith("memory://"):
@@ -152,6 +156,56 @@ class ObjectStorage:
         with self._errors("look at", path) as store:
             return int(obstore.head(store, path)["last_modified"].timestamp() * 1000)
 
+    def files(self, prefix: str, after: str = "", enter: Callable[[str], bool] = everywhere) -> Iterator[StoredFile]:
+        """See ``FileStorage``."""
+        with self._errors("list", prefix or None) as store:
+            for chunk in obstore.list(store, prefix or None, offset=after or None):
+                yield from map(_stored, chunk)
+
+    def look(self, path: str) -> StoredFile:
+        with self._errors("look at", path) as store:
+            return _stored(obstore.head(store, path))
+
+    def is_directory(self, path: str) -> bool | None:
+        return None
+
+    def read_range(self, file: StoredFile, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        with self._errors("read", file.path) as store:
+            try:
+                found = obstore.get(store, file.path, options={"range": (start, end), "if_match": file.tag or None})
+                return bytes(found.bytes())
+            except PreconditionError as error:
+                raise FileChanged(f"{self._place(file.path)} has changed since it was found") from error
+
+    def writer(self, path: str) -> _Writer:
+        with self._errors("write", path) as store:
+            file = obstore.open_writer(store, path, attributes={_REQUEST: uuid.uuid4().hex})
+        return _Writer(self, path, file)
+
+    def move(self, source: str, target: str) -> None:
+        """Copy it on the server, then delete it. An attribute, which is copied as well, tells a copy from another object."""
+        try:
+            with self._errors("read", source) as store:
+                try:
+                    obstore.copy(store, source, target, overwrite=False)
+                except (AlreadyExistsError, PreconditionError):
+                    mine = obstore.get(store, source).attributes.get(_REQUEST)
+                    if mine is None or obstore.get(store, target).attributes.get(_REQUEST) != mine:
+                        raise
+                whole = obstore.head(store, source)["size"] == obstore.head(store, target)["size"]
+        except NotFound:
+            if self.exists(source):  # the target has just been removed
+                return self.move(source, target)
+            raise
+        if not whole:
+            raise StorageUnavailable(f"{self._place(source)} is still being copied to {self._place(target)}")
+        self.remove(source)
+
+    def remove(self, path: str) -> None:
+        self.delete(path)
+
     @cached_property
     def _store(self) -> ObjectStore:
         if self._url.startswith("memory://"):
@@ -200,6 +254,28 @@ class ObjectStorage:
 
     def _place(self, path: str | None) -> str:
         return self._url.rstrip("/") if path is None else f"{self._url.rstrip('/')}/{check_path(path)}"
+
+
+class _Writer:
+    """Writes an object, which appears when it is closed."""
+
+    def __init__(self, storage: ObjectStorage, path: str, file: WritableFile) -> None:
+        self._storage = storage
+        self._path = path
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        with self._storage._errors("write", self._path):
+            self._file.write(data)
+
+    def close(self) -> None:
+        with self._storage._errors("write", self._path):
+            self._file.close()
+
+
+def _stored(meta: ObjectMeta) -> StoredFile:
+    modified_ns = int(meta["last_modified"].timestamp() * 1000) * 1_000_000
+    return StoredFile(meta["path"], meta["size"], modified_ns, meta["e_tag"] or "")
 
 
 def _delete_all(store: ObjectStore, paths: list[str]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.files.index import MUST_BE_COMPLETE, FileIndex, LineIndex, RowIndex, WholeIndex, still_there
+from forkpoint.connectors.files.index import FileIndex, LineIndex, RowIndex, WholeIndex
+from forkpoint.connectors.files.places import MUST_BE_COMPLETE, SourceFile
 from forkpoint.errors import RecordParseError
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -31,24 +31,24 @@ class FileFormat(ABC):
     unit: Literal["line", "row"] = "line"
 
     @abstractmethod
-    def start(self, path: Path, size: int) -> FileStart: ...
+    def start(self, file: SourceFile, size: int) -> FileStart: ...
 
     @abstractmethod
-    def index(self, path: Path, at: int, size: int) -> FileIndex: ...
+    def index(self, file: SourceFile, at: int, size: int) -> FileIndex: ...
 
 
 class LineFormat(FileFormat):
     """Records are lines of UTF-8. A compressed file (.gz, .bz2, .zst, .lz4) is read as a whole."""
 
-    def start(self, path: Path, size: int) -> FileStart:
+    def start(self, file: SourceFile, size: int) -> FileStart:
         return FileStart(0)
 
-    def index(self, path: Path, at: int, size: int) -> FileIndex:
-        return WholeIndex(at, size) if self.whole(path.name) else LineIndex(path, at, size)
+    def index(self, file: SourceFile, at: int, size: int) -> FileIndex:
+        return WholeIndex(at, size) if self.whole(file) else LineIndex(file, at, size)
 
-    def whole(self, path: str) -> bool:
-        """Whether a file must be read as a whole."""
-        return compression(path) is not None
+    def whole(self, file: SourceFile) -> bool:
+        """Whether a file is read as a whole."""
+        return file.is_small or compression(file.name) is not None
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,13 @@ class CsvFormat(LineFormat):
     header: bool = True
     newlines_in_values: bool = False
 
-    def whole(self, path: str) -> bool:
-        return self.newlines_in_values or super().whole(path)
+    def whole(self, file: SourceFile) -> bool:
+        return self.newlines_in_values or super().whole(file)
 
-    def start(self, path: Path, size: int) -> FileStart:
-        if not self.header or self.whole(path.name):
+    def start(self, file: SourceFile, size: int) -> FileStart:
+        if not self.header or self.whole(file):
             return FileStart(0)
-        with path.open("rb") as file:
-            line = file.readline(size)
+        line = file.first_line(size)
         return FileStart(len(line), 2, self.parse_header(line))
 
     def parse_header(self, line: bytes) -> list[str]:
@@ -93,18 +92,18 @@ class ParquetFormat(FileFormat):
 
     unit = "row"
 
-    def start(self, path: Path, size: int) -> FileStart:
+    def start(self, file: SourceFile, size: int) -> FileStart:
         return FileStart(0, 0)
 
-    def index(self, path: Path, at: int, size: int) -> FileIndex:
+    def index(self, file: SourceFile, at: int, size: int) -> FileIndex:
         if size == 0:
             return RowIndex(0, 0)
         try:
-            with still_there(path):
-                return RowIndex(at, pq.read_metadata(path).num_rows)
+            with file.for_parquet(size) as opened:
+                return RowIndex(at, pq.read_metadata(opened).num_rows)
         except pa.ArrowInvalid as e:
             raise RecordParseError(
-                f"{path}: not a readable Parquet file ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
+                f"{file}: not a readable Parquet file ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
             ) from None
 
 

@@ -5,20 +5,15 @@ An index covers a file from some place on. A place is a byte offset in files of 
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from forkpoint.errors import StorageError
+from forkpoint.connectors.files.places import SourceFile
 
-MUST_BE_COMPLETE = "a file must be complete when it appears (write under a hidden name, then rename)"
 _BLOCK = 1 << 16
 _READ = 64 * _BLOCK
 _NEWLINE = 10
@@ -42,9 +37,9 @@ class LineIndex:
     Covers bytes up to ``size``, the file's size when it was found: what is appended later is not part of it.
     """
 
-    def __init__(self, path: Path, start: int, size: int) -> None:
+    def __init__(self, file: SourceFile, start: int, size: int) -> None:
         self.end = size
-        self._path = path
+        self._file = file
         self._start = start
         self._ends: list[int] = []  # line ends up to the end of each block
         self._rows = 0
@@ -53,9 +48,9 @@ class LineIndex:
     def take(self, max_rows: int) -> tuple[int, int]:
         counts: list[int] = []
         total, at, last = 0, self._start, _NEWLINE
-        with open_file(self._path) as fd:
+        with self._file.opened() as read:
             while at < self.end and total < max_rows:
-                data = np.frombuffer(read_exactly(fd, self._path, at, min(_READ, self.end - at)), dtype=np.uint8)
+                data = np.frombuffer(read(at, min(_READ, self.end - at)), dtype=np.uint8)
                 hits = data == _NEWLINE
                 counts += (int(np.count_nonzero(hits[i : i + _BLOCK])) for i in range(0, len(hits), _BLOCK))
                 total = sum(counts)
@@ -79,9 +74,14 @@ class LineIndex:
         block = bisect_left(self._ends, line)
         before = self._ends[block - 1] if block else 0
         at = self._start + block * _BLOCK
-        with open_file(self._path) as fd:
-            data = np.frombuffer(read_exactly(fd, self._path, at, min(_BLOCK, self.end - at)), dtype=np.uint8)
+        with self._file.opened() as read:
+            data = np.frombuffer(read(at, min(_BLOCK, self.end - at)), dtype=np.uint8)
         return at + int(np.flatnonzero(data == _NEWLINE)[line - before - 1]) + 1
+
+
+def estimated_rows(size: int) -> int:
+    """About how many records a file of this size has."""
+    return max(1, size // 64)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class WholeIndex:
     end: int
 
     def take(self, max_rows: int) -> tuple[int, int]:
-        return self.end, max(1, self.end // 64) if self.end > self.start else 0
+        return self.end, estimated_rows(self.end) if self.end > self.start else 0
 
     def place(self, row: int) -> int:
         return self.end if row else self.start
@@ -111,51 +111,3 @@ class RowIndex:
 
     def place(self, row: int) -> int:
         return self.start + row
-
-
-@contextmanager
-def still_there(path: Path) -> Iterator[None]:
-    """Raises StorageError if a file that was found is no longer there."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise StorageError(
-            f"{path}: the file has vanished since it was found. Restore it and start the job again; "
-            "files must stay until the epoch that reads them is committed"
-        ) from None
-
-
-def check_size(path: Path, expected: int, *, exact: bool) -> None:
-    """Raises StorageError if a file has vanished or shrunk, or (``exact``) grown."""
-    with still_there(path):
-        actual = path.stat().st_size
-    if actual < expected or (exact and actual != expected):
-        raise _changed(path, expected, actual)
-
-
-@contextmanager
-def open_file(path: Path) -> Iterator[int]:
-    """A file descriptor for positioned reads."""
-    with still_there(path):
-        fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def read_exactly(fd: int, path: Path, at: int, count: int) -> bytes:
-    data = os.pread(fd, count, at)
-    while len(data) < count:  # one call reads up to 2 GiB
-        more = os.pread(fd, count - len(data), at + len(data))
-        if not more:
-            raise _changed(path, at + count, os.fstat(fd).st_size)
-        data += more
-    return data
-
-
-def _changed(path: Path, expected: int, actual: int) -> StorageError:
-    return StorageError(
-        f"{path}: the file had {expected} bytes when it was found and has {actual} now. Restore the original and "
-        f"start the job again; {MUST_BE_COMPLETE} and not change"
-    )

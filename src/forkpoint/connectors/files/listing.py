@@ -8,30 +8,18 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
+from forkpoint.connectors.files.places import FileEntry, FileListing
 from forkpoint.errors import ConfigError, StorageError
 from forkpoint.types.acceptance import encodable
 
 _MAGIC = re.compile(r"[*?\[]")
 _GLOB_PART = re.compile(r"\*\*/?|[*?]|\[(?P<chars>.[^\]]*)\]|.", re.DOTALL)
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-@dataclass(frozen=True, order=True)
-class FileEntry:
-    """A file as it was found. Entries sort in reading order.
-
-    ``path`` is relative to the source's base directory, with ``/``, so that positions survive a move of the directory.
-    """
-
-    mtime_ns: int
-    path: str
-    size: int
 
 
 def split_glob(path: str) -> tuple[Path, str | None]:
@@ -47,6 +35,20 @@ def split_glob(path: str) -> tuple[Path, str | None]:
         if _MAGIC.search(part) and not Path(*parts[: i + 1]).exists():
             return Path(*parts[:i]), "/".join(parts[i:])
     return Path(*parts), None
+
+
+def split_url_glob(url: str) -> tuple[str, str | None]:
+    """The same for a URL.
+
+    >>> split_url_glob("s3://bucket/events/*/*.json")
+    ('s3://bucket/events', '*/*.json')
+    """
+    scheme, _, rest = url.partition("://")
+    parts = rest.split("/")
+    for i, part in enumerate(parts):
+        if i and _MAGIC.search(part):
+            return f"{scheme}://{'/'.join(parts[:i])}", "/".join(parts[i:])
+    return url, None
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
@@ -68,7 +70,7 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
     return lambda path: regex.fullmatch(path) is not None
 
 
-class Listing:
+class Listing(FileListing):
     """The visible files at or below ``base`` that match ``pattern``. A hidden directory hides its contents; dangling links, and
     links to a directory above, are ignored.
 
@@ -82,7 +84,6 @@ class Listing:
         self._known: dict[str, dict[str, int]] = {}  # directory → name → inode
 
     def appeared(self) -> list[FileEntry]:
-        """The files that appeared since the last call, unordered."""
         if self.base.is_file():
             stat = self.base.stat()
             before, self._known = self._known, {"": {".": stat.st_ino}}
@@ -134,7 +135,6 @@ class Listing:
         return now
 
     def forget(self, path: str) -> None:
-        """Forget a file that has vanished; if it comes back, it is new."""
         directory, _, name = path.rpartition("/")
         self._known.get(directory and directory + "/", {}).pop(name, None)
 
@@ -153,10 +153,6 @@ def _in_utf8(path: str, base: Path) -> str:
             "give the source a pattern that excludes it"
         )
     return path
-
-
-def resolve(base: Path, path: str) -> Path:
-    return base if path == "." else base / PurePosixPath(path)
 
 
 class SeenFiles:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.files.formats import BOM, CsvFormat
+from forkpoint.connectors.files.places import SourceFile
 from forkpoint.connectors.formats.columns import text_schema
 from forkpoint.connectors.formats.csv import named_values, read_csv, split_record
 from forkpoint.connectors.formats.json import JsonText
@@ -24,7 +25,7 @@ from forkpoint.types import TypeInformation
 class Stretch:
     """Whole lines of one file. ``line``: the first line's number."""
 
-    path: Path
+    path: Path | SourceFile
     data: bytes
     line: int
     header: list[str] | None = None

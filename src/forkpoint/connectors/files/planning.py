@@ -11,19 +11,22 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
 from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.files.formats import FileFormat
-from forkpoint.connectors.files.index import FileIndex, WholeIndex, check_size
-from forkpoint.connectors.files.listing import FileEntry, Listing, SeenFiles, resolve
+from forkpoint.connectors.files.index import FileIndex, WholeIndex, estimated_rows
+from forkpoint.connectors.files.listing import SeenFiles
+from forkpoint.connectors.files.places import FileEntry, FileListing, SourceFiles
 from forkpoint.errors import ConfigError, RestoreRefused, StorageError
 
 SPLIT = "files"
 MAX_PIECE_ROWS = 128 * 1024
 MAX_PIECE_BYTES = 64 << 20
 MAX_FILES_PER_EPOCH = 10_000
+EXPECTED_FILES = 64
 
 # A listing is reused for this many times the time it took, so that a large directory with a backlog is not walked each epoch.
 _LISTING_REUSE = 20
@@ -35,7 +38,7 @@ log = logging.getLogger("forkpoint")
 @dataclass(frozen=True)
 class Progress:
     """The current file: everything before ``at`` has been planned. ``line``: the number of the next line or row; ``header``: the
-    column names, if the file has them."""
+    column names, if the file has them; ``tag``: identifies its content."""
 
     mtime_ns: int
     path: str
@@ -43,6 +46,14 @@ class Progress:
     at: int
     line: int
     header: list[str] | None
+    tag: str | None = None
+
+    def to_json(self) -> JSON:
+        """Its fields; without a tag as long as there is none, so that positions of local files stay what they were."""
+        saved = asdict(self)
+        if self.tag is None:
+            del saved["tag"]
+        return saved
 
 
 @dataclass(frozen=True)
@@ -89,10 +100,12 @@ class FileEnumerator(SplitEnumerator):
     ignored = 0
 
     def __init__(
-        self, listing: Listing, file_format: FileFormat, *, bounded: bool, seen: SeenFiles, position: JSON | None
-    ) -> None:
+        self, files: SourceFiles, listing: FileListing, file_format: FileFormat, *, bounded: bool, seen: SeenFiles,
+        position: JSON | None,
+    ) -> None:  # fmt: skip
         self._listing = listing
-        self._base = listing.base
+        self._source = files
+        self._base = files.place
         self._format = file_format
         self._bounded = bounded
         self._seen = seen
@@ -163,7 +176,7 @@ class FileEnumerator(SplitEnumerator):
             "version": 1,
             "files": self._files,
             "last": self._last,
-            "current": None if self._current is None else asdict(self._current),
+            "current": None if self._current is None else self._current.to_json(),
             "until": self._until,
             "seen": self._seen.to_json(),
         }
@@ -203,12 +216,14 @@ class FileEnumerator(SplitEnumerator):
 
     def _take(self, budget: int) -> list[Portion]:
         portions: list[Portion] = []
-        started = 0
+        started = expected = 0
         while budget > 0:
             if self._current is None:
                 if not self._pending or started == MAX_FILES_PER_EPOCH:
                     break
-                started += 1
+                if not expected:
+                    expected = self._expect(budget)
+                started, expected = started + 1, expected - 1
                 if not self._start(self._pending.popleft()):
                     continue
             if self._current is not None and self._stop is not None and self._stop.is_at(self._current):
@@ -219,34 +234,45 @@ class FileEnumerator(SplitEnumerator):
                 budget -= portion.rows
         return portions
 
+    def _expect(self, budget: int) -> int:
+        """Announce the files that the epoch will probably reach, by their sizes; how many, at least one."""
+        files: list[FileEntry] = []
+        for entry in islice(self._pending, EXPECTED_FILES):
+            files.append(entry)
+            budget -= estimated_rows(entry.size)
+            if budget <= 0:
+                break
+        self._source.expect(files)
+        return len(files)
+
     def _start(self, entry: FileEntry) -> bool:
-        path = resolve(self._base, entry.path)
+        file = self._source.file(entry.path, entry.size, None)
         try:
-            size = path.stat().st_size
-            start = self._format.start(path, size)
+            size, tag = file.look()
+            start = self._format.start(file, size)
         except FileNotFoundError:  # nothing of it was read, so treat it as if it had never existed
             self._listing.forget(entry.path)
             return False
         self._seen.add(entry)
         self._files += 1
         self._last = [entry.mtime_ns, entry.path]
-        self._current = Progress(entry.mtime_ns, entry.path, size, start.at, start.line, start.header)
+        self._current = Progress(entry.mtime_ns, entry.path, size, start.at, start.line, start.header, tag)
         return True
 
     def _take_from_current(self, budget: int) -> Portion | None:
         file = self._current
         assert file is not None
-        path = resolve(self._base, file.path)
-        check_size(path, file.size, exact=self._format.unit == "row")
+        opened = self._source.file(file.path, file.size, file.tag)
+        opened.check(file.size, exact=self._format.unit == "row")
         stop = None if self._stop is None or self._stop.path != file.path else self._stop.at
         if stop is not None and self._format.unit == "row":
             budget = min(budget, stop - file.at)
-        index = self._format.index(path, file.at, file.size if stop is None or self._format.unit == "row" else stop)
+        index = self._format.index(opened, file.at, file.size if stop is None or self._format.unit == "row" else stop)
         end, rows = index.take(budget)
         if end >= index.end and stop is None:
             self._current = None
         else:
-            self._current = Progress(file.mtime_ns, file.path, file.size, end, file.line + rows, file.header)
+            self._current = replace(file, at=end, line=file.line + rows)
         return Portion(file, end, rows, index) if rows else None
 
 
@@ -290,6 +316,7 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
 
 def _segment(portion: Portion, row: int, stop: int) -> dict[str, Any]:
     file = portion.file
+    tag = {} if file.tag is None else {"tag": file.tag}
     return {
         "path": file.path,
         "mtime_ns": file.mtime_ns,
@@ -298,4 +325,5 @@ def _segment(portion: Portion, row: int, stop: int) -> dict[str, Any]:
         "end": portion.index.place(stop),
         "line": file.line + row,
         "header": file.header,
+        **tag,
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -18,9 +17,8 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
-from forkpoint.connectors.files.index import MUST_BE_COMPLETE, check_size, open_file, read_exactly, still_there
-from forkpoint.connectors.files.listing import resolve
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
+from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
 from forkpoint.connectors.formats.records import RecordConverter, shorten
 from forkpoint.errors import RecordParseError, StorageError
 from forkpoint.types import TypeInformation
@@ -36,9 +34,9 @@ class FileReader(SourceReader):
     """Reads ranges of a file source. A Parquet file stays open between ranges, as pieces are consecutive."""
 
     def __init__(
-        self, base: Path, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
+        self, base: Place, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
     ) -> None:
-        self._base = base
+        self._files = source_files(base)
         self._format = file_format
         self._type = type
         self._fail = on_parse_error == "fail"
@@ -58,8 +56,7 @@ class FileReader(SourceReader):
     def _read_lines(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
         parser = self._parser()
         group: list[Stretch] = []
-        for segment in segments:
-            stretch = self._load(segment)
+        for stretch in self._stretches(segments):
             # Small files with the same columns are parsed together.
             if group and (stretch.header != group[0].header or sum(len(s.data) for s in group) >= _GROUP_BYTES):
                 yield self._parse(parser, group)
@@ -75,26 +72,28 @@ class FileReader(SourceReader):
             return CsvParser(self._format, self._type)
         return TextParser()
 
-    def _load(self, segment: dict[str, Any]) -> Stretch:
-        path = resolve(self._base, segment["path"])
-        codec = compression(path.name)
-        if codec is not None:
-            data = _decompress(path, codec, segment["size"])
-        else:
-            with open_file(path) as fd:
-                data = read_exactly(fd, path, segment["at"], segment["end"] - segment["at"])
+    def _stretches(self, segments: list[dict[str, Any]]) -> Iterator[Stretch]:
+        plain = [segment for segment in segments if compression(segment["path"]) is None]
+        contents = self._files.contents(plain)
+        for segment in segments:
+            file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
+            codec = compression(file.name)
+            data = next(contents) if codec is None else _decompress(file, codec, segment["size"])
+            yield self._stretch(file, segment, data)
+
+    def _stretch(self, file: SourceFile, segment: dict[str, Any], data: bytes) -> Stretch:
         header, line = segment.get("header"), segment["line"]
         if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # a file read as a whole
             first, _, data = data.partition(b"\n")
             header, line = self._format.parse_header(first), line + 1
-        return Stretch(path, data, line, header)
+        return Stretch(file, data, line, header)
 
     def _parse(self, parser: LineParser, group: list[Stretch]) -> Elements:
         fast = parser.parse(group)
         if fast is not None:
             return fast
         raws: list[Any] = []
-        places: list[tuple[Path, int, str]] = []
+        places: list[tuple[object, int, str]] = []
         for stretch in group:
             for record in parser.records(stretch):
                 if record.problem is not None:
@@ -110,16 +109,17 @@ class FileReader(SourceReader):
 
     def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
         for segment in segments:
-            path = resolve(self._base, segment["path"])
-            if self._parquet is None or self._parquet.path != path or self._parquet.size != segment["size"]:
+            file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
+            path, size = str(file), segment["size"]
+            if self._parquet is None or self._parquet.path != path or self._parquet.size != size:
                 self.close()
-                self._parquet = _ParquetCursor(path, segment["size"], self._type)
+                self._parquet = _ParquetCursor(file, size, self._type)
             row = segment["at"]
             for batch in self._parquet.read(row, segment["end"]):
                 yield self._typed(path, row, batch)
                 row += batch.num_rows
 
-    def _typed(self, path: Path, first_row: int, batch: pa.RecordBatch) -> Elements:
+    def _typed(self, path: str, first_row: int, batch: pa.RecordBatch) -> Elements:
         fast = self._converter.cast(batch)
         if fast is not None:
             return fast
@@ -136,7 +136,7 @@ class FileReader(SourceReader):
             self._reject(path, "row", first_row + i, repr(raws[i]), problem)
         return out
 
-    def _reject(self, path: Path, unit: str, number: int, text: str, problem: str) -> None:
+    def _reject(self, path: object, unit: str, number: int, text: str, problem: str) -> None:
         """Raises or logs an error for a record that cannot be read."""
         what = "" if self._type is None else f" as {', '.join(self._type.column_names)}"
         message = f"{path}, {unit} {number}: cannot read {shorten(text)}{what}: {problem}"
@@ -151,12 +151,12 @@ class _ParquetCursor:
     """An open Parquet file, read forwards: a range that follows the previous one continues there. Otherwise each piece of a row
     group would decode it again from its start."""
 
-    def __init__(self, path: Path, size: int, type: TypeInformation | None) -> None:
-        self.path = path
+    def __init__(self, file: SourceFile, size: int, type: TypeInformation | None) -> None:
+        self.path = str(file)
         self.size = size
-        check_size(path, size, exact=True)
-        with still_there(path):
-            self._file = pq.ParquetFile(path)
+        file.check(size, exact=True)
+        with file.for_parquet(size) as opened:
+            self._file = pq.ParquetFile(opened)
         self._columns = None if type is None else [c for c in type.column_names if c in self._file.schema_arrow.names]
         metadata = self._file.metadata
         rows = (metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
@@ -197,13 +197,13 @@ class _ParquetCursor:
         self._file.close()
 
 
-def _decompress(path: Path, codec: str, size: int) -> bytes:
+def _decompress(file: SourceFile, codec: str, size: int) -> bytes:
     try:
-        check_size(path, size, exact=False)
-        with still_there(path), pa.input_stream(str(path), compression=codec) as stream:
+        file.check(size, exact=False)
+        with file.for_stream(size) as source, pa.input_stream(source, compression=codec) as stream:
             data: bytes = stream.read()
             return data
     except OSError as e:
         raise RecordParseError(
-            f"{path}: cannot be decompressed as {codec} ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
+            f"{file}: cannot be decompressed as {codec} ({e}). Remove it or write it again; {MUST_BE_COMPLETE}"
         ) from None

@@ -1,7 +1,7 @@
 """Files as a sink: each result is in a visible file exactly once.
 
-A writer stages its output under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
-in its final directory. Once the epoch's manifest names it, the commit renames it to
+A writer stages its output, locally under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
+in its final directory; how other systems do it, their modules say. Once the epoch's manifest names it, the commit renames it to
 ``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
 ``owner`` identifies (job, uid of the sink), so that jobs that share a directory clean up only their own files; ``generation``
 identifies the run, so that an older one leaves a newer one's files alone.
@@ -14,7 +14,6 @@ unless an earlier one is still staged: then it is lost.
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,18 +23,19 @@ from typing import Any, Literal, Self
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RowFormatBuilder, local_path
+from forkpoint.connectors.files.places import FileName, Place, SinkFiles, place_of, sink_files
 from forkpoint.connectors.files.writing import BucketedWriter
-from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
-from forkpoint.storage.base import sync_directory
+from forkpoint.errors import ConfigError, NotFound, OutputLost
 from forkpoint.types import TypeInformation, type_of
+from forkpoint.types.variables import T
 
 Format = Literal["parquet", "json", "csv", "text"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
+State = Literal["staged", "visible", "missing"]
 
 _JOB = "{job}"
 _SHOWN = 3  # files in a message
 _ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}
-_STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inprogress")  # once without generation
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,9 @@ class FileSink(Sink):
 
     Created by ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
 
-    ``path``: a directory of the local file system, or one that is mounted everywhere; created when needed. ``{job}`` in it
-    stands for the job's name, so that a fork has its own directory.
+    ``path``: a directory of the local file system, or one that is mounted everywhere, or a URL (``s3://``, ``gs://``, ``az://``,
+    ``hdfs://``) with credentials from the environment; created when needed. ``{job}`` in it stands for the job's name, so that a
+    fork has its own directory.
     ``type``: the elements' type, which defines the columns; by default the stream's, else one inferred from the first
     elements of each writer.
     ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
@@ -61,7 +62,7 @@ class FileSink(Sink):
     file; ``OutputLost`` at a commit if a staged file is lost.
     """
 
-    path: Path
+    path: Place
     format: Format
     type: TypeInformation | None = None
     bucket: Bucket = None
@@ -116,119 +117,107 @@ class FileSink(Sink):
 
     @classmethod
     def _make(cls, path: str | Path, kind: Format, type: Any, bucket: Bucket, prefix: str, **options: Any) -> Self:
-        if "://" in str(path):
-            raise ConfigError(
-                f"FileSink: {path} is a URL; give a directory of the local file system, or use a DataFrameSink "
-                "for object stores"
-            )
         if not prefix or "/" in prefix or prefix.startswith((".", "_")):
             raise ConfigError(f"FileSink: prefix {prefix!r} makes hidden files or directories; start with a letter")
         if isinstance(bucket, str):
             bucket = (bucket,)
-        absolute = Path(os.path.abspath(path))  # tasks may have another working directory
-        return cls(absolute, kind, None if type is None else type_of(type), bucket, prefix, options)
+        # Tasks may have another working directory.
+        place = place_of(path, "FileSink") or Path(os.path.abspath(path))
+        return cls(place, kind, None if type is None else type_of(type), bucket, prefix, options)
 
     def for_job(self, job: str) -> Self:
-        path = str(self.path)
-        return replace(self, path=Path(path.replace(_JOB, escape(job)))) if _JOB in path else self
+        if _JOB not in str(self.path):
+            return self
+        path = str(self.path).replace(_JOB, escape(job))
+        return replace(self, path=path if isinstance(self.path, str) else Path(path))
 
     @property
     def place(self) -> str:
         return f"{self.path}/{self.prefix}-*"
 
     @property
-    def shared_directory(self) -> str:
-        return str(self.path)
+    def shared_directory(self) -> str | None:
+        return None if isinstance(self.path, str) else str(self.path)
 
     def create_writer(self, context: SinkContext) -> SinkWriter:
-        owner = _owner(context.uid, context.job)
-        stem = f"{self.prefix}-{context.epoch:012d}-{context.subtask}"
-        ending = _ENDINGS[self.format] if self.suffix is None else self.suffix
-        return BucketedWriter(
-            self.path,
-            staged_name=f".{stem}-{context.attempt}.g{context.generation}.{owner}.inprogress",
-            final_name=f"{stem}-{context.attempt[:8]}{ending}",
-            kind=self.format,
-            type=self.type,
-            bucket=self.bucket,
-            options=self.options,
+        name = FileName(
+            stem=f"{self.prefix}-{context.epoch:012d}-{context.subtask}",
+            attempt=context.attempt,
+            generation=context.generation,
+            owner=_owner(context.uid, context.job),
+            ending=_ENDINGS[self.format] if self.suffix is None else self.suffix,
         )
+        return BucketedWriter(self.path, name, self.format, self.type, self.bucket, self.options)
 
     def check(self, committables: list[JSON]) -> None:
-        for committable in committables:
-            staged = Path(committable["staged"])
-            if not staged.exists():
-                raise ConfigError(
-                    f"FileSink: a task has written {staged}, but the driver, which publishes it, does not see it. "
-                    f"{self.path} must be the same directory for the driver and all executors: give one that is mounted "
-                    "on every machine, or use a DataFrameSink for an object store. The epoch was not committed: nothing is lost"
-                )
+        files = sink_files(self.path)
+        files.each(files.check, committables)
 
     def commit(self, committables: list[JSON], epoch: int) -> None:
-        files = [(Path(committable["staged"]), Path(committable["final"])) for committable in committables]
-        if lost := _lost(files):
+        if not committables:
+            return
+        files = sink_files(self.path)
+        states = _states(files, committables)
+        if lost := _lost(files, committables, states, epoch):
             raise OutputLost(
-                f"epoch {epoch} is committed, but {len(lost)} of its {len(files)} files were removed before they were "
-                f"published: {_names(lost)}. Nothing more of it is published until they exist: restore them, or create empty "
-                "ones to continue without that output; or restart from an earlier savepoint to compute it again"
+                f"epoch {epoch} is committed, but {len(lost)} of its {len(committables)} files were removed before they were "
+                f"published: {_names(files, lost)}. Nothing more of it is published until they exist: restore them, or create "
+                "empty ones to continue without that output; or restart from an earlier savepoint to compute it again"
             )
-        missing: list[Path] = []
-        directories = set()
-        for staged, final in files:
-            match _publish(staged, final, epoch):
-                case "published":
-                    directories.add(final.parent)
-                case "missing":
-                    missing.append(final)
-        for directory in directories:
-            sync_directory(directory)
+        if "staged" in states:
+            files.begin(committables, epoch)
+        found = list(zip(committables, states, strict=True))
+        missing: list[JSON] = []
+        published: list[JSON] = []
+        for some in _portions(files, found):
+            missing += [committable for committable, state in some if state == "missing"]
+            staged = [committable for committable, state in some if state == "staged"]
+            for committable, outcome in zip(staged, files.each(lambda c: files.publish(c, epoch), staged), strict=True):
+                if outcome == "published":
+                    published.append(committable)
+                elif outcome == "missing":
+                    missing.append(committable)
+        files.published_all(published)
         if missing:
             raise NotFound(
-                f"{len(missing)} of the {len(files)} files of epoch {epoch} are neither staged nor published: {_names(missing)}"
+                f"{len(missing)} of the {len(committables)} files of epoch {epoch} are neither staged nor published: "
+                f"{_names(files, missing)}"
             )
 
     def cleanup(self, uid: str, job: str, generation: int) -> None:
-        owner = _owner(uid, job)
-        for directory, _, names in os.walk(self.path):
-            for name in names:
-                match = _STAGED.fullmatch(name)
-                if match and match[2] == owner and int(match[1] or 0) <= generation:
-                    Path(directory, name).unlink(missing_ok=True)
+        sink_files(self.path).cleanup(_owner(uid, job), generation)
 
 
-def _lost(files: Sequence[tuple[Path, Path]]) -> list[Path]:
-    """Missing files that cannot have been published, as an earlier one was seen staged after they were seen missing. Hence the
-    order, from last to first."""
-    missing: list[Path] = []
-    lost: list[Path] = []
-    for staged, final in reversed(files):
-        if staged.exists():
-            lost, missing = lost + missing, []
-        elif not final.exists():
-            missing.append(final)
-    return lost[::-1]
+def _states(files: SinkFiles, committables: Sequence[JSON]) -> list[State]:
+    """How each file is found, looked at from the last to the first."""
+
+    def state(committable: JSON) -> State:
+        if files.is_staged(committable):
+            return "staged"
+        return "visible" if files.is_visible(committable) else "missing"
+
+    found = [files.each(state, some) for some in reversed(_portions(files, committables))]
+    return [each for some in reversed(found) for each in some]
 
 
-def _names(files: Sequence[Path]) -> str:
-    shown = ", ".join(map(str, files[:_SHOWN]))
-    return shown if len(files) <= _SHOWN else f"{shown} and {len(files) - _SHOWN} more"
+def _lost(files: SinkFiles, committables: Sequence[JSON], states: Sequence[State], epoch: int) -> list[JSON]:
+    """Missing files that cannot have been published: an earlier one was seen staged after they were seen missing, hence the order
+    of looking at them; or publishing had not begun."""
+    missing = [number for number, state in enumerate(states) if state == "missing"]
+    if missing and not files.begun(committables, epoch):
+        return [committables[number] for number in missing]
+    first = states.index("staged") // files.at_once if "staged" in states else len(states)
+    return [committables[number] for number in missing if number // files.at_once > first]
 
 
-def _publish(staged: Path, final: Path, epoch: int) -> Literal["published", "done", "missing"]:
-    """Rename a file, unless that was done before."""
-    if final.exists():
-        if not staged.exists():
-            return "done"
-        raise StorageError(
-            f"{final} already exists, so {staged.name} of epoch {epoch} cannot be renamed to it. Another job or another "
-            "history of this job writes here: move its files away and start again, and give each job its own directory "
-            "or prefix="
-        )
-    try:
-        staged.rename(final)
-    except FileNotFoundError:  # also if another driver has just published it
-        return "done" if final.exists() else "missing"
-    return "published"
+def _portions(files: SinkFiles, committables: Sequence[T]) -> list[Sequence[T]]:
+    """What is published at once."""
+    return [committables[start : start + files.at_once] for start in range(0, len(committables), files.at_once)]
+
+
+def _names(files: SinkFiles, committables: Sequence[JSON]) -> str:
+    shown = ", ".join(files.name(committable) for committable in committables[:_SHOWN])
+    return shown if len(committables) <= _SHOWN else f"{shown} and {len(committables) - _SHOWN} more"
 
 
 def _owner(uid: str, job: str) -> str:

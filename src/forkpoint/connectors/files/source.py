@@ -1,4 +1,4 @@
-"""Files in a directory as a source: existing ones, or new ones as they appear."""
+"""Files in a directory, or on an object store or HDFS, as a source: existing ones, or new ones as they appear."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Self, TypedDict, Unpack, overload
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, local_path
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
-from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob
+from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
+from forkpoint.connectors.files.places import FileListing, Place, place_of, source_files
 from forkpoint.connectors.files.planning import FileEnumerator
 from forkpoint.connectors.files.reading import FileReader, OnParseError
 from forkpoint.errors import ConfigError
@@ -39,8 +40,8 @@ class FileSource(Source[T]):
     All files are one split: their records are ordered by (modification time, path, place in the file).
 
     ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
-    directories); existing names with such characters are taken literally. Files and directories whose names start with ``.``
-    or ``_`` are hidden.
+    directories); existing names with such characters are taken literally. Or a URL of these (``s3://``, ``gs://``, ``az://``,
+    ``hdfs://``), with credentials from the environment. Files and directories whose names start with ``.`` or ``_`` are hidden.
     ``type``: the elements' type, usually a record; columns are matched by name. Without a type, elements are dicts as
     in the file (CSV: of str).
     ``bounded``: read the files that exist at the first start, then finish. Otherwise read files as they appear.
@@ -61,7 +62,7 @@ class FileSource(Source[T]):
     that vanished or shrank before it was read completely.
     """
 
-    base: Path
+    base: Place
     format: FileFormat
     type: TypeInformation[T] | None
     pattern: str | None = None
@@ -71,7 +72,7 @@ class FileSource(Source[T]):
     on_parse_error: OnParseError = "fail"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, Path) or not isinstance(self.format, FileFormat):
+        if not isinstance(self.base, Path | str) or not isinstance(self.format, FileFormat):
             raise ConfigError("create a FileSource with FileSource.json(), csv(), parquet() or text()")
 
     @overload
@@ -171,16 +172,12 @@ class FileSource(Source[T]):
         cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
         max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
     ) -> FileSource[Any]:  # fmt: skip
-        if "://" in str(path):
-            raise ConfigError(
-                f"FileSource: {path} is a URL; give a path of the local file system, or use env.from_dataframe "
-                "for object stores"
-            )
         if on_parse_error not in ("fail", "skip"):
             raise ConfigError(f"FileSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
         if max_remembered_files < 1:
             raise ConfigError(f"FileSource: max_remembered_files is {max_remembered_files}; give at least 1")
-        base, glob = split_glob(str(path))
+        url = place_of(path, "FileSource")
+        base, glob = split_glob(str(path)) if url is None else split_url_glob(url)
         if glob is not None and pattern is not None:
             raise ConfigError(f"FileSource: {path} is a glob already; leave out pattern={pattern!r}")
         if glob is not None and "/" not in glob:
@@ -205,11 +202,22 @@ class FileSource(Source[T]):
         return self.is_bounded
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
-        if not self.base.exists():
+        listing: FileListing
+        if isinstance(self.base, str):
+            from forkpoint.connectors.files.remote import RemoteListing
+
+            listing = RemoteListing(
+                self.base, self.pattern, always_whole=self.max_file_age is not None,
+                files_between=self.max_remembered_files // 2,
+            )  # fmt: skip
+        elif self.base.exists():
+            listing = Listing(self.base, self.pattern)
+        else:
             raise ConfigError(f"FileSource: {self.base} does not exist; create the directory, or correct the path")
         age = self.max_file_age
         return FileEnumerator(
-            Listing(self.base, self.pattern),
+            source_files(self.base),
+            listing,
             self.format,
             bounded=self.is_bounded,
             seen=SeenFiles(self.max_remembered_files, None if age is None else age // timedelta(microseconds=1) * 1000),

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import os
-import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -19,9 +14,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
+from forkpoint.connectors.files.places import FileName, Place, StagedFile, sink_files
 from forkpoint.connectors.formats.jsonable import encode_lines
-from forkpoint.errors import ConfigError, StorageError, StorageUnavailable, TypeNotSupported, UserFunctionError
-from forkpoint.storage.base import sync_directory
+from forkpoint.errors import ConfigError, ForkpointError, TypeNotSupported, UserFunctionError
 from forkpoint.types import TypeInformation, infer_type
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -33,19 +28,19 @@ NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 class BucketedWriter(SinkWriter):
     """Stages one file for each bucket that gets an element."""
 
-    root: Path
-    staged_name: str
-    final_name: str
+    place: Place
+    name: FileName
     kind: str
     type: TypeInformation | None
     bucket: Callable[[Any], str] | Sequence[str] | None
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self._open: dict[str, _StagedFile] = {}
+        self._files = sink_files(self.place)
+        self._open: dict[str, _FileWriter] = {}
 
     def write(self, batch: SinkBatch) -> None:
-        with _explained(self.root):
+        with self._files.errors():
             if self.kind in ("json", "text"):  # these need elements, the others columns
                 self._write_values(batch)
             else:
@@ -64,7 +59,7 @@ class BucketedWriter(SinkWriter):
             if not batch.values:
                 return
             type = self.type = infer_type(batch.values)
-        table = to_table(batch, type, self.root)
+        table = to_table(batch, type, self.place)
         values = batch.values if callable(self.bucket) else None
         for name, places in self._group(values, table, type).items():
             part = table if places is None else table.take(pa.array(places))
@@ -88,60 +83,30 @@ class BucketedWriter(SinkWriter):
             places.setdefault(name, []).append(i)
         return dict.fromkeys(places) if len(places) == 1 else {**places}
 
-    def _file(self, bucket: str, schema: pa.Schema | None) -> _StagedFile:
+    def _file(self, bucket: str, schema: pa.Schema | None) -> _FileWriter:
         file = self._open.get(bucket)
         if file is None:
-            directory = self.root / bucket
-            final = directory / self.final_name
-            if final.exists():
-                raise ConfigError(
-                    f"FileSink: {final} already exists, though its epoch has not been committed. Another job or another "
-                    "history of this job wrote it: move its files away, or give this job its own directory or prefix="
-                )
-            make_directory(directory)
-            file = self._open[bucket] = _KINDS[self.kind](directory / self.staged_name, final, schema, self.options)
+            staged = self._files.stage(bucket, self.name)
+            file = self._open[bucket] = _KINDS[self.kind](staged, schema, self.options)
         return file
 
     def prepare_commit(self) -> list[JSON]:
-        with _explained(self.root):
-            for file in self._open.values():
-                file.finish()
-            for directory in {file.staged.parent for file in self._open.values()}:
-                sync_directory(directory)
-        return [{"staged": str(file.staged), "final": str(file.final)} for file in self._open.values()]
+        with self._files.errors():
+            committables = self._files.each(lambda file: file.finish(), list(self._open.values()))
+            self._files.staged_all(committables)
+        return committables
 
     def abort(self) -> None:
         for file in self._open.values():
             file.discard()
 
 
-@contextmanager
-def _explained(root: Path) -> Iterator[None]:
-    """Converts file system errors to a StorageError with the sink's directory and a remedy."""
-    try:
-        yield
-    except OSError as error:
-        failed = f"FileSink: cannot write below {root} on host {socket.gethostname()}: {error.strerror or error}."
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StorageUnavailable(
-                f"{failed} Free space on the file system or raise its quota: a paused job then goes on, an ended one resumes "
-                "from the last checkpoint when it is started again"
-            ) from error
-        raise StorageError(
-            f"{failed} Check that it is a reachable directory that this user may write to, then start the job again: it resumes "
-            "from the last checkpoint"
-        ) from error
+class _FileWriter(ABC):
+    """Writes elements to a staged file in one format."""
 
-
-class _StagedFile(ABC):
-    """A hidden file that is being written."""
-
-    def __init__(self, staged: Path, final: Path, schema: pa.Schema | None, options: dict[str, Any]) -> None:
-        self.staged = staged
-        self.final = final
-        # Unlink a leftover of the same name rather than truncate it: another process may still write to it.
-        staged.unlink(missing_ok=True)
-        self._file: BinaryIO = staged.open("xb")
+    def __init__(self, staged: StagedFile, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self._staged = staged
+        self._file = staged.stream
         self._begin(schema, options)
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:  # noqa: B027
@@ -154,24 +119,20 @@ class _StagedFile(ABC):
     def _end(self) -> None:  # noqa: B027
         """Write what is still buffered."""
 
-    def finish(self) -> None:
+    def finish(self) -> JSON:
         self._end()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        return self._staged.finish()
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # closing flushes the buffer, but the disk may be full
-            self._file.close()
-        self.staged.unlink(missing_ok=True)
+        self._staged.discard()
 
 
-class _JsonFile(_StagedFile):
+class _JsonFile(_FileWriter):
     def write(self, values: list[Any], type: TypeInformation | None) -> None:
         self._file.write(encode_lines(values, type))
 
 
-class _TextFile(_StagedFile):
+class _TextFile(_FileWriter):
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         charset = options.get("charset", "utf-8")
         self._encoding = charset, "surrogatepass" if charset == "utf-8" else "replace"  # as Java's getBytes
@@ -180,7 +141,7 @@ class _TextFile(_StagedFile):
         self._file.write("".join([f"{v}\n" for v in values]).encode(*self._encoding))
 
 
-class _ParquetFile(_StagedFile):
+class _ParquetFile(_FileWriter):
     """Buffers batches until they fill a row group."""
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
@@ -206,18 +167,20 @@ class _ParquetFile(_StagedFile):
         self._writer.close()
 
     def discard(self) -> None:
-        with contextlib.suppress(pa.ArrowException, OSError):  # closing writes a footer, but the disk may be full
+        with contextlib.suppress(
+            pa.ArrowException, OSError, ForkpointError
+        ):  # closing writes a footer, but the disk may be full
             self._writer.close()
         super().discard()
 
 
-class _CsvFile(_StagedFile):
+class _CsvFile(_FileWriter):
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         nested = [f.name for f in schema or () if pa.types.is_nested(f.type) or pa.types.is_binary(f.type)]
         if nested:
             self.discard()
             raise ConfigError(
-                f"FileSink.csv: {', '.join(nested)} of {self.final.parent} cannot be a CSV column; "
+                f"FileSink.csv: {', '.join(nested)} of {self._staged.final.rpartition('/')[0]} cannot be a CSV column; "
                 "map the elements to records of plain fields, or write json or parquet"
             )
         self._writer = pacsv.CSVWriter(
@@ -231,7 +194,7 @@ class _CsvFile(_StagedFile):
         self._writer.close()
 
 
-_KINDS: dict[str, type[_StagedFile]] = {
+_KINDS: dict[str, type[_FileWriter]] = {
     "parquet": _ParquetFile,
     "json": _JsonFile,
     "csv": _CsvFile,
@@ -239,7 +202,7 @@ _KINDS: dict[str, type[_StagedFile]] = {
 }
 
 
-def to_table(batch: SinkBatch, type: TypeInformation, where: Path) -> pa.RecordBatch:
+def to_table(batch: SinkBatch, type: TypeInformation, where: Place) -> pa.RecordBatch:
     """The batch as columns of the type: its own columns if they match, else made from its elements."""
     table = batch.table
     schema = type.arrow_schema
@@ -257,14 +220,6 @@ def to_table(batch: SinkBatch, type: TypeInformation, where: Path) -> pa.RecordB
             f"FileSink: elements such as {_short(values[0])} do not fit columns {', '.join(schema.names)} of {where}: "
             f"{e}. Give the sink type=, or map the elements to one record type"
         ) from e
-
-
-def make_directory(directory: Path) -> None:
-    """Create a directory and its parents, durably."""
-    if not directory.is_dir():
-        make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
-        sync_directory(directory.parent)
 
 
 def _bucket_of(bucket: Callable[[Any], str], element: Any) -> str:

@@ -132,9 +132,14 @@ def spans(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
 
 def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:
     """Elements, in which tuples and rows without names get the names of the type's fields."""
-    if type.fields is None or not any(map(is_nameless, values)):
+    if type.fields is None or not _may_be_nameless(values) or not any(map(is_nameless, values)):
         return values
     return type.from_columns(type.to_columns(values))
+
+
+def _may_be_nameless(values: list[Any]) -> bool:
+    """A quick look at the values' classes."""
+    return any(each is tuple or issubclass(each, Row) for each in set(map(type, values)))
 
 
 def is_nameless(value: Any) -> bool:

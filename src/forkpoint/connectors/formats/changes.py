@@ -20,7 +20,7 @@ from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Dec
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
 from forkpoint.types import Field, RowKind, TypeInformation, TypeLike, Types, type_of
-from forkpoint.types.containers import optional
+from forkpoint.types.containers import OptionalType, optional
 from forkpoint.types.records import RecordType, classless
 from forkpoint.types.variables import T
 
@@ -47,6 +47,15 @@ def change_type(row: TypeLike[Any]) -> RecordType:
     of, text = optional(type_of(row)), optional(type_of(str))
     members = (type_of(RowKind), of, of, text, text, optional(Types.INSTANT()))
     return classless("namedtuple", "Change", tuple(map(Field, _Change._fields, members)))
+
+
+def changed_row(type: TypeInformation[Any] | None) -> RecordType | None:
+    """The type of the rows that changes of ``type`` are about; None if it is no type of changes."""
+    if not isinstance(type, RecordType) or type.name != "Change" or type.names != _Change._fields:
+        return None
+    row = type.children[_Change._fields.index("after")]
+    inner = row.of if isinstance(row, OptionalType) else row
+    return inner if isinstance(inner, RecordType) else None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from enum import Enum
 from functools import lru_cache
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -25,7 +26,11 @@ def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
     """The elements as JSON, each on a line that ends with a newline."""
     names = _flat_fields(type)
     if names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
-        return _encoder.encode_lines([dict(zip(names, v, strict=True)) for v in values])
+        try:
+            object_of = _object_class(tuple(names))
+        except ValueError:  # a name that has to be escaped
+            return _encoder.encode_lines([dict(zip(names, v, strict=True)) for v in values])
+        return _encoder.encode_lines(list(starmap(object_of, values)))
     return _encoder.encode_lines(list(map(to_jsonable, values)))
 
 

@@ -142,12 +142,14 @@ class Feed:
         if self._refused is not None:
             raise forkpoint_error(self._refused, f"Kafka at {self.client.servers}")
         others = 0
+        last, owner = None, None
         for message in messages:
-            partition, error = KafkaTopicPartition(message.topic(), message.partition()), message.error()
-            owner = track if partition == track.partition else self._tracks.get(partition)
+            partition = message.topic(), message.partition()
+            if partition != last:  # most are of the same one as the message before
+                last, owner = partition, self._tracks.get(KafkaTopicPartition(*partition))
             if owner is None:
                 continue
-            if error is not None:
+            if (error := message.error()) is not None:
                 self._on_event(owner, message, error)
             elif (offset := message.offset()) >= owner.fetched:
                 owner.held.append(message)

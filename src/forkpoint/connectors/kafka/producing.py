@@ -50,8 +50,16 @@ def produce(producer: Any, records: pa.RecordBatch) -> None:
 def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
     """Records whose partition Kafka chooses, without headers."""
     topics, keys, values = (columns[name].to_pylist() for name in ("topic", "key", "value"))
-    times = columns["timestamp_ms"].fill_null(0).to_pylist()  # 0: the time of sending
     send = producer.produce
+    if columns["timestamp_ms"].null_count == len(topics):  # calls with names take nearly twice the time
+        for topic, key, value in zip(topics, keys, values, strict=True):
+            try:
+                send(topic, value, key)
+            except BufferError:
+                producer.poll(0.1)
+                _send(producer, topic, value, key)
+        return
+    times = columns["timestamp_ms"].fill_null(0).to_pylist()  # 0: the time of sending
     for topic, key, value, time in zip(topics, keys, values, times, strict=True):
         try:
             send(topic, value, key, timestamp=time)

@@ -10,8 +10,10 @@ starts again, and finds what the other has sent.
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -22,11 +24,13 @@ from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
 from forkpoint.connectors.kafka.produced import unpack
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
-from forkpoint.errors import JobFailed, SystemUnavailable
+from forkpoint.connectors.ledger import refuse_put_back
+from forkpoint.errors import SystemUnavailable
 
 TRANSACTION_TIMEOUT_MS = 120_000
 _TRIES = 10  # of a commit that others fence
 _PAUSE_SECONDS = 0.5
+_LATE_SECONDS = 2.0  # how much later than after its timeout a call may return
 
 
 class TransactionalCommitter(Committer):
@@ -59,12 +63,7 @@ class TransactionalCommitter(Committer):
         self._transactions.problems = problems
         topics = sorted({topic for each in output.committables for topic in each["topics"]})
         sent = max(self._transactions.sent(topics).values())
-        if sent > newest:
-            raise JobFailed(
-                f"Kafka's consumer group {self.name!r} says that epoch {sent} was sent, but the job's newest is {newest}. Was "
-                "the state root put back to an earlier copy? Output since then would be left out: give the job another name, or "
-                "delete that group to send everything again"
-            )
+        refuse_put_back(sent, newest, f"Kafka's consumer group {self.name!r}")
         if output.epoch > sent:
             self._transactions.send(self._batches(output), topics, output.epoch)
 
@@ -94,7 +93,7 @@ class _Transactions:
         timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
         self._producer = Producer({**timeout, **producer_settings(client), **errors, "transactional.id": name})
         try:
-            self._producer.init_transactions(ANSWER_SECONDS)
+            self._wait_for(self._producer.init_transactions)
         except BaseException:
             self.close()
             raise
@@ -125,10 +124,33 @@ class _Transactions:
         # A partition that every topic has: any place for the number will do.
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
         group = self._consumer.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction(offsets, group, ANSWER_SECONDS)
-        self._producer.commit_transaction(ANSWER_SECONDS)
+        self._wait_for(self._producer.send_offsets_to_transaction, offsets, group)
+        self._wait_for(self._producer.commit_transaction)
         self.problems = []
         self._sent.update(dict.fromkeys(topics, epoch))
+
+    def _wait_for(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call a method that takes a timeout, on a thread of its own. librdkafka up to 2.16 may ignore the timeout: where it got
+        metadata while a broker was away (its issues 5456 and 5511), ``send_offsets_to_transaction`` never returns. Then the
+        thread stays behind with its client, which the next client fences."""
+        outcome: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                call(*arguments, ANSWER_SECONDS)
+                outcome.set_result(None)
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        thread = threading.Thread(target=run, name=f"forkpoint-kafka-{call.__name__}", daemon=True)
+        thread.start()
+        thread.join(ANSWER_SECONDS + _LATE_SECONDS)
+        if not outcome.done():
+            raise SystemUnavailable(
+                f"Kafka's client did not return from {call.__name__} within {ANSWER_SECONDS + _LATE_SECONDS:.0f} s; a new one "
+                "tries again"
+            )
+        outcome.result()
 
     def _flush(self) -> None:
         """Wait until all records have arrived, as long as some do."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.connectors.formats.changes import change_type
 from forkpoint.connectors.postgres.catalog import read_tables, row_type
 from forkpoint.connectors.postgres.connection import Database
@@ -84,9 +84,9 @@ class PostgresSource(Source[Any]):
     def bounded(self) -> bool:
         return self.is_bounded
 
-    def for_job(self, job: str, uid: str, state_root: str) -> Self:
+    def for_job(self, context: SourceContext) -> Self:
         named = replace(self)
-        object.__setattr__(named, "slot", slot_name(job, uid, state_root))
+        object.__setattr__(named, "slot", slot_name(context.job, context.uid, context.state_root))
         object.__setattr__(named, "_row", self._row)
         return named
 

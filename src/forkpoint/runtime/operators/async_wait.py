@@ -78,7 +78,7 @@ class AsyncWait:
         self._loop = LoopThread(f"forkpoint-async-{self._uid}-{info.subtask}")
         if self._owner is not None:
             try:
-                self._loop.run(_call(self._owner.open, Context(info, None)))
+                self._loop.run(call_either(self._owner.open, Context(info, None)))
             except BaseException:
                 self._loop.close()
                 raise
@@ -86,7 +86,7 @@ class AsyncWait:
     def close(self) -> None:
         try:
             if self._owner is not None:
-                self._loop.run(_call(self._owner.close))
+                self._loop.run(call_either(self._owner.close))
         finally:
             self._loop.close()
 
@@ -130,7 +130,8 @@ class AsyncWait:
         return _as_list(self._uid, await self._function(value))
 
 
-async def _call(method: Callable[..., Any], *args: Any) -> None:
+async def call_either(method: Callable[..., Any], *args: Any) -> None:
+    """Call a method that may be ``async def``."""
     done = method(*args)
     if inspect.isawaitable(done):
         await done

@@ -177,14 +177,18 @@ def check_all_done(done: int, batch: Batch) -> None:
 
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:
     """The error of a user function, with operator, key, element and the user's part of the traceback."""
+    where = f"key {shorten(key)}, " if keyed else ""
+    return user_failure(uid, error, f"{where}element {shorten(value)}")
+
+
+def user_failure(uid: str, error: BaseException, what: str) -> ForkpointError:
+    """The error of a user function that was called with ``what``; one of forkpoint's own is returned as it is."""
     if isinstance(error, ForkpointError):
         return error
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ENGINE)]
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
-    where = f"key {shorten(key)}, " if keyed else ""
     return UserFunctionError(
-        f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({where}element {shorten(value)})\n"
-        f"{trace.rstrip()}"
+        f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({what})\n{trace.rstrip()}"
     )
 
 

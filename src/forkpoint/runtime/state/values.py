@@ -110,6 +110,12 @@ class KeyCell:
         self._values = kept
         self._dirty = dict.fromkeys(range(len(kept)))
 
+    def set_some(self, kept: dict[int, Any]) -> None:
+        """The values of some keys, by index."""
+        for index, value in kept.items():
+            self._values[index] = value
+        self._dirty.update(dict.fromkeys(kept))
+
 
 @dataclass(slots=True)
 class _WindowValue:

@@ -1,0 +1,82 @@
+"""forkpoint's side: reads Kafka, counts by key, writes Kafka.
+
+python benchmarks/kafka/counting.py BROKERS FROM TO STATE_ROOT [--engine spark|local] [--parallelism N] [--interval-ms MS]
+    [--epoch-rows N]
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+import forkpoint as fp
+from forkpoint.api.launch import Launch
+
+
+class Event(NamedTuple):
+    user: int
+    number: int
+    sent_us: int
+    note: str
+
+
+class Counted(NamedTuple):
+    user: int
+    number: int
+    sent_us: int
+    count: int
+
+
+class Count(fp.KeyedProcessFunction):
+    seen = fp.ValueStateDescriptor("seen", int)
+
+    def process_element(self, event: Event, ctx: fp.KeyedProcessFunction.Context) -> Any:
+        seen = (self.seen.value() or 0) + 1
+        self.seen.update(seen)
+        yield Counted(event.user, event.number, event.sent_us, seen)
+
+
+class User(fp.SerializationSchema[Counted]):
+    def serialize(self, element: Counted) -> bytes:
+        return b"%d" % element.user
+
+
+def counting(env: fp.StreamExecutionEnvironment, brokers: str, topic: str, to: str) -> None:
+    source = (
+        fp.KafkaSource.builder()
+        .set_bootstrap_servers(brokers)
+        .set_topics(topic)
+        .set_starting_offsets(fp.KafkaOffsetsInitializer.earliest())
+        .set_value_only_deserializer(fp.JsonRowDeserializationSchema(Event))
+        .build()
+    )
+    records = fp.KafkaRecordSerializationSchema.builder().set_topic(to).set_key_serialization_schema(User())
+    sink = (
+        fp.KafkaSink.builder()
+        .set_bootstrap_servers(brokers)
+        .set_record_serializer(records.set_value_serialization_schema(fp.JsonRowSerializationSchema(Counted)).build())
+        .build()
+    )
+    events = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "events").uid("events")
+    events.key_by("user").process(Count(), Counted).uid("counts").sink_to(sink).uid("kafka")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    for name in ("brokers", "source", "to", "state_root"):
+        arguments.add_argument(name)
+    arguments.add_argument("--engine", default="spark")
+    arguments.add_argument("--parallelism", type=int, default=4)
+    arguments.add_argument("--interval-ms", type=int, default=1000)
+    arguments.add_argument("--epoch-rows", type=int, default=500_000)
+    given = arguments.parse_args()
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(given.state_root).set_parallelism(given.parallelism).enable_checkpointing(given.interval_ms)
+    env.set_max_epoch_rows(given.epoch_rows)
+    counting(env, given.brokers, given.source, given.to)
+    env.launch = Launch(options={"engine": given.engine})
+    env.execute("counting")
+
+
+if __name__ == "__main__":
+    main()

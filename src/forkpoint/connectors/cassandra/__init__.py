@@ -1,0 +1,1 @@
+"""Cassandra: a sink, over Apache's driver (``cassandra-driver``)."""

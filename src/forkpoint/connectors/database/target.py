@@ -1,0 +1,83 @@
+"""Whether a table can take a stream's rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.connectors.database.writing import Target
+from forkpoint.connectors.formats.changes import changed_row
+from forkpoint.errors import ConfigError
+from forkpoint.types.records import RecordType
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def target_table(
+    connection: Connection, name: str, schema: str | None, key: tuple[str, ...], type: RecordType
+) -> Target:
+    """The table with the columns that rows of ``type`` have. Raises ConfigError if it cannot take them."""
+    import sqlalchemy
+    from sqlalchemy.exc import NoSuchTableError
+
+    shown = name if schema is None else f"{schema}.{name}"
+    row = changed_row(type)
+    if row is not None and not key:
+        raise ConfigError(f"table {shown!r}: changes of rows need a key to find their rows by; give key=(…)")
+    columns = (row or type).names
+    try:
+        table = sqlalchemy.Table(name, sqlalchemy.MetaData(), schema=schema, autoload_with=connection)
+    except NoSuchTableError:
+        raise ConfigError(f"there is no table {shown!r}; create it, with the columns {', '.join(columns)}") from None
+    _check_columns(table, shown, columns, key)
+    if key:
+        _check_key(connection, table, shown, key)
+    _check_transactional(connection, table, shown)
+    return Target(table, columns, key)
+
+
+def _check_columns(table: Any, shown: str, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
+    if unknown := [name for name in columns if name not in table.c]:
+        raise ConfigError(
+            f"table {shown!r} has no column {unknown[0]!r}, which the stream's rows have; its columns are "
+            f"{', '.join(table.c.keys())}. Add it, or map the elements to rows of these names"
+        )
+    if missing := [name for name in key if name not in columns]:
+        raise ConfigError(f"key {missing[0]!r} is no field of the rows for table {shown!r}: {', '.join(columns)}")
+    needed = [
+        column.name
+        for column in table.c
+        if column.name not in columns
+        and not (column.nullable or column.server_default or column.identity or column.computed)
+        and column is not table.autoincrement_column
+    ]
+    if needed:
+        raise ConfigError(f"column {needed[0]!r} of table {shown!r} needs a value, which the stream's rows do not have")
+
+
+def _check_key(connection: Connection, table: Any, shown: str, key: tuple[str, ...]) -> None:
+    from sqlalchemy import inspect
+
+    inspector = inspect(connection)
+    unique = [inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
+    unique += [each["column_names"] for each in inspector.get_unique_constraints(table.name, table.schema)]
+    unique += [each["column_names"] for each in inspector.get_indexes(table.name, table.schema) if each["unique"]]
+    if not any(set(columns) == set(key) for columns in unique):
+        raise ConfigError(
+            f"table {shown!r} has no primary key or unique index of exactly {', '.join(key)}; create one, or correct key"
+        )
+
+
+def _check_transactional(connection: Connection, table: Any, shown: str) -> None:
+    from sqlalchemy import text
+
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return
+    query = (
+        "SELECT engine FROM information_schema.tables WHERE table_name = :t AND table_schema = COALESCE(:s, DATABASE())"
+    )
+    engine = connection.execute(text(query), {"t": table.name, "s": table.schema}).scalar()
+    if engine is not None and engine.lower() != "innodb":
+        raise ConfigError(
+            f"table {shown!r} has the storage engine {engine}, without transactions; run ALTER TABLE … ENGINE=InnoDB"
+        )

@@ -1,0 +1,175 @@
+"""How rows get into a table, by database: the fastest way that takes part in a transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.types.containers import MapType, OptionalType, SequenceType
+from forkpoint.types.records import RecordType
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+Row = tuple[Any, ...]
+CHUNK = 5_000  # rows in a statement
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table, the columns that rows have, and those that identify a row (none: rows are only inserted)."""
+
+    table: Table
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+
+    @property
+    def key_places(self) -> list[int]:
+        return [self.columns.index(name) for name in self.key]
+
+
+def insert(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
+    """Insert rows, in order."""
+    if connection.dialect.name == "postgresql":
+        _copy(connection, _quoted(connection, target.table), target, rows)
+    else:
+        _execute(connection, target.table.insert(), target.columns, rows)
+
+
+def upsert(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
+    """Insert rows, or update those whose key exists. Each key occurs once."""
+    if connection.dialect.name == "postgresql":
+        _upsert_copy(connection, target, rows)
+    else:
+        _execute(connection, _upsert_statement(connection, target), target.columns, rows)
+
+
+def delete(connection: Connection, target: Target, keys: Sequence[Row]) -> None:
+    """Delete the rows with these keys, if there are any."""
+    from sqlalchemy import and_, bindparam
+
+    matches = [target.table.c[name] == bindparam(f"k_{name}") for name in target.key]
+    _execute(connection, target.table.delete().where(and_(*matches)), [f"k_{name}" for name in target.key], keys)
+
+
+def _execute(connection: Connection, statement: Any, names: Sequence[str], rows: Sequence[Row]) -> None:
+    for start in range(0, len(rows), CHUNK):
+        connection.execute(statement, [dict(zip(names, row, strict=True)) for row in rows[start : start + CHUNK]])
+
+
+def _upsert_statement(connection: Connection, target: Target) -> Any:
+    others = [name for name in target.columns if name not in target.key]
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as sqlite
+
+        statement = sqlite(target.table)
+        if not others:
+            return statement.on_conflict_do_nothing(target.key)
+        return statement.on_conflict_do_update(target.key, set_={name: statement.excluded[name] for name in others})
+    from sqlalchemy.dialects.mysql import insert as mysql
+
+    changing = mysql(target.table)
+    return changing.on_duplicate_key_update({name: changing.inserted[name] for name in others or target.key})
+
+
+# -- PostgreSQL: COPY
+
+
+def _copy(connection: Connection, into: str, target: Target, rows: Iterable[Row]) -> None:
+    names = ", ".join(_quoted(connection, name) for name in target.columns)
+    with (
+        connection.connection.driver_connection.cursor() as cursor,
+        cursor.copy(f"COPY {into} ({names}) FROM STDIN") as copy,
+    ):
+        for row in rows:
+            copy.write_row(row)
+
+
+def _upsert_copy(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
+    """Rows that conflict are updated by one statement, from a table of the session's own."""
+    from sqlalchemy import text
+
+    table = _quoted(connection, target.table)
+    names = ", ".join(_quoted(connection, name) for name in target.columns)
+    key = ", ".join(_quoted(connection, name) for name in target.key)
+    others = [_quoted(connection, name) for name in target.columns if name not in target.key]
+    updates = f"UPDATE SET {', '.join(f'{name} = EXCLUDED.{name}' for name in others)}" if others else "NOTHING"
+    connection.execute(
+        text(f"CREATE TEMPORARY TABLE forkpoint_rows ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA")
+    )
+    _copy(connection, "forkpoint_rows", target, rows)
+    connection.execute(
+        text(f"INSERT INTO {table} ({names}) SELECT {names} FROM forkpoint_rows ON CONFLICT ({key}) DO {updates}")
+    )
+    connection.execute(text("DROP TABLE forkpoint_rows"))
+
+
+def _quoted(connection: Connection, name: Any) -> str:
+    preparer = connection.dialect.identifier_preparer
+    return str(preparer.quote(name) if isinstance(name, str) else preparer.format_table(name))
+
+
+# -- values
+
+
+def converters(connection: Connection, target: Target, row: RecordType) -> list[Callable[[Any], Any] | None]:
+    """For each column, what makes the driver's value of a field's; None where they are the same."""
+    from sqlalchemy import ARRAY, JSON, DateTime
+
+    postgres = connection.dialect.name == "postgresql"
+    found: list[Callable[[Any], Any] | None] = []
+    for name, of in zip(target.columns, row.children, strict=True):
+        type = target.table.c[name].type
+        of = of.of if isinstance(of, OptionalType) else of
+        if isinstance(type, JSON):
+            found.append(_jsonb if postgres else plain)
+        elif isinstance(of, RecordType | SequenceType | MapType) and not isinstance(type, ARRAY):
+            found.append(_json_text)  # MariaDB's JSON is text, too
+        elif isinstance(type, DateTime) and not (postgres and type.timezone):
+            found.append(_naive_utc)
+        else:
+            found.append(None if of.python_class in _UNCHANGED else plain)
+    return found
+
+
+def _jsonb(value: Any) -> Any:
+    from psycopg.types.json import Jsonb
+
+    return None if value is None else Jsonb(plain(value))
+
+
+def _json_text(value: Any) -> Any:
+    return None if value is None else json.dumps(plain(value), ensure_ascii=False)
+
+
+def _naive_utc(value: Any) -> Any:
+    """Columns without a time zone get UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        from datetime import UTC
+
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return value
+
+
+_UNCHANGED = (str, int, float, bytes, bool, datetime, date, time, type(None))
+
+
+def plain(value: Any) -> Any:
+    """A value as drivers know it: nested records as dicts, Enums as their values, sets and tuples as lists."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, _UNCHANGED):
+        return value
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if hasattr(value, "_fields"):
+        return {name: plain(each) for name, each in zip(value._fields, value, strict=True)}
+    if hasattr(value, "as_dict"):
+        return {name: plain(each) for name, each in value.as_dict().items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return value

@@ -1,0 +1,1 @@
+"""Lookups of databases and HTTP services, for lookup joins."""

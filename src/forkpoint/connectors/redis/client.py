@@ -1,0 +1,90 @@
+"""Redis's client library (redis-py): how to connect, and its errors as forkpoint's.
+
+Modules that import ``redis`` do so inside functions: it is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.graph.secrets import is_secret
+
+ANSWER_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+
+_TEMPORARY = (  # what the server answers while it does not work, or not for writing
+    "OOM ", "-OOM ", "LOADING ", "MISCONF ", "NOREPLICAS ", "READONLY ", "MASTERDOWN ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
+    "UNBLOCKED ",
+)  # fmt: skip
+_REFUSED = ("NOAUTH ", "WRONGPASS ", "NOPERM ")
+
+
+@dataclass(frozen=True, repr=False)
+class RedisClient:
+    """How to reach a server: its URL, and options of redis-py's client."""
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """The server without credentials, for messages."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+    def __repr__(self) -> str:
+        shown = {name: "…" if is_secret(name) else value for name, value in self.options.items()}
+        return f"RedisClient({self.place!r}, {shown})"
+
+    def connect(self) -> Any:
+        """A client, which connects when it is used. Raises ConfigError for a URL or options that it does not know."""
+        import redis
+
+        timeouts = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": CONNECT_SECONDS}
+        try:
+            client = redis.Redis.from_url(self.url, **{**timeouts, **self.options, "decode_responses": False})
+            client.connection_pool.make_connection()  # which looks at the options
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"RedisSink: {self!r}: {error}") from None
+        return client
+
+
+def server_error(message: str, what: str) -> ForkpointError:
+    """The error to raise for what a server answered."""
+    if any(message.startswith(code) for code in _REFUSED) or "invalid username-password" in message:
+        return ConfigError(
+            f"{what}: {message}. Correct the user name or password, or grant the user the right (ACL SETUSER)"
+        )
+    if any(message.startswith(code) for code in _TEMPORARY) or "-OOM command" in message:
+        return SystemUnavailable(f"{what} does not accept writes: {message}")
+    return JobFailed(f"{what}: {message}")
+
+
+@contextmanager
+def raising_errors(what: str) -> Iterator[None]:
+    """Raise the client's errors as forkpoint's: SystemUnavailable if a later attempt may succeed."""
+    from redis import exceptions
+
+    try:
+        yield
+    except (
+        exceptions.AuthenticationError,
+        exceptions.NoPermissionError,
+        exceptions.AuthenticationWrongNumberOfArgsError,
+    ) as e:
+        raise ConfigError(
+            f"{what}: {e}. Correct the user name or password, or grant the user the right (ACL SETUSER)"
+        ) from e
+    except exceptions.OutOfMemoryError as error:
+        raise SystemUnavailable(f"{what} does not accept writes: {error} (maxmemory)") from error
+    except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError) as error:
+        raise SystemUnavailable(f"{what} does not work: {error}") from error
+    except exceptions.ResponseError as error:
+        raise server_error(str(error), what) from error
+    except exceptions.RedisError as error:
+        raise JobFailed(f"{what}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,59 @@
+"""Rows of bytes that a sink stages: output as the other system's client sends it, encoded before the epoch's commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.committing import CommitterContext
+from forkpoint.types.variables import T_contra
+
+StagedRow: TypeAlias = Sequence[bytes | None]
+
+_CODEC = "lz4"
+_SIZE_BYTES = 8
+_packer = msgspec.msgpack.Encoder()
+_unpacker = msgspec.msgpack.Decoder(list[list[bytes | None]])
+
+
+def pack(rows: Sequence[StagedRow]) -> bytes:
+    data = _packer.encode(rows)
+    compressed: bytes = pa.compress(data, codec=_CODEC, asbytes=True)
+    return len(data).to_bytes(_SIZE_BYTES, "little") + compressed
+
+
+def unpack(packed: bytes) -> list[list[bytes | None]]:
+    size = int.from_bytes(packed[:_SIZE_BYTES], "little")
+    return _unpacker.decode(pa.decompress(packed[_SIZE_BYTES:], size, codec=_CODEC, asbytes=True))
+
+
+class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):
+    """Stages one subtask's rows of an epoch. ``encode``: makes the rows of elements. ``describe``: what else the committable
+    says about all rows."""
+
+    def __init__(
+        self, context: SinkContext, encode: Callable[[SinkBatch[T_contra]], Iterable[StagedRow]],
+        describe: Callable[[Sequence[StagedRow]], dict[str, JSON]] = lambda rows: {},
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._encode = encode
+        self._describe = describe
+        self._rows: list[StagedRow] = []
+
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        self._rows.extend(self._encode(batch))
+
+    def prepare_commit(self) -> list[JSON]:
+        if not self._rows:
+            return []
+        stored = self._context.stage(pack(self._rows))
+        return [{**self._describe(self._rows), "group": str(self._context.subtask), "rows": stored}]
+
+
+def staged_rows(context: CommitterContext, committables: Iterable[JSON]) -> list[list[bytes | None]]:
+    """All rows that `RowsWriter` staged for these committables, in their order."""
+    return [row for each in committables for row in unpack(context.staged(each["rows"]))]

@@ -1,0 +1,1 @@
+"""Sinks for tables of a lakehouse: Delta Lake and Apache Iceberg."""

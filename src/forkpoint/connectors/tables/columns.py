@@ -1,0 +1,187 @@
+"""Elements as rows of a table: columns, which are deleted, and whether they fit the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.connectors.base import SinkBatch
+from forkpoint.errors import ConfigError, TypeNotSupported
+from forkpoint.types import RowKind, TypeInformation, type_of
+from forkpoint.types.records import RecordType
+from forkpoint.types.wire import shown
+
+DELETED = "_forkpoint_deleted"
+"""The column of staged changes that says whether the row of its key is deleted."""
+
+_CHANGE = ("kind", "before", "after")
+
+
+def type_of_rows(type: TypeInformation[Any] | None, table: str) -> RecordType:
+    """The stream's type, if its elements can be rows. Raises ConfigError."""
+    if type is None:
+        raise ConfigError(
+            f"{table}: the type of the elements is not known; declare it (output_type=, or a return annotation)"
+        )
+    if not isinstance(type, RecordType) or not type.members:
+        raise ConfigError(
+            f"{table}: elements of {type!r} are no rows; map them to records: a NamedTuple, dataclass, Row or msgspec.Struct"
+        )
+    for field in type.members:
+        if opaque := {"any", "union"} & field.type.kinds():
+            raise ConfigError(
+                f"{table}: column {field.name!r} is of {field.type!r}, which no column can hold ({', '.join(sorted(opaque))}); "
+                "give the field a type of its own, or map it to a str"
+            )
+    return type
+
+
+def to_batch(batch: SinkBatch[Any], type: RecordType) -> pa.RecordBatch:
+    """Elements as columns of their type."""
+    schema, columns = type.arrow_schema, batch.table
+    if columns is not None and columns.schema.names == schema.names:
+        return pa.RecordBatch.from_arrays(
+            [c if c.type == t else c.cast(t) for c, t in zip(columns.columns, schema.types, strict=True)], schema=schema
+        )
+    values = batch.values
+    try:
+        return pa.RecordBatch.from_arrays(type.to_columns(values), schema=schema)
+    except (TypeError, ValueError, AttributeError, IndexError, pa.ArrowException) as error:
+        raise TypeNotSupported(f"an element such as {shown(values[0])} does not fit {type!r}: {error}") from error
+
+
+# -- changes
+
+
+def is_change(type: RecordType) -> bool:
+    """Whether elements are changes of rows, as `change_type` makes them."""
+    return tuple(type.names[:3]) == _CHANGE and type.members[0].type == type_of(RowKind)
+
+
+def row_schema(type: RecordType) -> pa.Schema:
+    """The columns of the rows: of the elements, or, if these are changes, of what is changed."""
+    if not is_change(type):
+        return type.arrow_schema
+    row = type.members[2].type.arrow_type
+    if not pa.types.is_struct(row):
+        raise ConfigError(
+            f"changes of {type.members[2].type!r} are no changes of rows; declare a record type for the rows"
+        )
+    return pa.schema([pa.field(f.name, f.type) for f in row])
+
+
+def changes(batch: pa.RecordBatch, type: RecordType) -> pa.Table:
+    """Rows with the column ``DELETED``, in order. An update of which the former row is known deletes that first: its key may
+    have been another."""
+    if not is_change(type):
+        return pa.table([*batch.columns, pa.repeat(False, len(batch))], names=[*batch.schema.names, DELETED])
+    kind = type.members[0].type
+    deleted = pc.is_in(batch.column("kind"), kind.to_arrow([RowKind.DELETE, RowKind.UPDATE_BEFORE]))
+    before, after = batch.column("before"), batch.column("after")
+    count = len(batch)
+    rows = pa.concat_arrays([before, after])
+    flags = pa.concat_arrays([pa.repeat(True, count), deleted])
+    # Each change's former row before its new one; a deletion has no new one.
+    order = np.arange(2 * count).reshape(2, count).T.ravel()
+    ordered = pa.table(
+        [*rows.flatten(), flags, rows.is_valid()], names=[*row_schema(type).names, DELETED, "_there"]
+    ).take(order)
+    there = ordered.column("_there")
+    return ordered.filter(there).drop_columns(["_there"])
+
+
+def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key, in order."""
+    numbered = pa.table([*(rows.column(k) for k in key), pa.array(np.arange(len(rows)))], names=[*key, "_at"])
+    last = numbered.group_by(list(key)).aggregate([("_at", "max")]).column("_at_max")
+    return rows.take(pa.array(np.sort(last.to_numpy())))
+
+
+def check_key(rows: pa.Table, key: Sequence[str], table: str) -> None:
+    """Raise ConfigError if a row has no key."""
+    for name in key:
+        if rows.column(name).null_count:
+            raise ConfigError(f"{table}: an element has no value in the key column {name!r}; filter such elements out")
+
+
+# -- fitting a table
+
+
+def fit(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
+    """Rows with the table's types, and those of its columns that they have, in its order. Raises ConfigError."""
+    columns, fields = [], []
+    for field in schema:
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            continue
+        column = rows.column(at)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException as error:
+                raise ConfigError(
+                    f"{table}: column {field.name!r} is {field.type}, and the elements' {column.type} does not fit: {error}. "
+                    "Change the table's column, or map the elements"
+                ) from error
+        if column.null_count and not field.nullable:
+            raise ConfigError(
+                f"{table}: column {field.name!r} is required, and an element has None there; filter such elements out, or make "
+                "the column nullable"
+            )
+        columns.append(column)
+        fields.append(field)
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with all columns of a schema, in its order and types, None where they have none."""
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, names=schema.names)
+
+
+def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows whose key is none of these, in order. ``keys``: the key columns."""
+    key = keys.column_names
+    numbered = rows.select(key).cast(keys.schema).append_column("_at", pa.array(np.arange(len(rows))))
+    left = numbered.join(keys, key, join_type="left anti").column("_at")
+    return rows if len(left) == len(rows) else rows.take(pa.array(np.sort(left.to_numpy())))
+
+
+def new_columns(rows: pa.Schema, present: pa.Schema, table: str, *, evolution: bool) -> list[pa.Field]:
+    """The columns to add to a table. Raises ConfigError if that is not allowed, or the elements lack a required column, or a type
+    cannot become the table's."""
+    for field in present:
+        if field.name not in rows.names and not field.nullable:
+            raise ConfigError(
+                f"{table}: its column {field.name!r} is required, and the elements have no such field; add it to them, or make "
+                "the column nullable"
+            )
+    added = [field for field in rows if field.name not in present.names]
+    if added and not evolution:
+        names = ", ".join(repr(field.name) for field in added)
+        raise ConfigError(
+            f"{table} has no column {names}; add it to the table, drop the field from the elements, or set schema_evolution=True"
+        )
+    for field in rows:
+        if field.name in present.names:
+            _check_cast(field, present.field(field.name), table)
+    return [field.with_nullable(True) for field in added]
+
+
+def _check_cast(field: pa.Field, to: pa.Field, table: str) -> None:
+    if field.type == to.type:
+        return
+    try:
+        pa.nulls(0, field.type).cast(to.type)
+    except pa.ArrowException:
+        raise ConfigError(
+            f"{table}: column {field.name!r} is {to.type}, which cannot hold the elements' {field.type}; change the table's "
+            "column, or map the elements"
+        ) from None

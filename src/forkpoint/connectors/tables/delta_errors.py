@@ -1,0 +1,47 @@
+"""delta-rs's errors as forkpoint's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from forkpoint.connectors.tables.committing import Conflict
+from forkpoint.errors import ConfigError, JobFailed, StorageUnavailable, SystemUnavailable
+
+_REFUSED = re.compile(
+    r"\b(401 Unauthorized|403 Forbidden)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|necessary privileges|"
+    r"authentication credentials|Permission denied"
+)
+_AWAY = re.compile(
+    r"error sending request|[Tt]imed? ?out|[Cc]onnection|\b50[0234]\b|SlowDown|dns error|Unavailable|"
+    r"Input/output error|Stale file"
+)
+_FULL = re.compile(r"No space left|quota exceeded")
+
+
+@contextmanager
+def raising_errors(table: str) -> Iterator[None]:
+    """Raise delta-rs's errors as forkpoint's."""
+    from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        if _AWAY.search(str(error)):
+            raise SystemUnavailable(f"{table} does not work: {error}") from error
+        raise Conflict(str(error)) from error
+    except (DeltaProtocolError, SchemaMismatchError) as error:
+        raise ConfigError(f"{table} cannot be written to: {error}") from error
+    except (DeltaError, OSError) as error:
+        said = str(error)
+        if _FULL.search(said):
+            raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job goes on") from error
+        if _REFUSED.search(said):
+            raise ConfigError(
+                f"{table}: access is refused: {said}. Correct the credentials in storage_options= or the environment, or grant "
+                "the right"
+            ) from error
+        if _AWAY.search(said):
+            raise SystemUnavailable(f"{table} does not work: {said}") from error
+        raise JobFailed(f"{table}: {said}") from error

@@ -1,0 +1,171 @@
+"""Writers of table sinks: data files in the table's place for appending, staged rows for changes by key."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic
+
+import pyarrow as pa
+
+from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.tables.columns import (
+    DELETED,
+    changes,
+    check_key,
+    fit,
+    last_of_each_key,
+    row_schema,
+    to_batch,
+    type_of_rows,
+)
+from forkpoint.connectors.tables.uncommitted import Uncommitted
+from forkpoint.errors import ConfigError
+from forkpoint.types.records import RecordType
+from forkpoint.types.variables import T_contra
+
+FILE_BYTES = 128 << 20
+"""How much of a subtask's output is held in memory, and becomes one data file of each partition."""
+
+
+class DataFiles(ABC):
+    """Where and how a writer writes a table's data files. Created when the first rows are there; the table exists."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+
+    @abstractmethod
+    def plan(self, rows: pa.Table, name: str) -> Sequence[tuple[str, Any]]:
+        """Divide rows into data files: the path of each, which contains ``name``, and what ``write`` needs."""
+
+    @abstractmethod
+    def write(self, path: str, part: Any) -> dict[str, JSON]:
+        """Write a data file, durably. Returns its description."""
+
+    @abstractmethod
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove data files, if they exist."""
+
+
+class TableFormat(ABC):
+    """A table to write to, as a writer sees it. Shipped to the tasks."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages call the table."""
+
+    @abstractmethod
+    def open(self, rows: pa.Schema) -> DataFiles:
+        """Create the table for these columns unless it exists, or add those that it lacks. Raises ConfigError."""
+
+
+class _Writer(SinkWriter[T_contra], Generic[T_contra]):
+    def __init__(self, context: SinkContext, table: TableFormat) -> None:
+        self._context = context
+        self._table = table
+        self._type: RecordType | None = None
+        self._files: DataFiles | None = None
+        self._held: list[pa.Table] = []
+        self._bytes = 0
+
+    def _columns(self, batch: SinkBatch[T_contra]) -> pa.RecordBatch:
+        if self._type is None:
+            self._type = type_of_rows(batch.type, self._table.name)
+        return to_batch(batch, self._type)
+
+    def _open(self, rows: pa.Schema) -> DataFiles:
+        if self._files is None:
+            self._files = self._table.open(rows)
+        return self._files
+
+
+class AppendWriter(_Writer[T_contra]):
+    """Writes data files, each at once, when there are enough rows for it or the epoch ends."""
+
+    def __init__(self, context: SinkContext, table: TableFormat) -> None:
+        super().__init__(context, table)
+        self._uncommitted = Uncommitted(context.state_root, context.job, context.uid)
+        self._written: list[JSON] = []
+        self._notes: dict[str, list[str]] = {}
+
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        columns = self._columns(batch)
+        schema = self._open(columns.schema).schema
+        rows = fit(pa.Table.from_batches([columns]), schema, self._table.name)
+        self._held.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= FILE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        assert self._files is not None
+        context, number = self._context, len(self._notes)
+        owner = zlib.crc32(f"{context.state_root}\n{context.job}\n{context.uid}".encode())
+        name = f"{context.epoch:012d}-{context.subtask}-g{context.generation}-{context.attempt}-{number}-{owner:08x}"
+        files = self._files.plan(pa.concat_tables(self._held).combine_chunks(), name)
+        paths = [path for path, _ in files]
+        note = self._uncommitted.note(context.epoch, f"{context.subtask}-{context.attempt}-{number}", paths)
+        self._notes[note] = paths
+        for path, part in files:
+            self._written.append({**self._files.write(path, part), "note": note})
+        self._held, self._bytes = [], 0
+
+    def prepare_commit(self) -> list[JSON]:
+        self._flush()
+        return self._written
+
+    def abort(self) -> None:
+        self._held = []
+        if self._files is not None and self._notes:
+            self._files.remove([path for paths in self._notes.values() for path in paths])
+            self._uncommitted.forget(list(self._notes))
+
+
+class UpsertWriter(_Writer[T_contra]):
+    """Stages the last change of each key below the state root."""
+
+    def __init__(self, context: SinkContext, table: TableFormat, key: Sequence[str]) -> None:
+        super().__init__(context, table)
+        self._key = list(key)
+
+    def write(self, batch: SinkBatch[T_contra]) -> None:
+        columns = self._columns(batch)
+        assert self._type is not None
+        schema = row_schema(self._type)
+        if missing := [name for name in self._key if name not in schema.names]:
+            raise ConfigError(
+                f"{self._table.name}: the elements have no key column {missing[0]!r}; their columns are "
+                f"{', '.join(schema.names)}: add it to them, or correct key="
+            )
+        table = self._open(schema).schema
+        changed = changes(columns, self._type)
+        rows = fit(changed.drop_columns([DELETED]), table, self._table.name)
+        check_key(rows, self._key, self._table.name)
+        self._held.append(rows.append_column(DELETED, changed.column(DELETED)))
+        self._bytes += self._held[-1].nbytes
+        if self._bytes >= FILE_BYTES:
+            self._held = [last_of_each_key(pa.concat_tables(self._held), self._key)]
+            self._bytes = 0
+
+    def prepare_commit(self) -> list[JSON]:
+        if not self._held:
+            return []
+        rows = last_of_each_key(pa.concat_tables(self._held), self._key)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(rows)
+        return [{"changes": self._context.stage(sink.getvalue().to_pybytes()), "rows": len(rows)}]
+
+    def abort(self) -> None:
+        self._held = []
+
+
+def unpack_changes(data: bytes) -> pa.Table:
+    """The rows that an UpsertWriter has staged, with the column ``DELETED``."""
+    return pa.ipc.open_stream(data).read_all()

@@ -1,0 +1,201 @@
+"""Calls lookup functions: in batches of keys, several at a time, repeated while a system does not work, within a timeout.
+
+Functions with ``async def`` run on an event loop, others on a thread of their own: a call that hangs holds up no epoch longer
+than the timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import ConfigError, ForkpointError, GraphError, JobFailed, SystemUnavailable
+from forkpoint.functions import AsyncLookupFunction, AsyncRetryStrategy, LookupFunction
+from forkpoint.runtime.operators.async_wait import LoopThread, call_either
+from forkpoint.runtime.operators.base import USER_ERRORS, Context, TaskInfo, shorten, user_failure
+
+if TYPE_CHECKING:
+    import tenacity
+
+Answer = Mapping[Any, Any]
+_Outcome = tuple[Any, BaseException | None]
+_UNAVAILABLE = (SystemUnavailable, ConnectionError, TimeoutError)
+_TIMEOUT_REMEDY = "increase the timeout, or let a call have fewer keys (max_batch_size)"
+
+
+class OwnThread:
+    """Runs the methods of one function, one after the other. A thread that is stuck in one ends with the process."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.busy = False
+
+    def start(self, method: Callable[..., Any], *args: Any) -> Future[_Outcome]:
+        """Call a method; gives what it returned and what it raised."""
+        future: Future[_Outcome] = Future()
+        self.busy = True
+        self._calls.put((future, method, args))
+        return future
+
+    def call(self, method: Callable[..., Any], *args: Any) -> Any:
+        return result_of(self.start(method, *args).result())
+
+    def end(self) -> None:
+        self._calls.put(None)
+        if not self.busy:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, method, args = call
+            outcome: _Outcome
+            try:
+                outcome = method(*args), None
+            except BaseException as error:
+                outcome = None, error
+            self.busy = False
+            if future.set_running_or_notify_cancel():
+                future.set_result(outcome)
+            del call, future, method, args, outcome
+
+
+def result_of(outcome: _Outcome) -> Any:
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
+
+
+class Asking:
+    """Asks one subtask's lookup function."""
+
+    def __init__(
+        self, info: TaskInfo, lookup: LookupFunction | AsyncLookupFunction, timeout_ms: int, retry: AsyncRetryStrategy
+    ) -> None:
+        self._uid = info.operator.uid
+        self._lookup = lookup
+        self._timeout_ms = timeout_ms
+        self._retrying = _retrying(retry)
+        name = f"forkpoint-lookup-{self._uid}-{info.subtask}"
+        self._loop = LoopThread(name)
+        self._thread: OwnThread | None = None
+        try:
+            if isinstance(lookup, AsyncLookupFunction):
+                self._capacity, self._once = lookup.capacity, lookup.async_lookup
+                self._loop.run(call_either(lookup.open, Context(info, None)))
+            else:
+                self._thread = OwnThread(name)
+                self._capacity, self._once = 1, self._on_thread
+                self._thread.call(lookup.open, Context(info, None))
+        except BaseException as error:
+            self._end()
+            if isinstance(error, USER_ERRORS):
+                raise self._failed(error, "open()") from error
+            raise
+
+    def ask(self, keys: Sequence[Any]) -> list[Any]:
+        """What was found for each of the distinct keys, None for those that are missing."""
+        size = self._lookup.max_batch_size
+        batches = [keys[start : start + size] for start in range(0, len(keys), size)]
+        answers = self._loop.run(self._ask_all(batches)) if batches else []
+        return [answer.get(key) for batch, answer in zip(batches, answers, strict=True) for key in batch]
+
+    def close(self) -> None:
+        try:
+            if isinstance(self._lookup, AsyncLookupFunction):
+                self._loop.run(call_either(self._lookup.close))
+            elif self._thread is not None and not self._thread.busy:
+                self._thread.call(self._lookup.close)
+            else:
+                with suppress(Exception):  # a call hangs, and has been reported
+                    self._lookup.close()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.end()
+        self._loop.close()
+
+    async def _ask_all(self, batches: list[Sequence[Any]]) -> list[Answer]:
+        answers: list[Answer] = [{}] * len(batches)
+        waiting = iter(enumerate(batches))  # shared by the workers
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._capacity, len(batches))):
+                    group.create_task(self._work(waiting, answers))
+        except BaseExceptionGroup as errors:  # the first failure, which cancelled the other calls
+            raise errors.exceptions[0] from errors.exceptions[0].__cause__
+        return answers
+
+    async def _work(self, waiting: Iterator[tuple[int, Sequence[Any]]], answers: list[Answer]) -> None:
+        for index, keys in waiting:
+            try:
+                answers[index] = await self._answer(keys)
+            except USER_ERRORS as error:
+                raise self._failed(error, f"the keys {shorten(list(keys))}") from error
+
+    async def _answer(self, keys: Sequence[Any]) -> Answer:
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000) as limit:
+                answer: Any = await self._retrying(self._once, keys)
+        except TimeoutError:
+            if not limit.expired():  # the function's own
+                raise
+            raise SystemUnavailable(f"no answer within {self._timeout_ms} ms; {_TIMEOUT_REMEDY}") from None
+        if not isinstance(answer, Mapping):
+            raise GraphError(f"it returned {shorten(answer)}; return a dict of what was found, by key")
+        return answer
+
+    async def _on_thread(self, keys: Sequence[Any]) -> Answer:
+        assert self._thread is not None
+        assert isinstance(self._lookup, LookupFunction)
+        answer: Answer = result_of(await asyncio.wrap_future(self._thread.start(self._lookup.lookup, keys)))
+        return answer
+
+    def _failed(self, error: BaseException, what: str) -> ForkpointError:
+        """The error of a lookup, with its operator and ``what`` it was about."""
+        text = f"operator {self._uid!r}: the lookup of {what} failed: "
+        match error:
+            case SystemUnavailable() | ConfigError() | JobFailed() | GraphError():
+                return type(error)(f"{text}{error}")
+            case ConnectionError() | TimeoutError():
+                return SystemUnavailable(f"{text}{type(error).__name__}: {error}")
+        return user_failure(self._uid, error, what)
+
+
+def _retrying(strategy: AsyncRetryStrategy) -> Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]]:
+    """Calls a function again by the strategy: always if a system does not work, else as its predicates say."""
+    import tenacity
+
+    predicate = strategy.get_retry_predicate()
+    on_result, on_exception = predicate.result_predicate(), predicate.exception_predicate()
+
+    def should_retry(state: tenacity.RetryCallState) -> bool:
+        assert state.outcome is not None
+        error = state.outcome.exception()
+        if error is None:
+            answer = state.outcome.result()
+            return on_result is not None and isinstance(answer, Mapping) and on_result(list(answer.values()))
+        if isinstance(error, _UNAVAILABLE):
+            return True
+        mine = isinstance(error, Exception) and not isinstance(error, ForkpointError)
+        return mine and on_exception is not None and on_exception(error)  # type: ignore[arg-type]
+
+    def last_outcome(state: tenacity.RetryCallState) -> Any:
+        assert state.outcome is not None
+        return state.outcome.result()
+
+    retrying = tenacity.AsyncRetrying(
+        retry=should_retry,
+        stop=lambda state: not strategy.can_retry(state.attempt_number),
+        wait=lambda state: strategy.get_backoff_time_millis(state.attempt_number) / 1000,
+        retry_error_callback=last_outcome,
+    )
+    return lambda call, keys: retrying.copy()(call, keys)

@@ -1,0 +1,26 @@
+"""The program of docs/cassandra.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import forkpoint as fp
+from examples.doc_blocks import ROOT, blocks
+from servers.cassandra_server import PASSWORD, USER, Cassandra
+
+BLOCKS = blocks(ROOT / "docs" / "cassandra.md")
+(PROGRAM,) = (block for block in BLOCKS if block.info == "python")
+TABLE, LEDGER = (block for block in BLOCKS if block.info == "sql")
+
+
+def test_the_program(cassandra: Cassandra, tmp_path: Path) -> None:
+    cassandra.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    cassandra.execute(TABLE.text)
+    cassandra.execute(LEDGER.text)
+    names: dict[str, Any] = {"__name__": "app"}
+    exec(compile(PROGRAM.text, PROGRAM.name, "exec", dont_inherit=True), names)
+    env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path))
+    names["build"](env, fp.CassandraSink(cassandra.address, "shop", "totals", username=USER, password=PASSWORD))
+    env.execute("totals")
+    assert sorted(map(tuple, cassandra.execute("SELECT * FROM shop.totals"))) == [("ann", 4.5), ("bob", 2.0)]

@@ -1,0 +1,412 @@
+"""DatabaseSink against real databases: each epoch once, whoever dies, sleeps or is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from databases import Database
+from sqlalchemy import MetaData, Table, create_engine, select
+from writing_rows import build, expected, sink
+
+import forkpoint as fp
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.base import SinkContext
+from forkpoint.connectors.committing import CommitterContext
+from forkpoint.connectors.database import committing
+from forkpoint.connectors.formats.changes import change_type
+from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable, TypeNotSupported
+from forkpoint.graph.options import RestartStrategy
+from forkpoint.types import RowKind, type_of
+from servers.postgres import Postgres
+
+PROGRAM = Path(__file__).with_name("writing_rows.py")
+ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": str(PROGRAM.parents[1])}
+ELEMENTS = 400
+COUNTED = "number INT NOT NULL, {user} INT {key}, {count} INT"
+
+
+def counted(database: Database, prefix: str) -> str:
+    quote = {"postgresql": '"{}"', "mariadb": "`{}`", "sqlite": '"{}"'}[database.name].format
+    key = "" if prefix == "every" else "PRIMARY KEY"
+    return database.create_table(COUNTED.format(user=quote("user"), count=quote("count"), key=key), prefix)
+
+
+def rows(database: Database, table: str) -> list[Any]:
+    return sorted(tuple(row) for row in database.execute(f"SELECT * FROM {table}"))
+
+
+def run(root: Path, to: Any, elements: int = ELEMENTS, *, name: str = "writing") -> Any:
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(root)).set_parallelism(2)
+    env.options = replace(env.options, restart=RestartStrategy.none())
+    build(env, elements, to)
+    env.launch = Launch(options={"engine": "local"})
+    return prepare(env, name).begin()()
+
+
+@dataclass(frozen=True)
+class At:
+    """One epoch's output, staged and committed by hand."""
+
+    sink: Any
+    root: Path
+    incarnation: str = ""
+
+    def staged(self, type: Any, elements: list[Any], epoch: int = 1) -> EpochOutput:
+        context = SinkContext("rows", "job", epoch, 0, f"a{epoch}", 1, str(self.root))
+        writer = self.sink.create_writer(context)
+        writer.write(Batch(elements, type_of(type)))
+        return EpochOutput(epoch=epoch, committables=writer.prepare_commit())
+
+    def committer(self) -> Any:
+        return self.sink.create_committer(
+            CommitterContext("rows", "job", "", f"{self.root.name}{self.incarnation}", str(self.root))
+        )
+
+    def commit(self, output: EpochOutput, newest: int | None = None) -> None:
+        committer = self.committer()
+        try:
+            committer.commit(output, output.epoch if newest is None else newest)
+        finally:
+            committer.close()
+
+    def write(self, type: Any, *elements: Any, epoch: int = 1) -> None:
+        output = self.staged(type, list(elements), epoch)
+        self.sink.check(output.committables)
+        self.commit(output)
+
+
+@dataclass(frozen=True)
+class Batch:
+    values: list[Any]
+    type: Any
+    table: Any = None
+    timestamps: Any = None
+
+
+@pytest.mark.parametrize("prefix", ["every", "last"])
+def test_each_epoch_is_written_once(database: Database, tmp_path: Path, prefix: str) -> None:
+    table = counted(database, prefix)
+    run(tmp_path, sink(database.url, table))
+    found = rows(database, table)
+    assert len(found) == len(set(found))
+    assert set(found) == expected(table, ELEMENTS)
+
+
+@pytest.mark.parametrize("step", ["create+", "newest", "write+", "note+", "commit", "commit+"])
+def test_a_driver_that_is_killed_at_a_step_of_writing(database: Database, tmp_path: Path, step: str) -> None:
+    if database.name != "postgresql" and step not in ("write+", "commit+"):
+        return  # these steps are the same code for all of them
+    table = counted(database, "every")
+    program = [sys.executable, str(PROGRAM), database.url, table, str(tmp_path), str(ELEMENTS)]
+    number = "1" if step == "create+" else "4"
+    killed = subprocess.run([*program, step, number], env=ENVIRONMENT, capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr[-2000:]
+    assert len(rows(database, table)) < ELEMENTS
+    run(tmp_path, sink(database.url, table))
+    found = rows(database, table)
+    assert len(found) == ELEMENTS
+    assert set(found) == expected(table, ELEMENTS)
+
+
+def test_commits_that_are_repeated_late_and_side_by_side_write_nothing(database: Database, tmp_path: Path) -> None:
+    table = database.create_table("n INT")
+    at = At(fp.DatabaseSink(database.url, table), tmp_path)
+    outputs = [at.staged(N, [N(n)], epoch=n) for n in (1, 2, 3)]
+    for output in (outputs[0], outputs[1], outputs[0], outputs[2], outputs[1]):
+        at.commit(output, newest=3)
+    assert rows(database, table) == [(1,), (2,), (3,)]
+    last = at.staged(N, [N(4)], epoch=4)
+    problems: list[BaseException] = []
+
+    def commit() -> None:
+        while True:
+            try:
+                return at.commit(last)
+            except SystemUnavailable:  # SQLite's lock, for one; tasks are tried again, too
+                continue
+            except BaseException as problem:
+                problems.append(problem)
+                return None
+
+    threads = [threading.Thread(target=commit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert rows(database, table) == [(1,), (2,), (3,), (4,)]
+
+
+def test_another_incarnation_of_the_job_writes_again(database: Database, tmp_path: Path) -> None:
+    table = database.create_table("n INT")
+    to = fp.DatabaseSink(database.url, table)
+    At(to, tmp_path).write(N, N(1))
+    At(to, tmp_path, "second").write(N, N(1))
+    assert rows(database, table) == [(1,), (1,)]
+
+
+def test_a_state_root_that_was_put_back_is_noticed(database: Database, tmp_path: Path) -> None:
+    table = database.create_table("n INT")
+    at = At(fp.DatabaseSink(database.url, table), tmp_path)
+    at.commit(at.staged(N, [N(1)], epoch=7))
+    with pytest.raises(
+        JobFailed, match=r"forkpoint_epochs.*says that epoch 7 was committed, but the job's newest is 3"
+    ):
+        at.commit(at.staged(N, [N(1)], epoch=3))
+
+
+class N(NamedTuple):
+    n: int
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Inner(NamedTuple):
+    a: int
+
+
+class All(NamedTuple):
+    id: int
+    x: float
+    text_: str | None
+    flag: bool
+    money: Decimal
+    day: date
+    at: fp.Instant
+    local: datetime
+    data: bytes
+    colour: Colour
+    inner_: Inner | None
+    tags: list[str]
+
+
+LATE, EARLY = datetime(2026, 2, 3, 4, 5, 6, 789000, UTC), datetime(1969, 12, 31, 23, tzinfo=UTC)
+ALL = [
+    All(1, 1.5, "ä'\"\\\t\n", True, Decimal("1.25"), date(2026, 2, 3), LATE, LATE.replace(tzinfo=None), b"\0\xff",
+        Colour.RED, Inner(1), ["x", "ü"]),
+    All(2, -2.5, None, False, Decimal("-0.01"), date(1969, 1, 1), EARLY, EARLY.replace(tzinfo=None), b"", Colour.RED, None, []),
+]  # fmt: skip
+COLUMNS = {
+    "postgresql": "text_ TEXT, at TIMESTAMPTZ, data BYTEA, inner_ JSONB, tags JSONB",
+    "mariadb": "text_ TEXT CHARACTER SET utf8mb4, at DATETIME(6), data BLOB, inner_ JSON, tags JSON",
+    "sqlite": "text_ TEXT, at DATETIME, data BLOB, inner_ JSON, tags JSON",
+}
+MORE = "id INT PRIMARY KEY, x FLOAT, flag BOOLEAN, money DECIMAL(10, 2), day DATE, colour VARCHAR(9), local {}"
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_types(database: Database, tmp_path: Path, key: tuple[str, ...]) -> None:
+    local = {"postgresql": "TIMESTAMP", "mariadb": "DATETIME(6)", "sqlite": "DATETIME"}[database.name]
+    table = database.create_table(f"{MORE.format(local)}, {COLUMNS[database.name]}")
+    At(fp.DatabaseSink(database.url, table, key=key), tmp_path).write(All, *ALL)
+    engine = create_engine(fp.DatabaseSink(database.url, table)._url)
+    read = Table(table, MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        found = [row._mapping for row in connection.execute(select(read).order_by(read.c.id))]
+    for row, each in zip(found, ALL, strict=True):
+        for name in ("id", "x", "text_", "flag", "money", "day", "local", "data"):
+            assert row[name] == getattr(each, name), name
+        assert row["at"].replace(tzinfo=UTC) == each.at
+        assert row["colour"] == "red"
+        inner, tags = (json.loads(row[n]) if isinstance(row[n], str) else row[n] for n in ("inner_", "tags"))
+        assert inner == (None if each.inner_ is None else {"a": 1})
+        assert tags == each.tags
+
+
+class Person(NamedTuple):
+    id: int
+    name: str | None
+
+
+CHANGE = change_type(Person)
+
+
+def change(kind: RowKind, before: Person | None, after: Person | None) -> Any:
+    return CHANGE.from_columns(CHANGE.to_columns([(kind, before, after, None, None, None)]))[0]
+
+
+def test_changes_are_applied(database: Database, tmp_path: Path) -> None:
+    table = database.create_table("id INT PRIMARY KEY, name VARCHAR(20)")
+    at = At(fp.DatabaseSink(database.url, table, key="id"), tmp_path)
+    insert, update, delete = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+    at.write(CHANGE, *[change(insert, None, Person(n, "old")) for n in range(6)])
+    at.write(
+        CHANGE,
+        change(update, Person(0, "old"), Person(0, "new")),
+        change(delete, Person(1, "old"), None),
+        change(update, Person(2, "old"), Person(12, "moved")),
+        change(delete, Person(3, "old"), None), change(insert, None, Person(3, "again")),
+        change(insert, None, Person(7, "short")), change(delete, Person(7, "short"), None),
+        change(update, None, Person(4, None)),
+        epoch=2,
+    )  # fmt: skip
+    assert rows_by_id(database, table) == {0: "new", 3: "again", 4: None, 5: "old", 12: "moved"}
+
+
+def rows_by_id(database: Database, table: str) -> dict[int, str | None]:
+    return dict(database.execute(f"SELECT id, name FROM {table}"))
+
+
+def test_rows_replace_those_of_their_key(database: Database, tmp_path: Path) -> None:
+    table = database.create_table("id INT PRIMARY KEY, name VARCHAR(20), more INT DEFAULT 5")
+    at = At(fp.DatabaseSink(database.url, table, key="id"), tmp_path)
+    at.write(Person, Person(1, "a"), Person(2, "b"), Person(1, "c"))
+    database.execute(f"UPDATE {table} SET more = 6 WHERE id = 1")
+    at.write(Person, Person(1, "d"), epoch=2)
+    assert sorted(database.execute(f"SELECT id, name, more FROM {table}")) == [(1, "d", 6), (2, "b", 5)]
+
+
+@contextmanager
+def refused(kind: type[Exception], message: str) -> Iterator[None]:
+    with pytest.raises(kind, match=message):
+        yield
+
+
+def test_tables_that_cannot_take_the_rows(database: Database, tmp_path: Path) -> None:
+    def check(table: str, type: Any = Person, **options: Any) -> None:
+        at = At(fp.DatabaseSink(database.url, table, **options), tmp_path)
+        value = Person(1, "a") if type is Person else change(RowKind.INSERT, None, Person(1, "a"))
+        at.sink.check(at.staged(type, [value]).committables)
+
+    with refused(ConfigError, "there is no table 'absent'; create it, with the columns id, name"):
+        check("absent")
+    with refused(ConfigError, "has no column 'name'"):
+        check(database.create_table("id INT"))
+    with refused(ConfigError, "needs a value"):
+        check(database.create_table("id INT, name VARCHAR(5), more INT NOT NULL"))
+    with refused(ConfigError, "no primary key or unique index of exactly id"):
+        check(database.create_table("id INT, name VARCHAR(5)"), key="id")
+    with refused(ConfigError, "'other' is no field"):
+        check(database.create_table("id INT PRIMARY KEY, name VARCHAR(5), other INT"), key="other")
+    with refused(ConfigError, "need a key"):
+        check(database.create_table("id INT PRIMARY KEY, name VARCHAR(5)"), CHANGE)
+    with refused(TypeNotSupported, "writes records with named fields"):
+        At(fp.DatabaseSink(database.url, "t"), tmp_path).staged(int, [1])
+
+
+def test_rows_that_the_table_refuses_fail_the_job_and_write_nothing(database: Database, tmp_path: Path) -> None:
+    table = database.create_table("id INT PRIMARY KEY, name VARCHAR(20)")
+    at = At(fp.DatabaseSink(database.url, table), tmp_path)
+    with refused(JobFailed, "need an upsert"):
+        at.write(Person, Person(1, "a"), Person(2, "b"), Person(1, "c"))
+    assert rows(database, table) == []
+
+
+def test_addresses_that_are_not_supported() -> None:
+    with refused(ConfigError, "is no URL of a database"):
+        fp.DatabaseSink("nonsense", "t")
+    with refused(ConfigError, "oracle is not supported"):
+        fp.DatabaseSink("oracle://h/d", "t")
+    with refused(ConfigError, "a database in memory"):
+        fp.DatabaseSink("sqlite://", "t")
+    with refused(ConfigError, "the driver for postgresql is psycopg, not asyncpg"):
+        fp.DatabaseSink("postgresql+asyncpg://h/d", "t")
+
+
+def test_wrong_credentials(database: Database, tmp_path: Path) -> None:
+    if database.name == "sqlite":
+        return
+    for wrong, right in (("secret", "wrong"), ("/tests", "/absent")):
+        at = At(fp.DatabaseSink(database.url.replace(wrong, right), "t"), tmp_path)
+        with refused(ConfigError, "Correct user, password and database of the URL"):
+            at.write(Person, Person(1, "a"))
+
+
+def test_a_password_is_not_shown(postgres: Postgres, tmp_path: Path) -> None:
+    at = At(fp.DatabaseSink(postgres.url, "absent"), tmp_path)
+    with pytest.raises(ConfigError) as problem:
+        at.commit(at.staged(N, [N(1)]))
+    assert "secret" not in str(problem.value)
+
+
+def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / "server")
+    try:
+        database = Database("postgresql", server.url, server.execute)
+        table = counted(database, "every")
+        program = [sys.executable, str(PROGRAM), server.url, table, str(tmp_path / "root"), "3000"]
+        job = subprocess.Popen(program, env=ENVIRONMENT, stderr=subprocess.PIPE)
+        for seen in (1, 600, 1200):
+            while len(server.execute(f"SELECT number FROM {table}")) < seen:
+                assert job.poll() is None, job.communicate()[1].decode()[-3000:]
+            server.kill()
+            server.start()
+        assert job.wait() == 0, job.communicate()[1].decode()[-3000:]
+        found = rows(database, table)
+        assert len(found) == 3000
+        assert set(found) == expected(table, 3000)
+    finally:
+        server.stop()
+
+
+def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / "server")
+    try:
+        server.execute("CREATE TABLE t (n int)")
+        at = At(fp.DatabaseSink(server.url, "t"), tmp_path)
+        output = at.staged(N, [N(1)])
+        committer = at.committer()
+        server.kill()
+        with pytest.raises(SystemUnavailable, match=r"writing to table 't' of postgresql\+psycopg://tests:\*\*\*@"):
+            committer.commit(output, 1)
+        committer.close()
+        server.start()
+        committer.commit(output, 1)
+        committer.close()
+        assert server.execute("SELECT n FROM t") == [(1,)]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("limit", ["IDLE_SECONDS", "LOCK_SECONDS"])
+def test_a_suspended_driver_gives_its_locks_back(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """It sleeps in the middle of a transaction; the server, or the next driver, ends that, and the next driver goes on."""
+    monkeypatch.setattr(f"forkpoint.connectors.database.engine.{limit}", 1)
+    postgres.execute("DROP TABLE IF EXISTS suspended; CREATE TABLE suspended (n int)")
+    at = At(fp.DatabaseSink(postgres.url, "suspended"), tmp_path)
+    output = at.staged(N, [N(1)])
+    asleep, wake = threading.Event(), threading.Event()
+    problems: list[BaseException] = []
+    real = committing.DatabaseCommitter._write
+
+    def sleeping(*args: Any) -> None:
+        real(*args)
+        if threading.current_thread() is first:
+            asleep.set()
+            wake.wait()
+
+    def commit() -> None:
+        try:
+            at.commit(output)
+        except SystemUnavailable as problem:
+            problems.append(problem)
+
+    first = threading.Thread(target=commit)
+    monkeypatch.setattr(committing.DatabaseCommitter, "_write", sleeping)
+    first.start()
+    asleep.wait()
+    at.commit(output)
+    wake.set()
+    first.join()
+    assert len(problems) == 1
+    assert postgres.execute("SELECT n FROM suspended") == [(1,)]

@@ -1,0 +1,164 @@
+"""The campaign: python -m kills SYSTEM."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from kills.job import PER_EPOCH, STEPS, STEPS_OF_TASKS, Counted, expected
+from kills.systems import SYSTEMS, System
+
+HUGE = 1_000_000_000
+console = Console()
+
+
+@dataclass
+class Campaign:
+    """Kills a job. ``waits_s``: after each kill, how long until more was visible."""
+
+    system: System
+    name: str
+    root: Path
+    engine: str
+    rng: random.Random
+    kinds: Counter[str] = field(default_factory=Counter)
+    waits_s: list[float] = field(default_factory=list)
+
+    def start(self, stop: int = HUGE, *death: str) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "FORKPOINT_ENGINE": self.engine,
+            "SPARK_MASTER": "local[2]",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "kills.job",
+            self.name,
+            self.system.address,
+            str(self.root / "state"),
+            str(stop),
+            *death,
+        ]
+        with open(self.root / "log", "ab") as log:
+            return subprocess.Popen(command, env=environment, start_new_session=True, stdout=log, stderr=log)
+
+    def until_visible(self, driver: subprocess.Popen[bytes], above: int) -> None:
+        started = time.monotonic()
+        while self.system.newest() <= above:
+            if driver.poll() is not None:
+                raise SystemExit(f"the job ended with {driver.returncode}: {(self.root / 'log').read_text()[-3000:]}")
+            time.sleep(0.05)
+        self.waits_s.append(time.monotonic() - started)
+
+    def kill(self, kind: str) -> None:
+        """One fault. The job has made progress before, and does so after it."""
+        self.kinds[kind] += 1
+        seen = self.system.newest()
+        if kind == "step":
+            steps = [*STEPS, *(STEPS_OF_TASKS if self.system.committed_by_tasks else ())]
+            step = self.rng.choice([*steps, *(f"{name}+" for name in steps)])
+            driver = self.start(HUGE, step, str(self.rng.randint(2, 8)))
+            if driver.wait() != -signal.SIGKILL:
+                raise SystemExit(f"the job ended with {driver.returncode}: {(self.root / 'log').read_text()[-3000:]}")
+            return
+        driver = self.start()
+        self.until_visible(driver, seen)
+        time.sleep(self.rng.uniform(0, 1.0))
+        if kind == "server":
+            assert self.system.server is not None
+            self.system.server.kill()
+            time.sleep(self.rng.uniform(0, 2.0))
+            self.system.server.start()
+            self.until_visible(driver, self.system.newest() + PER_EPOCH)
+        elif kind == "suspended":
+            os.killpg(driver.pid, signal.SIGSTOP)
+            other = self.start()
+            self.until_visible(other, self.system.newest() + PER_EPOCH)
+            os.killpg(driver.pid, signal.SIGCONT)
+            time.sleep(self.rng.uniform(0, 1.0))
+            _end(other)
+        _end(driver)
+
+    def finish(self) -> list[Counted]:
+        """Let the job end by itself, after some more records; what it should have written."""
+        stop = (self.system.newest() // PER_EPOCH + 40) * PER_EPOCH
+        driver = self.start(stop)
+        if driver.wait() != 0:
+            raise SystemExit(f"the last run ended with {driver.returncode}: {(self.root / 'log').read_text()[-3000:]}")
+        return expected(stop)
+
+
+def _end(driver: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="kills")
+    parser.add_argument("system", choices=SYSTEMS)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--engine", choices=["local", "spark"], default="local")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="forkpoint-kills-"))
+    system = SYSTEMS[options.system](root)
+    campaign = Campaign(system, options.system, root, options.engine, random.Random(options.seed))
+    kinds = [
+        "driver",
+        "suspended",
+        *(["step"] if options.engine == "local" else []),
+        *(["server"] if system.server else []),
+    ]
+    try:
+        for number in track(range(options.kills), f"{options.system}, {options.engine}", console=console):
+            campaign.kill(kinds[number % len(kinds)])
+        wanted = campaign.finish()
+        found = system.read()
+    finally:
+        system.close()
+    lost, twice = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
+    disordered = sum(_disorder(found)) if options.system == "kafka" else 0
+    table = Table("records", "kills", "lost", "repeated", "out of order", "until it went on, median", "longest")
+    waits = campaign.waits_s or [0.0]
+    table.add_row(
+        f"{len(wanted):,}", ", ".join(f"{count} {kind}" for kind, count in campaign.kinds.items()), str(lost.total()),
+        str(twice.total()), str(disordered), f"{median(waits):.1f} s", f"{max(waits):.1f} s",
+    )  # fmt: skip
+    console.print(table)
+    if lost or twice or disordered:
+        console.print(f"kept: {root}")
+        return 1
+    shutil.rmtree(root, ignore_errors=True)
+    return 0
+
+
+def _disorder(found: list[Counted]) -> list[bool]:
+    """Of each record, whether it comes before an earlier one of its user."""
+    last: dict[int, int] = {}
+    result = []
+    for each in found:
+        result.append(each.number < last.get(each.user, -1))
+        last[each.user] = each.number
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

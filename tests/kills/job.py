@@ -1,0 +1,63 @@
+"""The job that is killed: numbers, counted per key, to a system.
+
+    python -m kills.job SYSTEM ADDRESS STATE_ROOT STOP [STEP NUMBER]
+
+STEP is one of ``STEPS`` or ``STEPS_OF_TASKS``: the process dies at its NUMBER-th call, or, with a trailing "+", after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import forkpoint as fp
+from deaths import die_at
+from forkpoint.driver.epochs import EpochRunner
+from forkpoint.driver.history import History
+from forkpoint.runtime.tasks import committing
+
+USERS = 50
+PER_EPOCH = 500
+STEPS = {
+    "compute": (EpochRunner, "_compute"), "check": (EpochRunner, "_check_sinks"), "manifest": (History, "commit"),
+    "publish": (EpochRunner, "_publish"),
+}  # fmt: skip
+STEPS_OF_TASKS = {"commit": (committing._Kept, "take"), "committed": (committing._Kept, "put")}
+
+
+class Counted(NamedTuple):
+    number: int
+    user: int
+    count: int
+
+
+class Count(fp.KeyedProcessFunction):
+    seen = fp.ValueStateDescriptor("seen", int)
+
+    def process_element(self, number: int, ctx: fp.KeyedProcessFunction.Context) -> Iterator[Counted]:
+        seen = (self.seen.value() or 0) + 1
+        self.seen.update(seen)
+        yield Counted(number, number % USERS, seen)
+
+
+def expected(stop: int) -> list[Counted]:
+    return [Counted(n, n % USERS, n // USERS + 1) for n in range(stop)]
+
+
+def main(system: str, address: str, root: str, stop: str, *death: str) -> None:
+    from kills.systems import SYSTEMS
+
+    if death:
+        die_at(STEPS | STEPS_OF_TASKS, death[0], int(death[1]))
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(root).set_parallelism(2).enable_checkpointing(20)
+    source = fp.CounterSource(int(stop), per_epoch=PER_EPOCH)
+    numbers: Any = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    counted = numbers.key_by(lambda number: number % USERS, int).process(Count(), Counted).uid("counts")
+    counted.sink_to(SYSTEMS[system].sink(address)).uid("out")
+    env.execute("kills")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

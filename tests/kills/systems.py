@@ -1,0 +1,153 @@
+"""The systems that jobs write to while they are killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+import forkpoint as fp
+from kills.job import Counted
+from servers.process import Server
+
+
+class System(ABC):
+    """A system with a place to write to. ``server``: the process to kill, if it has one. ``committed_by_tasks``: whether its sink
+    is a CommittingSink."""
+
+    server: Server | None = None
+    committed_by_tasks = True
+
+    @abstractmethod
+    def __init__(self, directory: Path) -> None:
+        """Start it, with its data below a directory."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """What ``sink`` needs, in the job's process."""
+
+    @staticmethod
+    @abstractmethod
+    def sink(address: str) -> Any:
+        """The sink of the job."""
+
+    @abstractmethod
+    def read(self) -> list[Counted]:
+        """What is visible; that of each user in the order of its records, where the system has one."""
+
+    def newest(self) -> int:
+        """The highest number that is visible, or -1."""
+        return max((each.number for each in self.read()), default=-1)
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+
+
+class Kafka(System):
+    def __init__(self, directory: Path) -> None:
+        from servers.kafka import Kafka as Broker
+
+        self.server: Broker = Broker(directory / "kafka")
+        self._topic = self.server.create_topic(partitions=4)
+        self._found: list[Counted] = []
+        self._consumer = Consumer({
+            "bootstrap.servers": self.server.bootstrap_servers, "group.id": "kills", "isolation.level": "read_committed",
+            "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0, "reconnect.backoff.max.ms": 200,
+        })  # fmt: skip
+        self._consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(4)])
+
+    @property
+    def address(self) -> str:
+        return f"{self.server.bootstrap_servers}/{self._topic}"
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        brokers, _, topic = address.partition("/")
+        records = fp.KafkaRecordSerializationSchema.builder().set_topic(topic).set_key_serialization_schema(_User())
+        values = fp.JsonRowSerializationSchema(Counted)
+        return (
+            fp.KafkaSink.builder()
+            .set_bootstrap_servers(brokers)
+            .set_record_serializer(records.set_value_serialization_schema(values).build())
+            .build()
+        )
+
+    def read(self) -> list[Counted]:
+        """Up to where each partition ends at the moment."""
+        left = {partition: self._end(partition) for partition in range(4)}
+        while left:
+            for message in self._consumer.consume(10_000, timeout=0.05):
+                if message.error() is None:
+                    self._found.append(Counted(**json.loads(message.value())))
+            for at in self._consumer.position([TopicPartition(self._topic, partition) for partition in left]):
+                if at.offset >= left[at.partition] or left[at.partition] == 0:
+                    del left[at.partition]
+        return list(self._found)
+
+    def _end(self, partition: int) -> int:
+        while True:
+            with suppress(KafkaException):  # the broker may have just started
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=600)
+                return int(end)
+            time.sleep(0.1)
+
+
+class _User(fp.SerializationSchema[Counted]):
+    def serialize(self, element: Counted) -> bytes:
+        return b"%d" % element.user
+
+
+class Postgres(System):
+    def __init__(self, directory: Path) -> None:
+        from servers.postgres import Postgres as Database
+
+        self.server: Database = Database(directory / "postgres")
+        self.server.execute('CREATE TABLE counted (number BIGINT, "user" BIGINT, count BIGINT, id BIGSERIAL)')
+
+    @property
+    def address(self) -> str:
+        return self.server.url
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.DatabaseSink(address, "counted")
+
+    def read(self) -> list[Counted]:
+        return [Counted(*row) for row in self.server.execute('SELECT number, "user", count FROM counted ORDER BY id')]
+
+    def newest(self) -> int:
+        (row,) = self.server.execute("SELECT COALESCE(MAX(number), -1) FROM counted")
+        return int(row[0])
+
+
+class Files(System):
+    """A directory."""
+
+    committed_by_tasks = False
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "files"
+
+    @property
+    def address(self) -> str:
+        return str(self._directory)
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.FileSink.json(address)
+
+    def read(self) -> list[Counted]:
+        files = sorted(
+            p for p in self._directory.rglob("*.json*") if not any(part.startswith((".", "_")) for part in p.parts)
+        )
+        return [Counted(**json.loads(line)) for file in files for line in file.read_text().splitlines()]
+
+
+SYSTEMS: dict[str, type[System]] = {"kafka": Kafka, "postgres": Postgres, "files": Files}
