@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -60,10 +61,8 @@ def test_what_is_cut_or_changed_is_malformed_or_another_message(change: Insert |
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_or_malformed(data: bytes) -> None:
-    try:
+    with suppress(Malformed):
         decode(data)
-    except Malformed:
-        pass
 
 
 def test_the_other_messages() -> None:
@@ -130,7 +129,7 @@ def test_arrays_with_bounds_and_without_quotes() -> None:
         (fp.Types.BIG_DEC(), "1.50", Decimal("1.50")),
         (fp.Types.BYTES(), "\\x00ff", b"\x00\xff"),
         (fp.Types.INSTANT(), "2024-02-03 04:05:06.7+00", datetime(2024, 2, 3, 4, 5, 6, 700_000, UTC)),
-        (fp.Types.SQL_TIMESTAMP(), "2024-02-03 04:05:06", datetime(2024, 2, 3, 4, 5, 6)),
+        (fp.Types.SQL_TIMESTAMP(), "2024-02-03 04:05:06", datetime.fromisoformat("2024-02-03T04:05:06")),
         (fp.Types.SQL_DATE(), "2024-02-03", date(2024, 2, 3)),
         (fp.Types.LIST(fp.Types.LONG()), "{1,NULL}", [1, None]),
     ],

@@ -73,6 +73,7 @@ class Feed:
         self.database_name = ""
         self.names: dict[str, str] = {}  # as tables are given, by schema.name
         self.tables_read = False  # the epochs that have read the tables' last ranges have been committed
+        self.doing = "connecting"
         self._failure: ForkpointError | None = None
         self._confirm: int | None = None
         self._confirmed = 0
@@ -143,6 +144,7 @@ class Feed:
             self._read_tables(connection, tables)
         if self._closed.is_set():
             return
+        self.doing = "following the slot"
         _Following(self, connection, tables).run()
 
     def _begin(self, connection: psycopg.Connection[Any]) -> Mapping[str, Table]:
@@ -178,6 +180,7 @@ class Feed:
         """Offer ranges of the tables until they have been read."""
         self._wait_for_transactions(connection)
         assert self.position is not None
+        self.doing = "exporting a snapshot"
         with exporting(connection, self.reading.database) as (exported, session):
             for name in self.position.unread(self.reading.tables):
                 table = tables[name]
