@@ -71,7 +71,7 @@ class Loop:
 
     def until_read(self) -> list[Any]:
         """Epochs until the rows have been read, and the tables are free for other sessions to change."""
-        self.until(lambda: bool(self.position and self.position["slot"]) and self.enumerator._feed.tables_read)
+        self.until(lambda: self.enumerator._feed is not None and self.enumerator._feed.tables_read)
         while "exporting" in self.enumerator._feed.doing:
             time.sleep(0.002)
         return self.changes

@@ -70,8 +70,8 @@ def test_types(postgres: Postgres) -> None:
         )  # fmt: skip
         row = (
             "7, 2.5, 0.1, 12345678901234567890.123, 'é', true, '2024-03-01 12:00:00.5-05', '2024-03-01 12:00:00', '2024-03-01', "
-            "'12:30', '\\x00ff', '{\"a\": 1}', '2b7e1516-28ae-d2a6-abf7-158809cf4f3c', '{1,NULL,3}', '{\"a,b\",\"c\\\"d\"}', 'happy', 5, "
-            "'1 day', 'ab'"
+            "'12:30', '\\x00ff', '{\"a\": 1}', '2b7e1516-28ae-d2a6-abf7-158809cf4f3c', '{1,NULL,3}', '{\"a,b\",\"c\\\"d\"}', "
+            "'happy', 5, '1 day', 'ab'"
         )
         connection.execute(f"INSERT INTO {table} VALUES (1, {row}, DEFAULT, 9)")
         with Loop(source(postgres, table)) as loop:
@@ -138,7 +138,7 @@ def test_what_a_type_needs_must_be_there(postgres: Postgres) -> None:
     postgres.execute(f"INSERT INTO {table} VALUES (1, NULL)")
     with (
         Loop(source(postgres, table, type_info=Strict)) as loop,
-        pytest.raises(fp.RecordParseError, match="column 'name'.*NULL"),
+        pytest.raises(fp.RecordParseError, match=r"column 'name'.*NULL"),
     ):
         loop.until_it_fails()
 
@@ -203,7 +203,7 @@ def test_large_values_that_an_update_leaves_are_not_guessed(postgres: Postgres) 
     with Loop(source(postgres, table)) as loop:
         loop.until_changes(1)
         postgres.execute(f"UPDATE {table} SET amount = 6")
-        with pytest.raises(fp.JobFailed, match="column 'name'.*REPLICA IDENTITY FULL"):
+        with pytest.raises(fp.JobFailed, match=r"column 'name'.*REPLICA IDENTITY FULL"):
             loop.until_it_fails()
     with Loop(source(postgres, table, on_missing_value="none"), loop.position) as loop:
         assert kinds(loop.until_changes(1)) == [("UPDATE_AFTER", None, (1, None, 6))]
@@ -256,7 +256,7 @@ def test_several_tables_in_the_order_of_commits(postgres: Postgres) -> None:
 
 def test_tables_that_do_not_fit_together_are_refused(postgres: Postgres) -> None:
     one, two = create_table(postgres), create_table(postgres, "id int PRIMARY KEY, name int")
-    with pytest.raises(fp.ConfigError, match="column 'name' of table"):
+    with pytest.raises(fp.ConfigError, match=r"column 'name' of table"):
         source(postgres, one, two).output_type()
 
 

@@ -78,6 +78,7 @@ class Feed:
         self._confirm: int | None = None
         self._confirmed = 0
         self._answered = False
+        self._told = False  # that it does not answer
         self._closed = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forkpoint-postgres", daemon=True)
@@ -109,7 +110,7 @@ class Feed:
     def _run(self) -> None:
         import psycopg
 
-        began, silent, place = time.monotonic(), False, "PostgreSQL"
+        began, place = time.monotonic(), "PostgreSQL"
         while not self._closed.is_set():
             try:
                 place = self.reading.database.place
@@ -125,9 +126,9 @@ class Feed:
                 if not self._answered and time.monotonic() > began + START_S:
                     self._failure = SystemUnavailable(f"{problem}. Start the server, or correct the connection string")
                     return
-                if not silent:
+                if not self._told:
                     log.warning("%s; waiting for it", problem)
-                silent = not self._answered or silent
+                    self._told = True
                 self._closed.wait(RETRY_S)
             except ForkpointError as error:
                 self._failure = error
@@ -174,6 +175,9 @@ class Feed:
             self.database_name = connection.info.dbname
             self.names = {f"{table.schema}.{table.name}": table.given for table in tables.values()}
         self._answered = True
+        if self._told:
+            log.warning("%s answers again", reading.database.place)
+            self._told = False
         return tables
 
     def _read_tables(self, connection: psycopg.Connection[Any], tables: Mapping[str, Table]) -> None:
