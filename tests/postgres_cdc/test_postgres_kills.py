@@ -74,22 +74,6 @@ def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path
     finish(postgres, table, tmp_path, writers)
 
 
-def test_a_server_that_is_killed_and_comes_back(postgres: Postgres, tmp_path: Path) -> None:
-    table = create_table(postgres, COLUMNS, full=True)
-    writers = writing(postgres, table)
-    driver = start(postgres, table, tmp_path)
-    for _ in range(2):
-        count = sum(map(len, seen(tmp_path / "out").values()))
-        while sum(map(len, seen(tmp_path / "out").values())) < count + 200:
-            assert driver.poll() is None, driver.communicate()[1].decode()[-3000:]
-            time.sleep(0.05)
-        postgres.kill()
-        postgres.start()
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.communicate()
-    finish(postgres, table, tmp_path, writers)
-
-
 def test_the_server_is_killed_under_driver_and_writers(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:

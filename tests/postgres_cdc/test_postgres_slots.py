@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from cdc_jobs import Loop, contents, create_table, dropped, named, replay, sourc
 
 import forkpoint as fp
 from forkpoint.connectors.postgres import feed
+from forkpoint.connectors.postgres.enumerator import PostgresEnumerator
 from forkpoint.testing import PAUSE, Abort, Eof, run_local
 from servers.postgres import Postgres
 
@@ -138,8 +139,10 @@ def test_a_table_that_is_added_to_the_source_is_read(postgres: Postgres) -> None
         postgres.execute(f"INSERT INTO {table} VALUES (2)")
         postgres.execute(f"INSERT INTO {added} VALUES (2)")
         loop.until_changes(2)
-        postgres.execute(f"ALTER PUBLICATION {table} ADD TABLE {added}")
         postgres.execute(f"INSERT INTO {added} VALUES (3)")
+    with Loop(source(postgres, table, added), loop.position) as early, pytest.raises(fp.ConfigError, match="ADD TABLE"):
+        early.until_it_fails()
+    postgres.execute(f"ALTER PUBLICATION {table} ADD TABLE {added}")
     with Loop(source(postgres, table, added), loop.position) as loop:
         loop.until_read()
         postgres.execute(f"INSERT INTO {added} VALUES (4)")
@@ -212,27 +215,52 @@ def test_a_slot_that_was_dropped(postgres: Postgres) -> None:
     postgres.execute("SELECT pg_drop_replication_slot(%s)", loop.source.slot)
     with (
         Loop(source(postgres, table), loop.position) as again,
-        pytest.raises(fp.JobFailed, match="does not exist any more.*new uid"),
+        pytest.raises(fp.JobFailed, match=r"does not exist any more.*new uid"),
     ):
         again.until_it_fails()
 
 
-def test_each_change_counts_once_whenever_the_process_dies_and_in_a_fork(postgres: Postgres, tmp_path: Path) -> None:
+def test_each_change_counts_once_whenever_the_process_dies_and_in_a_fork(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = create_table(postgres)
-    postgres.execute(f"INSERT INTO {table} SELECT i, 'n', 0 FROM generate_series(1, 30) i")
+    postgres.execute(f"INSERT INTO {table} SELECT i, 'n', 0 FROM generate_series(1, 40) i")
+    real = PostgresEnumerator.plan
+
+    def patient(self: PostgresEnumerator, max_rows: int, parallelism_hint: int = 2) -> list[Any]:
+        """Every epoch reads something while there is something."""
+        while not (planned := real(self, max_rows, parallelism_hint)) and not self.finished:
+            if self._position is not None and not self._position.unread([table]):
+                break
+            time.sleep(0.002)
+        return planned
+
+    monkeypatch.setattr(PostgresEnumerator, "plan", patient)
+
+    def build(bounded: bool) -> Callable[..., fp.DataStream]:
+        def job(env: fp.StreamExecutionEnvironment, *scripts: Any) -> fp.DataStream:
+            for each in scripts:
+                env.from_source(each, fp.WatermarkStrategy.no_watermarks(), "s").uid("s").sink_to(fp.DiscardSink()).uid(
+                    "n"
+                )
+            rows = source(postgres, table, split_size=5, is_bounded=bounded)
+            changes = env.from_source(rows, fp.WatermarkStrategy.no_watermarks(), "t").uid("t")
+            return changes.map(lambda change: change.after.id, int).uid("m")
+
+        return job
+
     steps = ("planned", "computed", "written", "committed", "published")
-    script = [item for step in steps for item in (PAUSE, PAUSE, PAUSE, Abort(step))] + [PAUSE] * 20
-
-    def build(env: fp.StreamExecutionEnvironment, *scripts: Any) -> fp.DataStream:
-        for each in scripts:
-            env.from_source(each, fp.WatermarkStrategy.no_watermarks(), "s").uid("s").sink_to(fp.DiscardSink()).uid("n")
-        tables = source(postgres, table, split_size=5, is_bounded=True)
-        changes = env.from_source(tables, fp.WatermarkStrategy.no_watermarks(), "t").uid("t")
-        return changes.map(lambda change: (change.kind.name, change.after.id), tuple[str, int]).uid("m")
-
-    first = run_local(build, [*script, Eof(savepoint=True)], epochs=10, state_root=tmp_path, parallelism=2)
+    script = [item for step in steps for item in (PAUSE, Abort(step))]
+    first = run_local(
+        build(False), [*script, *[PAUSE] * 5, Eof(savepoint=True)], epochs=5, state_root=tmp_path, parallelism=2
+    )
     assert first.deaths == 5
-    assert sorted(first.output) == [("INSERT", id) for id in range(1, 31)]
+    assert first.output == list(range(1, 41))
+    postgres.execute(f"INSERT INTO {table} SELECT i, 'n', 0 FROM generate_series(41, 50) i")
+    saved = fp.RestoreOptions(first.savepoint, allow_non_restored=True)
+    for name in ("fork", "test"):
+        again = run_local(build(True), job_name=name, state_root=tmp_path, restore=saved)
+        assert again.output == list(range(41, 51))
 
 
 # -- what is wrong
@@ -351,12 +379,20 @@ def test_a_server_that_is_killed_and_started_again(own: Postgres) -> None:
         assert [change.after.id for change in loop.until_changes(102)] == list(range(1, 103))
 
 
-def test_a_slot_whose_log_the_server_has_removed(own: Postgres) -> None:
+def test_a_slot_whose_log_the_server_has_removed(own: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeps, real = False, feed.flushed
+    monkeypatch.setattr(feed, "flushed", lambda connection: 0 if sleeps else real(connection))
     table = create_table(own)
     with Loop(source(own, table)) as loop:
         loop.until_read()
-    for _ in range(4):
-        own.execute(f"INSERT INTO {table} VALUES (1); DELETE FROM {table}; SELECT pg_switch_wal()")
-        own.execute("CHECKPOINT")
+        loop.until(lambda: loop.enumerator._feed.doing.startswith("following"))
+        sleeps = True
+        time.sleep(0.1)
+        for _ in range(4):
+            own.execute(f"INSERT INTO {table} VALUES (1); DELETE FROM {table}; SELECT pg_switch_wal()")
+            own.execute("CHECKPOINT")
+        sleeps = False
+        with pytest.raises(fp.JobFailed, match=r"max_slot_wal_keep_size.*new uid"):
+            loop.until_it_fails()
     with Loop(source(own, table), loop.position) as again, pytest.raises(fp.JobFailed, match="wal_status = lost"):
         again.until_it_fails()

@@ -152,7 +152,10 @@ class Feed:
         reading = self.reading
         _check_server(connection)
         tables = read_tables(connection, reading.tables)
-        check_publication(connection, reading.publication, tables, running=self.position is not None)
+        known = self.position.tables if self.position is not None else {}
+        for running in (True, False):  # tables that are new to the source may be missing by mistake
+            some = {name: table for name, table in tables.items() if (name in known) == running}
+            check_publication(connection, reading.publication, some, running=running)
         for table in tables.values():
             _check_fields(table, reading.row)
         confirmed = open_slot(connection, reading.slot, self.position)
