@@ -50,6 +50,14 @@ FEATURES = {
     ),
     "redis": ("redis", lambda path, directory: fp.RedisSink("redis://localhost", lambda e: None)),
     "cassandra": ("cassandra", lambda path, directory: fp.CassandraSink("localhost", "k", "t")),
+    "rabbitmq": (
+        "pika",
+        lambda path, directory: fp.RabbitMQSource(
+            fp.RabbitMQConnectionConfig("localhost"), "q", True, fp.SimpleStringSchema()
+        ),
+    ),
+    "mqtt": ("paho.mqtt", lambda path, directory: fp.MqttSource("localhost", "t", fp.SimpleStringSchema())),
+    "opensearch": ("opensearchpy", lambda path, directory: fp.OpenSearchSink("localhost", "i")),
     "s3": ("boto3.session", lambda path, directory: s3_client()),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }

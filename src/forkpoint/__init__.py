@@ -59,6 +59,9 @@ from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, P
 from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.connectors.mqtt.records import MqttDeserializationSchema, MqttMessage
+from forkpoint.connectors.mqtt.source import MqttSource
+from forkpoint.connectors.opensearch.sink import OpenSearchSink
 from forkpoint.connectors.postgres.source import PostgresSource
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
 from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
@@ -414,10 +417,14 @@ __all__ = [
     "MetricGroup",
     "Min",
     "MinBy",
+    "MqttDeserializationSchema",
+    "MqttMessage",
+    "MqttSource",
     "NeverTrigger",
     "NoRetryStrategy",
     "NumberSequenceSource",
     "OnMergeContext",
+    "OpenSearchSink",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputLost",

@@ -36,7 +36,10 @@ PROGRAM = Path(__file__).with_name("writing.py")
 ELEMENTS = 600
 
 
-def create(node: Cassandra, columns: str = "key int PRIMARY KEY, seen bigint") -> str:
+USUAL = "key int PRIMARY KEY, seen bigint"
+
+
+def create(node: Cassandra, columns: str = USUAL) -> str:
     name = f"t{uuid.uuid4().hex[:12]}"
     node.execute(f"CREATE TABLE tests.{name} ({columns})")
     return name
@@ -265,12 +268,12 @@ def test_values_of_all_types(cassandra: Cassandra, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": n, "other": 1}, r"has no column 'other', but key, seen; add it"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"seen": n}, r"\{'seen': 1\} lacks 'key', which is part of the table"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": None, "seen": n}, "lacks 'key'"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": n, "seen": "x"}, r"column 'seen' .* of type bigint, and 'x' is not"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: {"key": 2**40, "seen": 1}, r"column 'key' .* of type int, and 1099511627776"),
-        ("key int PRIMARY KEY, seen bigint", lambda n: n, "1 has no named fields; write records"),
+        (USUAL, lambda n: {"key": n, "other": 1}, r"has no column 'other', but key, seen; add it"),
+        (USUAL, lambda n: {"seen": n}, r"\{'seen': 1\} lacks 'key', which is part of the table"),
+        (USUAL, lambda n: {"key": None, "seen": n}, "lacks 'key'"),
+        (USUAL, lambda n: {"key": n, "seen": "x"}, r"column 'seen' .* of type bigint, and 'x' is not"),
+        (USUAL, lambda n: {"key": 2**40, "seen": 1}, r"column 'key' .* of type int, and 1099511627776"),
+        (USUAL, lambda n: n, "1 has no named fields; write records"),
         ("key int PRIMARY KEY, seen counter", lambda n: {"key": n}, "has counters"),
     ],
 )  # fmt: skip

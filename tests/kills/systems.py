@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import redis
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import OperationalError
 
 import forkpoint as fp
 from kills.job import Counted
+from object_stores.buckets import Bucket
 from servers.process import Server
+from unreliable import s3_environment, s3_server
 
 
 class System(ABC):
@@ -150,4 +159,101 @@ class Files(System):
         return [Counted(**json.loads(line)) for file in files for line in file.read_text().splitlines()]
 
 
-SYSTEMS: dict[str, type[System]] = {"kafka": Kafka, "postgres": Postgres, "files": Files}
+class Objects(System):
+    """Files in a bucket of S3."""
+
+    committed_by_tasks = False
+
+    def __init__(self, directory: Path) -> None:
+        self._running = ExitStack()
+        endpoint = "http://{}:{}".format(*self._running.enter_context(s3_server()))
+        os.environ.update(s3_environment(endpoint))  # of this process, and the jobs that it starts
+        self._bucket = Bucket(endpoint)
+        self._read: dict[str, list[Counted]] = {}
+
+    @property
+    def address(self) -> str:
+        return self._bucket.url("out")
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.FileSink.json(address)
+
+    def read(self) -> list[Counted]:
+        for path in self._bucket.visible("out"):
+            if path not in self._read:
+                lines = self._bucket.get(path).splitlines()
+                self._read[path] = [Counted(**json.loads(line)) for line in lines]
+        return [each for rows in self._read.values() for each in rows]
+
+    def close(self) -> None:
+        self._running.close()
+
+
+class Delta(System):
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "delta"
+
+    @property
+    def address(self) -> str:
+        return str(self._directory)
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.DeltaSink(address)
+
+    def read(self) -> list[Counted]:
+        if not DeltaTable.is_deltatable(self.address):
+            return []
+        return _rows(DeltaTable(self.address).to_pyarrow_table())
+
+
+class Iceberg(System):
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "iceberg"
+        self._directory.mkdir()
+
+    @property
+    def address(self) -> str:
+        return str(self._directory)
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.IcebergSink(_catalog(address), "kills.counted")
+
+    def read(self) -> list[Counted]:
+        with suppress(NoSuchTableError, OperationalError):
+            return _rows(SqlCatalog("default", **_catalog(self.address)).load_table("kills.counted").scan().to_arrow())
+        return []
+
+
+def _catalog(directory: str) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}"}
+
+
+def _rows(table: pa.Table) -> list[Counted]:
+    return [Counted(*row) for row in zip(*(table.column(name).to_pylist() for name in Counted._fields), strict=True)]
+
+
+class Redis(System):
+    def __init__(self, directory: Path) -> None:
+        from servers.redis_server import Redis as Store
+
+        self.server: Store = Store(directory / "redis", "--appendonly", "yes", "--appendfsync", "always")
+        self._client = redis.Redis.from_url(self.server.url)
+
+    @property
+    def address(self) -> str:
+        return self.server.url
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.RedisSink(address, lambda counted: ("RPUSH", "counted", json.dumps(counted)))
+
+    def read(self) -> list[Counted]:
+        return [Counted(*json.loads(each)) for each in self._client.lrange("counted", 0, -1)]
+
+
+SYSTEMS: dict[str, type[System]] = {
+    "kafka": Kafka, "postgres": Postgres, "files": Files, "s3": Objects, "delta": Delta, "iceberg": Iceberg, "redis": Redis,
+}  # fmt: skip

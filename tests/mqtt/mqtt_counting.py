@@ -31,6 +31,11 @@ class Count(fp.KeyedProcessFunction):
         yield f"{message} {seen}"
 
 
+def session(topic: str) -> str:
+    """The client id for a topic."""
+    return topic.replace("/", "-")
+
+
 def build(env: fp.StreamExecutionEnvironment, source: MqttSource[str], out: str) -> None:
     words = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "words").uid("words")
     counts = words.key_by(lambda message: message.split()[0], str).process(Count(), str).uid("counts")
@@ -46,7 +51,7 @@ if __name__ == "__main__":
     id_property = "id" if ids == "ids" else None
     source = MqttSource(
         "127.0.0.1", topic, fp.SimpleStringSchema(), port=int(port), id_property=id_property,
-        client_id=topic.replace("/", "-"),
+        client_id=session(topic),
     )  # fmt: skip
     build(env, source, out)
     env.execute("counting")

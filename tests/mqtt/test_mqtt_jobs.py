@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mqtt_counting import session
 
+from programs import Program
 from servers.mqtt_server import Mosquitto
 
 PROGRAM = Path(__file__).with_name("mqtt_counting.py")
-PATHS = [str(PROGRAM.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(PATHS)}
 KEYS = 5
 
 
@@ -27,15 +24,12 @@ def expected(count: int) -> list[str]:
     return sorted(f"{number % KEYS} {number} {number // KEYS + 1}" for number in range(count))
 
 
-class Driver:
-    """A program that runs. ``arguments``: after the broker's port and topic."""
+class Driver(Program):
+    """The program. ``arguments``: after the broker's port and topic."""
 
     def __init__(self, mosquitto: Mosquitto, topic: str, tmp_path: Path, *arguments: str) -> None:
         self.out = tmp_path / "out"
-        command = [sys.executable, str(PROGRAM), str(mosquitto.port), topic, str(tmp_path / "root"), str(self.out)]
-        self.process = subprocess.Popen(
-            [*command, *arguments], env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE
-        )
+        super().__init__(PROGRAM, mosquitto.port, topic, tmp_path / "root", self.out, *arguments)
 
     def lines(self) -> Iterator[str]:
         for path in sorted(self.out.rglob("*")) if self.out.exists() else ():
@@ -43,59 +37,42 @@ class Driver:
                 yield from path.read_text().splitlines()
 
     def wait_for(self, distinct: int) -> None:
-        """Wait until so many different messages have been counted."""
+        """Wait until so many different messages have been counted, and a moment for what would come twice."""
         while len({line.rsplit(" ", 1)[0] for line in self.lines()}) < distinct:
-            assert self.process.poll() is None, self.process.communicate()[1].decode()[-3000:]
+            self.runs()
             time.sleep(0.1)
-
-    def wait_until_subscribed(self) -> None:
-        """Subscribed: its first epoch, which announces the split, is committed."""
-        while not list(self.out.parent.glob("root/jobs/counting/checkpoints/*2.json")):
-            assert self.process.poll() is None, self.process.communicate()[1].decode()[-3000:]
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def has_died(self) -> None:
-        assert self.process.wait() == -9, self.process.communicate()[1].decode()
-        self.process.communicate()
-
-
-def subscribed(mosquitto: Mosquitto, topic: str, tmp_path: Path, ids: str) -> None:
-    """Run the job once, so that the broker keeps messages for its session."""
-    driver = Driver(mosquitto, topic, tmp_path, ids)
-    driver.wait_until_subscribed()
-    driver.kill()
+        time.sleep(0.3)
 
 
 def test_a_driver_that_is_killed_in_the_middle(mosquitto: Mosquitto, tmp_path: Path) -> None:
     topic = mosquitto.topic()
-    driver = Driver(mosquitto, topic, tmp_path, "ids")
-    driver.wait_until_subscribed()
+    mosquitto.begin_session(session(topic), topic)
     mosquitto.publish(topic, messages(0, 1000), ids=True)
-    driver.wait_for(200)
-    driver.kill()
+    with Driver(mosquitto, topic, tmp_path, "ids") as driver:
+        driver.wait_for(200)
     mosquitto.publish(topic, messages(1000, 1500), ids=True)
-    driver = Driver(mosquitto, topic, tmp_path, "ids")
-    driver.wait_for(1500)
-    time.sleep(0.5)  # for what would come twice
-    driver.kill()
+    with Driver(mosquitto, topic, tmp_path, "ids") as driver:
+        driver.wait_for(1500)
     assert sorted(driver.lines()) == expected(1500)
 
 
-@pytest.mark.parametrize("ids", ["ids", "none"])
-@pytest.mark.parametrize("step", ["plan+", "manifest", "manifest+", "acknowledge", "acknowledge+"])
-def test_a_driver_that_is_killed_at_a_step(mosquitto: Mosquitto, tmp_path: Path, step: str, ids: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "number", "ids"),
+    [
+        ("plan+", 2, "ids"), ("manifest+", 2, "ids"),
+        ("acknowledge", 1, "ids"), ("acknowledge+", 1, "ids"), ("acknowledge", 1, "none"),
+    ],
+)  # fmt: skip
+def test_a_driver_that_is_killed_at_a_step(
+    mosquitto: Mosquitto, tmp_path: Path, step: str, number: int, ids: str
+) -> None:
     topic = mosquitto.topic()
-    subscribed(mosquitto, topic, tmp_path, ids)
+    mosquitto.begin_session(session(topic), topic)
     mosquitto.publish(topic, messages(0, 300), ids=ids == "ids")
-    Driver(mosquitto, topic, tmp_path, ids, step, "2").has_died()
-    driver = Driver(mosquitto, topic, tmp_path, ids)
-    driver.wait_for(300)
-    time.sleep(0.3)
-    driver.kill()
+    with Driver(mosquitto, topic, tmp_path, ids, step, str(number)) as driver:
+        assert driver.wait() == -9, driver.stderr()
+    with Driver(mosquitto, topic, tmp_path, ids) as driver:
+        driver.wait_for(300)
     if ids == "ids":
         assert sorted(driver.lines()) == expected(300)
     else:

@@ -1,4 +1,4 @@
-"""What RabbitMQ's tests share: jobs in this process, and a driver's loop without a driver."""
+"""What RabbitMQ's tests share: jobs in this process, and sources."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 from queue_counting import build, config
 
 import forkpoint as fp
-from connectors.connector_reading import json_round_trip, read_all
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.connectors.base import SourceContext, SplitRange
+from forkpoint.connectors.base import SourceContext
 from forkpoint.connectors.formats.base import DeserializationSchema
 from forkpoint.connectors.rabbitmq.source import RabbitMQSource
 from forkpoint.graph.options import RestartStrategy
@@ -39,6 +38,9 @@ def job(root: Path, rabbitmq: RabbitMQ, queue: str, to: str, **values: Any) -> J
     build(env, config(rabbitmq.port, **values), queue, to, True)
     env.launch = Launch(options={"engine": "local"})
     return prepare(env, "counting")
+
+
+CANCEL_SECONDS = 60.0  # else a test that was ended for taking too long would hang here
 
 
 class InBackground:
@@ -70,7 +72,7 @@ class InBackground:
 
     def __exit__(self, *_: object) -> None:
         self.driver.cancel()
-        self._thread.join()
+        self._thread.join(CANCEL_SECONDS)
 
 
 def source(rabbitmq: RabbitMQ, queue: str, root: Path, *, ids: bool = True, **options: Any) -> RabbitMQSource[str]:
@@ -82,46 +84,3 @@ def source(rabbitmq: RabbitMQ, queue: str, root: Path, *, ids: bool = True, **op
     }
     made = RabbitMQSource(config(rabbitmq.port, **values), queue, ids, Text(), **options)
     return made.for_job(SourceContext("words", "job", str(root)))
-
-
-class Loop:
-    """Plans, reads and commits, as a job does. ``read``: what was read by committed epochs."""
-
-    def __init__(self, source: RabbitMQSource[str], position: Any = None) -> None:
-        self.source = source
-        self.enumerator = source.create_enumerator(json_round_trip(position))
-        self.read: list[str] = []
-        self.position = position
-
-    def __enter__(self) -> Loop:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.enumerator.close()
-
-    def planned(self, max_rows: int = 1000) -> list[SplitRange]:
-        """The next epoch that has anything to read."""
-        while True:
-            ranges = self.enumerator.plan(max_rows)
-            if any(r.rows for r in ranges):
-                return ranges
-            time.sleep(0.002)
-
-    def epoch(self, ranges: list[SplitRange] | None = None, max_rows: int = 1000, *, commit: bool = True) -> Any:
-        """One epoch; returns its position. Without ``commit`` it is committed, and nobody is told."""
-        ranges = self.planned(max_rows) if ranges is None else ranges
-        for values in read_all(self.source, ranges).values():
-            self.read += values
-        self.position = json_round_trip(self.enumerator.position)
-        if commit:
-            self.enumerator.committed(self.position)
-        return self.position
-
-    def until(self, count: int) -> None:
-        while len(self.read) < count:
-            self.epoch()
-
-    def until_it_fails(self) -> None:
-        while True:
-            self.enumerator.plan(1000)
-            time.sleep(0.002)

@@ -146,15 +146,32 @@ def test_a_broker_that_does_not_answer(rabbitmq: RabbitMQ, tmp_path: Path, monke
     queue = rabbitmq.create_queue()
     with staged(rabbitmq, queue, tmp_path) as one:
         one.commit(one.output(1, ["a"]))
-        rabbitmq.pause()
         output = one.output(2, ["b"])
-        with pytest.raises(SystemUnavailable, match=r"has not answered for 0 s; 1 messages are not confirmed"):
-            one.commit(output)
-        rabbitmq.resume()
+        rabbitmq.pause()
+        try:
+            with pytest.raises(SystemUnavailable, match=r"has not answered for 0 s; 1 messages are not confirmed"):
+                one.commit(output)
+        finally:
+            rabbitmq.resume()
     with staged(rabbitmq, queue, tmp_path) as one:
         one.commit(output)
     found = {properties.message_id: body for body, properties in rabbitmq.read(queue)}
     assert list(found.values()) == ["a", "b"]
+
+
+def test_a_broker_that_accepts_no_connection(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    """It has stopped: the system still takes connections for it."""
+    sink = RabbitMQSink(config(rabbitmq.port, connection_timeout=0.3), "q", Text())
+    one = Staged(sink, tmp_path)
+    output = one.output(1, ["x"])
+    rabbitmq.pause()
+    try:
+        with pytest.raises(SystemUnavailable, match=r"does not work: Timeout"):
+            sink.check(output.committables)
+        with pytest.raises(SystemUnavailable, match=r"does not work: |has not answered"):
+            one.committer.commit(output, 1)
+    finally:
+        rabbitmq.resume()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from queue_counting import config
-from queue_jobs import Loop, source
+from queue_jobs import source
 
 import forkpoint as fp
+from connectors.queue_loop import Loop
 from forkpoint.connectors.queues import receiver
 from forkpoint.connectors.rabbitmq.consuming import QueueConnection
 from forkpoint.connectors.rabbitmq.source import RabbitMQSource
@@ -170,13 +171,15 @@ def test_a_broker_that_stands_still(rabbitmq: RabbitMQ, tmp_path: Path, monkeypa
     monkeypatch.setattr(
         QueueConnection, "close", lambda self, close=QueueConnection.close: (lost.append(0), close(self))
     )
-    with Loop(source(rabbitmq, queue, tmp_path, requested_heartbeat=1, connection_timeout=1)) as loop:
+    with Loop(source(rabbitmq, queue, tmp_path, requested_heartbeat=1, connection_timeout=0.5)) as loop:
         loop.epoch(max_rows=100)
         rabbitmq.pause()
-        while not lost:
-            loop.enumerator.plan(0)
-            time.sleep(0.01)
-        rabbitmq.resume()
+        try:
+            while len(lost) < 2:  # a new connection, too
+                loop.enumerator.plan(0)
+                time.sleep(0.01)
+        finally:
+            rabbitmq.resume()
         loop.until(200)
         assert loop.read == texts(0, 200)
     assert empty(rabbitmq, queue)

@@ -35,16 +35,19 @@ networking_cache_size: 16MiB
 _PACKAGES = {  # as the server's own jvm17-server.options
     "exports": (
         "java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch java.base/java.lang.ref "
-        "java.base/java.lang.reflect java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar java.base/jdk.internal.perf "
-        "java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql "
-        "jdk.unsupported/sun.misc jdk.attach/sun.tools.attach jdk.compiler/com.sun.tools.javac.file"
+        "java.base/java.lang.reflect java.base/jdk.internal.math java.base/jdk.internal.module "
+        "java.base/jdk.internal.util.jar java.base/jdk.internal.perf java.management.rmi/com.sun.jmx.remote.internal.rmi "
+        "java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql jdk.unsupported/sun.misc "
+        "jdk.attach/sun.tools.attach jdk.compiler/com.sun.tools.javac.file"
     ),
     "opens": (
-        "java.base/java.lang.module java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect "
-        "java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar java.base/sun.nio.ch "
-        "java.base/java.io java.base/java.lang java.base/java.lang.reflect java.base/java.util java.base/java.util.concurrent "
+        "java.base/java.lang.module java.base/jdk.internal.loader java.base/jdk.internal.ref "
+        "java.base/jdk.internal.reflect java.base/jdk.internal.math java.base/jdk.internal.module "
+        "java.base/jdk.internal.util.jar java.base/sun.nio.ch java.base/java.io java.base/java.lang "
+        "java.base/java.lang.reflect java.base/java.util java.base/java.util.concurrent "
         "java.base/java.util.concurrent.atomic java.base/java.nio java.base/java.net java.base/sun.nio.fs "
-        "java.base/jdk.internal.misc java.rmi/sun.rmi.transport.tcp jdk.management/com.sun.management.internal jdk.compiler/com.sun.tools.javac"
+        "java.base/jdk.internal.misc java.rmi/sun.rmi.transport.tcp jdk.management/com.sun.management.internal "
+        "jdk.compiler/com.sun.tools.javac"
     ),
 }
 _JVM = [

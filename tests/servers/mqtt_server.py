@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,9 +49,32 @@ class Mosquitto(Server):
     def serves(self) -> bool:
         return accepts(self.port)
 
+    def store(self) -> None:
+        """Have it store its sessions, and wait for that: by itself it confirms messages before it does."""
+        time.sleep(0.2)  # it may be storing an earlier state
+        file = self.directory / "mosquitto.db"
+        before = file.stat().st_mtime_ns
+        self._signal(signal.SIGUSR1)
+        while file.stat().st_mtime_ns == before:
+            time.sleep(0.02)
+
     def topic(self) -> str:
         """A new topic."""
         return f"topic/{uuid.uuid4().hex[:12]}"
+
+    def begin_session(self, client_id: str, topic: str) -> None:
+        """Subscribe as a client that goes away: the broker keeps messages for it."""
+        client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5)
+        properties: Any = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 0xFFFF_FFFF
+        subscribed = threading.Event()
+        client.on_connect = lambda *_: client.subscribe(topic, 1)
+        client.on_subscribe = lambda *_: subscribed.set()
+        client.connect("127.0.0.1", self.port, properties=properties)
+        client.loop_start()
+        subscribed.wait()
+        client.disconnect()
+        client.loop_stop()
 
     def publish(
         self, topic: str, messages: Iterable[str], *, ids: bool = False, qos: int = 1, retain: bool = False

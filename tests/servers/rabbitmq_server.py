@@ -76,8 +76,8 @@ class RabbitMQ(Server):
 
     def stop(self) -> None:
         super().stop()
-        with suppress(OSError):
-            subprocess.run(["epmd", "-kill"], env=self.environment(), capture_output=True)
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(["epmd", "-kill"], env=self.environment(), capture_output=True, timeout=10)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def connect(self, user: str = "guest", password: str = "guest") -> pika.BlockingConnection:

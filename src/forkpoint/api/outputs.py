@@ -54,8 +54,10 @@ class SinkMixin(StreamBase[T_co]):
             raise GraphError(f"sink_to() takes a Sink or a DataFrameSink, not {sink!r}")
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
 
-    def add_sink(self, sink_func: Any) -> NoReturn:
-        """Not supported: raises GraphError."""
+    def add_sink(self, sink_func: Any) -> DataStreamSink:
+        """As ``sink_to()``, for a Sink. Others are not supported: raises GraphError."""
+        if isinstance(sink_func, Sink):
+            return self.sink_to(sink_func)
         raise GraphError(
             "add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()"
         )

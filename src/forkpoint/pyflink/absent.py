@@ -59,7 +59,6 @@ _MODULES = _each({
     ),
     "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
     "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
-    "pyflink.datastream.connectors.rabbitmq": _connector("RabbitMQ", None),
     "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
     "pyflink.datastream.state_backend": _STATE_BACKEND,
     "pyflink.shell": Reason("there is no shell", "use Python's"),

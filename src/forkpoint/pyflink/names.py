@@ -75,6 +75,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.connectors.kinesis": "FlinkKinesisConsumer KinesisDeserializationSchema KinesisFirehoseSink "
         "KinesisFirehoseSinkBuilder KinesisStreamsSink KinesisStreamsSinkBuilder PartitionKeyGenerator",
         "pyflink.datastream.connectors.number_seq": "NumberSequenceSource",
+        "pyflink.datastream.connectors.rabbitmq": "RMQConnectionConfig RMQSink RMQSource",
         "pyflink.datastream.data_stream": _STREAMS,
         "pyflink.datastream.execution_mode": "RuntimeExecutionMode",
         "pyflink.datastream.externalized_checkpoint_retention": "ExternalizedCheckpointRetention",
@@ -110,6 +111,9 @@ _ELSEWHERE: dict[str, str] = {
     "KinesisStreamsSink": "forkpoint:KinesisSink",
     "KinesisStreamsSinkBuilder": "forkpoint:KinesisSinkBuilder",
     "Metric": "forkpoint.functions.metrics:Metric",
+    "RMQConnectionConfig": "forkpoint:RabbitMQConnectionConfig",
+    "RMQSink": "forkpoint:RabbitMQSink",
+    "RMQSource": "forkpoint:RabbitMQSource",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
 }

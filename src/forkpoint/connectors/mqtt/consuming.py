@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from forkpoint.connectors.mqtt.config import MAX_SESSION_SECONDS, MqttSettings
+from forkpoint.connectors.mqtt.config import MqttSettings
 from forkpoint.connectors.queues.ledger import Due, Ledger, digest
 from forkpoint.connectors.queues.messages import Received
 from forkpoint.connectors.queues.receiver import Connection
@@ -22,8 +22,8 @@ log = logging.getLogger("forkpoint.mqtt")
 
 ANSWER_SECONDS = 10.0
 QOS = 1
+NO_TOPIC = "forkpoint/none"
 _REFUSED = {"Bad user name or password", "Not authorized", "Banned", "Bad authentication method"}
-_TAKEN_OVER = "Session taken over"
 
 
 class SessionConnection(Connection):
@@ -39,6 +39,7 @@ class SessionConnection(Connection):
         self._ledger = ledger
         self._failure: ForkpointError | None = None
         self._subscribed = False
+        self._answered = True
         self._closing = False
         self._tag = 0
         self._numbers: dict[int, int] = {}  # packet ids by tag, in the order of tags
@@ -54,6 +55,7 @@ class SessionConnection(Connection):
         self._client.connect_timeout = ANSWER_SECONDS
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
+        self._client.on_unsubscribe = self._on_unsubscribe
         self._client.on_message = self._on_message
         self._client.on_disconnect = self._on_disconnect
         try:
@@ -80,7 +82,7 @@ class SessionConnection(Connection):
         from paho.mqtt.properties import Properties
 
         properties: Any = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = min(self._settings.session_expiry, MAX_SESSION_SECONDS)
+        properties.SessionExpiryInterval = self._settings.session_expiry
         properties.ReceiveMaximum = self._settings.receive_maximum
         return properties
 
@@ -159,8 +161,9 @@ class SessionConnection(Connection):
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if self._failure is None and not self._closing:
             name = reason.getName()
-            more = f": another client has the id {self._client_id!r}" if name == _TAKEN_OVER else ""
-            self._failure = self._unavailable(f"disconnected ({name}{more})")
+            self._failure = self._unavailable(
+                f"disconnected ({name}); if this comes again and again, another client has the id {self._client_id!r}"
+            )
 
     # -- of the receiver
 
@@ -176,8 +179,20 @@ class SessionConnection(Connection):
         for tag in (*numbered, *due.others):
             if (mid := self._numbers.pop(tag, None)) is not None:
                 self._client.ack(mid, QOS)
-        while self._client.want_write():
-            self.serve(0.01)
+        self._wait_until_processed()
+
+    def _wait_until_processed(self) -> None:
+        """A broker says nothing to an acknowledgement, but its answer to a later request comes after it."""
+        self._answered = False
+        self._client.unsubscribe(NO_TOPIC)
+        deadline = time.monotonic() + max(ANSWER_SECONDS, 2 * self._settings.keepalive)
+        while not self._answered:
+            self.serve(0.02)
+            if time.monotonic() > deadline:
+                raise self._unavailable("it does not answer")
+
+    def _on_unsubscribe(self, *_: Any) -> None:
+        self._answered = True
 
     def close(self) -> None:
         self._closing = True

@@ -61,6 +61,13 @@ class MqttSource(Source[T], Generic[T]):
             raise ConfigError("MqttSource: user properties are of MQTT 5; leave out id_property or version")
         if not 1 <= receive_maximum <= 65535:
             raise ConfigError(f"MqttSource: receive_maximum {receive_maximum} is not within 1..65535")
+        if keepalive < 1:
+            raise ConfigError("MqttSource: a keepalive is needed to notice lost connections; give seconds, such as 60")
+        if not 1 <= session_expiry <= MAX_SESSION_SECONDS:
+            raise ConfigError(
+                f"MqttSource: a session_expiry of {session_expiry} s is not within 1..{MAX_SESSION_SECONDS}; without a session, "
+                "messages would be lost at each disconnect"
+            )
         self._settings = MqttSettings(
             host, port or (8883 if tls else 1883), given, username, password, tls, version, keepalive, receive_maximum,
             session_expiry, id_property,

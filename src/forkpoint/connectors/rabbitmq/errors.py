@@ -15,6 +15,7 @@ def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used
     """The error to raise: SystemUnavailable if a later attempt may succeed, else one with a remedy. ``used``: the queue or
     exchange in question, for people."""
     from pika import exceptions
+    from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
     at = f"RabbitMQ at {config.place}"
     text = str(error) or type(error).__name__
@@ -35,7 +36,7 @@ def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used
         )
     if code == _LOCKED:
         return ConfigError(f"{at}: {used} is exclusive to another connection; use a queue that is not")
-    if isinstance(error, exceptions.AMQPError | OSError) or code == _PRECONDITION:
+    if isinstance(error, exceptions.AMQPError | AMQPConnectorException | OSError) or code == _PRECONDITION:
         return SystemUnavailable(f"{at} does not work: {_reason(error)}")
     return JobFailed(f"{at}: {text}")
 
@@ -51,9 +52,10 @@ def _reason(error: BaseException) -> str:
 @contextmanager
 def raising_errors(config: RabbitMQConnectionConfig, used: str) -> Iterator[None]:
     """Raise pika's errors as forkpoint's."""
+    from pika.adapters.utils.connection_workflow import AMQPConnectorException  # not an AMQPError
     from pika.exceptions import AMQPError
 
     try:
         yield
-    except (AMQPError, OSError) as error:
+    except (AMQPError, AMQPConnectorException, OSError) as error:
         raise forkpoint_error(error, config, used) from error

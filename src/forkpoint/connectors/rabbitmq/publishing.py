@@ -13,6 +13,7 @@ from forkpoint.errors import ForkpointError, JobFailed, SystemUnavailable
 
 WINDOW = 1000  # messages that are not confirmed
 CONFIRM_SECONDS = 30.0  # without any confirm
+CLOSE_SECONDS = 1.0
 PERSISTENT = 2
 
 
@@ -45,7 +46,11 @@ class ConfirmedPublisher:
             config.parameters(name), on_open_callback=self._on_open, on_open_error_callback=self._on_error,
             on_close_callback=self._on_error,
         )  # fmt: skip
-        self._loop(config.connection_timeout * 2)
+        try:
+            self._loop(config.connection_timeout * 2)
+        except BaseException:
+            self.close()
+            raise
 
     def publish(self, messages: Iterable[Outgoing]) -> None:
         """Publish messages; returns when the broker has confirmed all of them. Raises SystemUnavailable, ConfigError if there is
@@ -58,14 +63,15 @@ class ConfirmedPublisher:
 
     def close(self) -> None:
         """Disconnect; waits a moment for that."""
-        if self._failure is not None or not self._connection.is_open:
-            return
-        self._done = False
-        self._connection.close()
+        self._failure, self._done, self._waiting = None, False, iter(())
         try:
-            self._loop(1.0)
+            if self._connection.is_open:
+                self._connection.close()
+                self._loop(CLOSE_SECONDS)
         except ForkpointError:
             return
+        finally:
+            self._connection.ioloop.close()  # a broker that does not answer would leave the socket open
 
     # -- the connection's loop, which runs while anything is waited for
 

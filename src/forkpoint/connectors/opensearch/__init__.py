@@ -1,0 +1,1 @@
+"""OpenSearch: a sink, over its client (``opensearch-py``)."""

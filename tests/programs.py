@@ -1,0 +1,43 @@
+"""A program of a test that runs in a process of its own, and is killed with the test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Self
+
+_PATHS = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+_ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(_PATHS)}
+
+
+class Program:
+    """Starts at once; killed at the end of a with statement. Its errors go to a file, so that they cannot block it."""
+
+    def __init__(self, program: Path, *arguments: object) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed at the end)
+        command = [sys.executable, str(program), *map(str, arguments)]
+        self._process = subprocess.Popen(command, env=_ENVIRONMENT, start_new_session=True, stderr=self._errors)
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
+        return self._process.wait()
+
+    def runs(self) -> None:
+        """Fail if it has ended."""
+        assert self._process.poll() is None, self.stderr()
+
+    def stderr(self) -> str:
+        """The end of what it has written."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-3000:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()
