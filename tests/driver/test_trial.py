@@ -14,6 +14,7 @@ from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.connectors import SplitEnumerator
 from forkpoint.driver.publishing import Republisher
 from forkpoint.driver.trial import IDLE_MS, Trial, TrialProgress
 from forkpoint.errors import UserFunctionError
@@ -56,6 +57,19 @@ def run(
     )
     env.launch = started
     return env.execute(JOB).savepoint
+
+
+def test_sources_are_told_only_positions_that_stay(tmp_path: Path) -> None:
+    """A system must still have what the epoch before the trial needs, for the way back."""
+
+    def told(trial: int | None) -> list[Any]:
+        positions: list[Any] = []
+        with patch.object(SplitEnumerator, "committed", lambda _, position: positions.append(position)):
+            run(tmp_path / str(trial), trial=trial)
+        return positions
+
+    everything = told(None)
+    assert told(4) == everything[3:]
 
 
 class Stop(StopAfter):

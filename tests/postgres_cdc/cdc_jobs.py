@@ -42,7 +42,7 @@ class Loop:
         self.source = source.for_job(SourceContext("uid", job, "memory:"))
         self.changes: list[Any] = []
         self.position = json_round_trip(position)
-        self.enumerator = self.source.create_enumerator(self.position)
+        self.enumerator: Any = self.source.create_enumerator(self.position)
 
     def __enter__(self) -> Loop:
         return self
@@ -67,6 +67,13 @@ class Loop:
 
     def until_changes(self, count: int, max_rows: int = 1000) -> list[Any]:
         self.until(lambda: len(self.changes) >= count, max_rows)
+        return self.changes
+
+    def until_read(self) -> list[Any]:
+        """Epochs until the rows have been read, and the tables are free for other sessions to change."""
+        self.until(lambda: self.enumerator._feed is not None and self.enumerator._feed.tables_read)
+        while "exporting" in self.enumerator._feed.doing:
+            time.sleep(0.002)
         return self.changes
 
     def until_it_fails(self) -> None:

@@ -74,17 +74,22 @@ def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path
     finish(postgres, table, tmp_path, writers)
 
 
-def test_a_server_that_is_killed_and_comes_back(postgres: Postgres, tmp_path: Path) -> None:
-    table = create_table(postgres, COLUMNS, full=True)
-    writers = writing(postgres, table)
-    driver = start(postgres, table, tmp_path)
-    for _ in range(2):
-        count = sum(map(len, seen(tmp_path / "out").values()))
-        while sum(map(len, seen(tmp_path / "out").values())) < count + 200:
-            assert driver.poll() is None, driver.communicate()[1].decode()[-3000:]
-            time.sleep(0.05)
-        postgres.kill()
-        postgres.start()
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.communicate()
-    finish(postgres, table, tmp_path, writers)
+def test_the_server_is_killed_under_driver_and_writers(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    server = Postgres(tmp_path_factory.mktemp("killed") / "server", fsync="off")
+    try:
+        table = create_table(server, COLUMNS, full=True)
+        writers = writing(server, table)
+        driver = start(server, table, tmp_path)
+        for changes in (1, 600, 1000):  # while rows are read, and later
+            while sum(map(len, seen(tmp_path / "out").values())) < changes:
+                assert driver.poll() is None, driver.communicate()[1].decode()[-3000:]
+                time.sleep(0.05)
+            server.kill()
+            server.start()
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+        finish(server, table, tmp_path, writers)
+    finally:
+        server.stop()

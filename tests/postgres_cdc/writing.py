@@ -24,6 +24,7 @@ class Writer(threading.Thread):
         self._postgres, self._table, self._ids, self._rng = postgres, table, list(ids), random.Random(seed)
         self._versions: dict[int, int] = {}
         self._there: set[int] = set()
+        self._touched: set[int] = set()  # in the last transaction
         self._stopped = threading.Event()
         self.transactions = 0
 
@@ -40,7 +41,10 @@ class Writer(threading.Thread):
                     while not self._stopped.is_set():
                         self._transaction(connection)
                         time.sleep(0.005)
-            except psycopg.OperationalError:  # the server was killed: did the last transaction commit?
+            except (
+                psycopg.OperationalError,
+                psycopg.Rollback,
+            ):  # the server was killed: did the last transaction commit?
                 time.sleep(0.1)
                 self._look()
 
@@ -50,6 +54,7 @@ class Writer(threading.Thread):
 
     def _transaction(self, connection: psycopg.Connection[Any]) -> None:
         versions, there = dict(self._versions), set(self._there)
+        self._touched.clear()
         try:
             with connection.transaction():
                 for id in self._rng.choices(self._ids, k=self._rng.randint(1, 4)):
@@ -71,6 +76,7 @@ class Writer(threading.Thread):
 
     def _change(self, connection: psycopg.Connection[Any], id: int) -> None:
         version = self._versions.get(id, 0)
+        self._touched.add(id)
         if id not in self._there:
             connection.execute(f"INSERT INTO {self._table} VALUES (%s, %s, 'x')", [id, version + 1])
             self._there.add(id)
@@ -92,6 +98,8 @@ class Writer(threading.Thread):
             self._there = set(rows) & set(self._ids)
             for id in self._there:
                 self._versions[id] = rows[id]
+            # Nobody knows which version the others had when they were deleted.
+            self._ids = [id for id in self._ids if id in self._there or id not in self._touched]
             return
 
 

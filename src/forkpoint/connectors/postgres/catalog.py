@@ -159,6 +159,8 @@ def check_publication(
     connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, running: bool
 ) -> None:
     """Raise ConfigError unless the publication has all changes of the tables; JobFailed if it had, and the job is ``running``."""
+    if not tables:
+        return
     names = ", ".join(table.given for table in tables.values())
     problem = None
     found = connection.execute(_PUBLICATION, [publication]).fetchone()

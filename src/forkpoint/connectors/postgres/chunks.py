@@ -18,6 +18,9 @@ from forkpoint.errors import SystemUnavailable
 if TYPE_CHECKING:
     import psycopg
 
+LOCK_S = 10
+"""How long a task waits for a table that another session wants to change."""
+
 
 @dataclass(frozen=True)
 class Exported:
@@ -138,6 +141,8 @@ def read_chunk(connection: psycopg.Connection[Any], info: JSON) -> Iterator[list
     """The rows of a range as text, in runs. Raises SystemUnavailable if the snapshot is gone."""
     import psycopg
 
+    # A statement that waits to change the table waits for the session that has exported the snapshot, and that waits for this.
+    connection.execute(f"SET lock_timeout = '{LOCK_S}s'")
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         connection.execute(f"SET TRANSACTION SNAPSHOT {literal(info['snapshot'])}")

@@ -53,6 +53,16 @@ def forkpoint_error(error: psycopg.Error, what: str) -> ForkpointError:
         return ConfigError(f"{what}: {said}. Set wal_level = logical in postgresql.conf and restart the server")
     if "all replication slots are in use" in said:
         return ConfigError(f"{what}: {said}. Drop slots that nobody uses, or raise max_replication_slots")
+    if error.sqlstate == "55000" and "replication slot" in said:
+        return JobFailed(
+            f"{what}: {said}. Raise max_slot_wal_keep_size, drop the slot, and give the source a new uid, to "
+            "read the tables afresh"
+        )
+    if error.sqlstate == "42704" and "publication" in said:
+        return JobFailed(
+            f"{what}: {said}, or did not when changes were made. Create it, and give the source a new uid, to "
+            "read the tables afresh"
+        )
     if error.sqlstate in ("3D000", "42P01"):
         return ConfigError(f"{what}: {said}. Correct the name")
     return JobFailed(f"{what}: {said} ({error.sqlstate})")

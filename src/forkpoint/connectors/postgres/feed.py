@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.postgres.catalog import Table, check_publication, read_tables
+from forkpoint.connectors.postgres.catalog import Table, check_publication, quote, read_tables
+from forkpoint.connectors.postgres.checks import check_fields, check_server
 from forkpoint.connectors.postgres.chunks import (
     Chunk,
     chunks_of,
     exporting,
+    literal,
     oldest_running,
     parts_of_keys,
 )
@@ -23,7 +25,7 @@ from forkpoint.connectors.postgres.errors import forkpoint_error, is_temporary
 from forkpoint.connectors.postgres.position import DONE, Position, lsn_text
 from forkpoint.connectors.postgres.slot import advance, check_slot, find_slot, flushed, inserted, open_slot
 from forkpoint.connectors.postgres.transactions import Entry, Transactions, Undecided
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.types.records import RecordType
 
 if TYPE_CHECKING:
@@ -73,10 +75,12 @@ class Feed:
         self.database_name = ""
         self.names: dict[str, str] = {}  # as tables are given, by schema.name
         self.tables_read = False  # the epochs that have read the tables' last ranges have been committed
+        self.doing = "connecting"
         self._failure: ForkpointError | None = None
         self._confirm: int | None = None
         self._confirmed = 0
         self._answered = False
+        self._told = False  # that it does not answer
         self._closed = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forkpoint-postgres", daemon=True)
@@ -108,7 +112,7 @@ class Feed:
     def _run(self) -> None:
         import psycopg
 
-        began, silent, place = time.monotonic(), False, "PostgreSQL"
+        began, place = time.monotonic(), "PostgreSQL"
         while not self._closed.is_set():
             try:
                 place = self.reading.database.place
@@ -124,9 +128,9 @@ class Feed:
                 if not self._answered and time.monotonic() > began + START_S:
                     self._failure = SystemUnavailable(f"{problem}. Start the server, or correct the connection string")
                     return
-                if not silent:
+                if not self._told:
                     log.warning("%s; waiting for it", problem)
-                silent = not self._answered or silent
+                    self._told = True
                 self._closed.wait(RETRY_S)
             except ForkpointError as error:
                 self._failure = error
@@ -143,15 +147,19 @@ class Feed:
             self._read_tables(connection, tables)
         if self._closed.is_set():
             return
+        self.doing = "following the slot"
         _Following(self, connection, tables).run()
 
     def _begin(self, connection: psycopg.Connection[Any]) -> Mapping[str, Table]:
         reading = self.reading
-        _check_server(connection)
+        check_server(connection)
         tables = read_tables(connection, reading.tables)
-        check_publication(connection, reading.publication, tables, running=self.position is not None)
+        known = self.position.tables if self.position is not None else {}
+        for running in (True, False):  # tables that are new to the source may be missing by mistake
+            some = {name: table for name, table in tables.items() if (name in known) == running}
+            check_publication(connection, reading.publication, some, running=running)
         for table in tables.values():
-            _check_fields(table, reading.row)
+            check_fields(table, reading.row)
         confirmed = open_slot(connection, reading.slot, self.position)
         end = flushed(connection)
         with self.lock:
@@ -172,12 +180,16 @@ class Feed:
             self.database_name = connection.info.dbname
             self.names = {f"{table.schema}.{table.name}": table.given for table in tables.values()}
         self._answered = True
+        if self._told:
+            log.warning("%s answers again", reading.database.place)
+            self._told = False
         return tables
 
     def _read_tables(self, connection: psycopg.Connection[Any], tables: Mapping[str, Table]) -> None:
         """Offer ranges of the tables until they have been read."""
         self._wait_for_transactions(connection)
         assert self.position is not None
+        self.doing = "exporting a snapshot"
         with exporting(connection, self.reading.database) as (exported, session):
             for name in self.position.unread(self.reading.tables):
                 table = tables[name]
@@ -286,7 +298,7 @@ class _Following:
         run(
             "DECLARE changes CURSOR WITH HOLD FOR SELECT data FROM pg_logical_slot_peek_binary_changes("
             f"'{feed.reading.slot}', '{lsn_text(end)}', {self._limit}, 'proto_version', '1', 'publication_names', "
-            f"{_publication(feed.reading.publication)})"
+            f"{literal(quote(feed.reading.publication))})"
         )
         try:
             self._check_slot()
@@ -351,45 +363,3 @@ class _Following:
             ) is not None:
                 out.append(left)
         return out
-
-
-def _publication(name: str) -> str:
-    from forkpoint.connectors.postgres.catalog import quote
-    from forkpoint.connectors.postgres.chunks import literal
-
-    return literal(quote(name))
-
-
-def _check_server(connection: psycopg.Connection[Any]) -> None:
-    row = connection.execute("SELECT current_setting('wal_level'), pg_is_in_recovery()").fetchone()
-    assert row is not None
-    level, standby = row
-    if connection.info.server_version < 130000:
-        raise ConfigError(
-            f"PostgresSource: the server has version {connection.info.server_version // 10000}; it needs PostgreSQL 13 or later"
-        )
-    if standby:
-        raise ConfigError("PostgresSource: the server is a standby; connect to the primary")
-    if level != "logical":
-        raise ConfigError(
-            f"PostgresSource: the server's wal_level is {level!r}; set wal_level = logical in postgresql.conf and restart it"
-        )
-
-
-def _check_fields(table: Table, row: RecordType) -> None:
-    """Raise ConfigError if rows of the table cannot be of the type."""
-    columns = {column.name for column in table.columns}
-    sent = columns if table.identity == "f" else {column.name for column in table.key}
-    for member in row.members:
-        name = member.name
-        if member.type.nullable or member.has_default:
-            continue
-        if name not in columns:
-            raise ConfigError(
-                f"PostgresSource: table {table.given!r} has no column {name!r}; give the field a default, or leave it out"
-            )
-        if name not in sent:
-            raise ConfigError(
-                f"PostgresSource: a delete in table {table.given!r} does not have column {name!r}, and the field cannot be None. "
-                f"ALTER TABLE {table.given} REPLICA IDENTITY FULL, or declare the field as optional"
-            )

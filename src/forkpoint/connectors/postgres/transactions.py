@@ -15,7 +15,6 @@ from forkpoint.connectors.postgres.pgoutput import (
     Insert,
     Relation,
     Row,
-    Truncate,
     Update,
     decode,
     encode,
@@ -213,6 +212,3 @@ def unpack(packed: str) -> Iterator[bytes]:
         at += 4
         yield data[at : at + length]
         at += length
-
-
-__all__ = ["Entry", "Transactions", "Truncate", "Undecided", "pack", "unpack"]
