@@ -29,7 +29,7 @@ demo: setup ## a job on flight data: stopped with a savepoint, changed, and resu
 	$(RUN) python examples/demo.py
 
 demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta table; the job is killed twice
-	$(RUN) PYTHONPATH=tests python examples/kafka/demo.py
+	$(RUN) PYTHONPATH=tests python scripts/demo_kafka.py
 
 test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \

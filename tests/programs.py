@@ -1,4 +1,4 @@
-"""A program of a test that runs in a process of its own, and is killed with the test."""
+"""Programs of tests that run in processes of their own. They find the modules of the tests (``ENVIRONMENT``)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-_PATHS = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-_ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(_PATHS)}
+PATHS = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(PATHS)}
 
 
 class Program:
-    """Starts at once; killed at the end of a with statement. Its errors go to a file, so that they cannot block it."""
+    """One that is killed with its test, at the end of a with statement. It starts at once. Its errors go to a file, so that they
+    cannot block it."""
 
     def __init__(self, program: Path, *arguments: object) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed at the end)
         command = [sys.executable, str(program), *map(str, arguments)]
-        self._process = subprocess.Popen(command, env=_ENVIRONMENT, start_new_session=True, stderr=self._errors)
+        self._process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=self._errors)
 
     def wait(self) -> int:
         """Wait for its end; its exit code."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from writing import sink
+from cassandra_writing import sink
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -32,7 +32,7 @@ from forkpoint.types import RowKind
 from key_counts import InBackground, counts_of, job, program, run, run_elements
 from servers.cassandra_server import PASSWORD, USER, Cassandra
 
-PROGRAM = Path(__file__).with_name("writing.py")
+PROGRAM = Path(__file__).with_name("cassandra_writing.py")
 ELEMENTS = 600
 
 

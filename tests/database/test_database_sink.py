@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -32,10 +31,10 @@ from forkpoint.connectors.formats.changes import change_type
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable, TypeNotSupported
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.types import RowKind, type_of
+from programs import ENVIRONMENT
 from servers.postgres import Postgres
 
 PROGRAM = Path(__file__).with_name("writing_rows.py")
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": str(PROGRAM.parents[1])}
 ELEMENTS = 400
 COUNTED = "number INT NOT NULL, {user} INT {key}, {count} INT"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -33,6 +32,7 @@ from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from patience import PATIENCE_S
+from programs import ENVIRONMENT
 from servers.kafka import Kafka
 
 PROGRAM = Path(__file__).with_name("sending.py")
@@ -66,9 +66,6 @@ def received(kafka: Kafka, topic: str) -> dict[bytes, list[int]]:
 
 def program(kafka: Kafka, topic: str, root: Path, *more: str) -> list[str]:
     return [sys.executable, str(PROGRAM), kafka.bootstrap_servers, topic, str(root), str(ELEMENTS), *more]
-
-
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": str(PROGRAM.parents[1])}
 
 
 def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from programs import ENVIRONMENT
 from servers.kinesis_server import Kinesis, by_key
 
 PROGRAM = Path(__file__).with_name("kinesis_counting.py")
 USERS, RECORDS = 6, 60
-PATHS = [str(PROGRAM.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(PATHS)}
 
 
 def put(kinesis: Kinesis, stream: str, start: int = 0, stop: int = RECORDS) -> None:

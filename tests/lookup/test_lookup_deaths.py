@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from looking_up import KEYS
 
+from programs import ENVIRONMENT
+
 PROGRAM = Path(__file__).with_name("looking_up.py")
 ELEMENTS = 600
 
@@ -20,8 +22,8 @@ def test_a_process_that_is_killed_at_a_lookup(tmp_path: Path, step: str) -> None
     root, out = tmp_path / "root", tmp_path / "out"
     root.mkdir()
     arguments = [sys.executable, PROGRAM, root, out, str(ELEMENTS)]
-    assert subprocess.run([*arguments, *step.split()], capture_output=True).returncode == -9
-    again = subprocess.run(arguments, capture_output=True, text=True)
+    assert subprocess.run([*arguments, *step.split()], env=ENVIRONMENT, capture_output=True).returncode == -9
+    again = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     pairs = [json.loads(line) for file in out.rglob("*.json*") for line in file.read_text().splitlines()]
     assert sorted(number for number, _ in pairs) == list(range(ELEMENTS))

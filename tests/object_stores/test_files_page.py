@@ -19,6 +19,7 @@ def test_the_program(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for day, country in (("2026-01-01", "CH"), ("2026-01-02", "AT"), ("2025-01-01", "FR")):
         bucket.client.put_object(Bucket="lake", Key=f"in/{day}/a.json", Body=json.dumps({"country": country}) + "\n")
     monkeypatch.setenv("FORKPOINT_STATE_ROOT", str(tmp_path))
+    monkeypatch.setenv("FORKPOINT_ENGINE", "local")
     names: dict[str, Any] = {"__name__": "app"}
     exec(compile(PROGRAM.text, PROGRAM.name, "exec", dont_inherit=True), names)
     names["env"].execute("orders")

@@ -27,7 +27,7 @@ from forkpoint.types import RowKind
 from key_counts import InBackground, counts_of, job, program, run, run_elements
 from servers.opensearch_server import OpenSearch
 
-PROGRAM = Path(__file__).with_name("writing.py")
+PROGRAM = Path(__file__).with_name("opensearch_writing.py")
 ELEMENTS = 200
 
 

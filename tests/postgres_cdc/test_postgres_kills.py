@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from cdc_jobs import create_table, dropped
-from writing import COLUMNS, Writer, check, seen
+from table_writers import COLUMNS, Writer, check, seen
 
+from programs import ENVIRONMENT
 from servers.postgres import Postgres
 
 PROGRAM = Path(__file__).with_name("following.py")
@@ -28,9 +29,7 @@ def slots(postgres: Postgres) -> Iterator[None]:
 
 def start(postgres: Postgres, table: str, root: Path, *death: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, str(PROGRAM), postgres.dsn, table, str(root / "state"), str(root / "out"), *death]
-    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(PROGRAM.parents[1])])
-    environment = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": path}
-    return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE)
 
 
 def finish(postgres: Postgres, table: str, root: Path, writers: list[Writer]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -18,10 +17,9 @@ from table_jobs import expected, make_sink
 from table_reading import files, iceberg, job, rows, run
 
 from forkpoint.graph.options import RestoreOptions
+from programs import ENVIRONMENT
 
 PROGRAM = Path(__file__).with_name("table_jobs.py")
-PATHS = [str(PROGRAM.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(PATHS)}
 ELEMENTS = 300
 
 

@@ -32,7 +32,7 @@ from servers.kafka import Kafka, Message
 from servers.postgres import Postgres
 
 HOME = Path(".demo/kafka").absolute()
-PROGRAM = Path(__file__).with_name("totals.py")
+PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "kafka" / "totals.py"
 ORDERS, CUSTOMERS, BATCH = 200_000, 500, 2_000
 KILL_AT = (0.3, 0.6)
 ENVIRONMENT = {"SPARK_MASTER": "local[2]", **os.environ, "FORKPOINT_STATE_ROOT": str(HOME / "state")}

@@ -1,6 +1,6 @@
 """A program that counts per key and writes the counts to OpenSearch; it can kill itself at a step of writing them.
 
-    python writing.py URL INDEX ID STATE_ROOT ELEMENTS [STEP NUMBER]
+    python opensearch_writing.py URL INDEX ID STATE_ROOT ELEMENTS [STEP NUMBER]
 
 ID: "key", "each" (one for each count) or "none". STEP: read, note or bulk, before (or with a trailing "+", after) which it dies
 the NUMBER-th time.

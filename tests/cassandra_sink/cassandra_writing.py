@@ -1,6 +1,6 @@
 """A program that counts per key and writes the counts to Cassandra; it can kill itself at a step of writing them.
 
-    python writing.py HOST TABLE STATE_ROOT ELEMENTS [STEP NUMBER]
+    python cassandra_writing.py HOST TABLE STATE_ROOT ELEMENTS [STEP NUMBER]
 
 STEP: read, note or row, before (or with a trailing "+", after) which it dies the NUMBER-th time.
 """
