@@ -2,6 +2,7 @@
 
 import os
 import platform
+import time
 
 import msgspec
 import pytest
@@ -21,9 +22,13 @@ def storage(tmp_path, monkeypatch):
 
 
 def problems(storage):
+    return found(storage.url, os.path.dirname(storage.url.removeprefix("file://")), [])
+
+
+def found(storage_url, local_dir, variables):
     probe = Probe(
-        token="token", storage_url=storage.url, variables=[], local_dir=os.path.dirname(storage.url.removeprefix("file://")),
-        directories={}, python=platform.python_version(), versions=versions(), sent_ms=0,
+        token="token", storage_url=storage_url, variables=variables, local_dir=local_dir, directories={},
+        python=platform.python_version(), versions=versions(), sent_ms=0,
     )  # fmt: skip
     return msgspec.msgpack.decode(try_host(msgspec.msgpack.encode(probe)), type=Finding).problems
 
@@ -47,3 +52,14 @@ def test_another_directory_is_told(storage):
     storage.put(probe_file("token"), b"else")
     (problem,) = problems(storage)
     assert problem.startswith(f"does not see the driver's files in the state root {storage.url}")
+
+
+def test_a_host_without_credentials_says_so_at_once_where_nothing_answers_for_the_machines_own(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr(preflight, "WITHOUT_VARIABLES", {"retry_timeout": "0.5"})
+    began = time.monotonic()
+    (problem,) = found("s3://bucket/state", str(tmp_path), ["AWS_ACCESS_KEY_ID"])
+    assert "It has no AWS_ACCESS_KEY_ID, as the driver has: pass them with --pass-env 'AWS_*'" in problem
+    assert time.monotonic() - began < 20  # requests are repeated for a minute otherwise

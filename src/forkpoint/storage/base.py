@@ -107,8 +107,9 @@ def may_follow(directory: str, after: str) -> bool:
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
     """Open the storage at `url`: a plain path, file://, s3://, gs://, az://, hdfs:// or memory://.
 
-    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …); missing ones are taken from the environment
-    (AWS_*, GOOGLE_*, AZURE_*, HADOOP_CONF_DIR). memory://NAME is one store per NAME within this process. Raises ConfigError for
+    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …), and `retry_timeout`: for how many seconds a
+    request to an object store is repeated, 60 by default. Missing ones are taken from the environment (AWS_*, GOOGLE_*,
+    AZURE_*, HADOOP_CONF_DIR). memory://NAME is one store per NAME within this process. Raises ConfigError for
     an invalid URL; opening accesses neither disk nor network.
     """
     place = os.fspath(url)

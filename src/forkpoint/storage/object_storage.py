@@ -42,6 +42,8 @@ RETRY: RetryConfig = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
+# The setting that replaces that minute, in seconds: for a first request, which is more likely to be wrong than unlucky.
+RETRY_TIMEOUT = "retry_timeout"
 # A silent connection counts as lost; a slow one may take its time.
 TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
 
@@ -211,15 +213,20 @@ class ObjectStorage:
         if self._url.startswith("memory://"):
             with _memory_lock:
                 return _memory_stores.setdefault(self._url, MemoryStore())
-        config = {key: value for key, value in self._config.items() if key.lower() not in _CLIENT_SETTINGS}
-        client = {key.lower(): value for key, value in self._config.items() if key not in config}
+        settings = dict(self._config)
+        retry_timeout_s = settings.pop(RETRY_TIMEOUT, None)
+        retry = (
+            RETRY if retry_timeout_s is None else {**RETRY, "retry_timeout": timedelta(seconds=float(retry_timeout_s))}
+        )
+        config = {key: value for key, value in settings.items() if key.lower() not in _CLIENT_SETTINGS}
+        client = {key.lower(): value for key, value in settings.items() if key not in config}
         if _endpoint(self._config).startswith("http://"):  # only given on purpose
             client.setdefault("allow_http", "true")
         try:
             # The overloads expect the settings of one type of store, which depends on the URL.
             return from_url(
                 self._url, config=cast("S3Config", config), client_options=cast("ClientConfig", {**TIMEOUTS, **client}),
-                retry_config=RETRY,
+                retry_config=retry,
             )  # fmt: skip
         except (BaseError, ValueError) as error:
             raise ConfigError(f"storage URL {self._url!r} or its settings cannot be used: {_reason(error)}") from error

@@ -23,6 +23,9 @@ PROBES = "preflight"
 MIN_FREE_BYTES = 256 << 20
 MAX_CLOCK_SKEW_MS = 60_000
 TRIES, PAUSE_SECONDS = 3, 0.5
+# A host without the driver's variables may have credentials of its own, which its clients then ask a service for. Where
+# there is no such service, they would ask it for a minute at each request.
+WITHOUT_VARIABLES = {"retry_timeout": "5"}
 
 _VARIABLES = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_", "az": "AZURE_", "abfs": "AZURE_", "abfss": "AZURE_"}
 
@@ -97,14 +100,17 @@ def _environment(probe: Probe) -> Iterator[str]:
 
 def _storage(probe: Probe) -> list[str]:
     """One answer that is cut off on the way must not end a start, so what fails is tried again."""
-    tries = 0
+    missing = [name for name in probe.variables if name not in os.environ]
+    storage = open_storage(probe.storage_url, WITHOUT_VARIABLES if missing else None)
+    tries = 1 if missing else TRIES
     while True:
-        tries += 1
+        tries -= 1
         try:
-            return list(_using(open_storage(probe.storage_url), probe))
+            return list(_using(storage, probe))
         except ForkpointError as error:
-            if not isinstance(error, StorageUnavailable) or tries == TRIES:
-                return [f"cannot use the state root {probe.storage_url}: {error}{_missing(probe)}"]
+            if not isinstance(error, StorageUnavailable) or not tries:
+                remedy = _pass_them(probe.storage_url, missing) if missing else ""
+                return [f"cannot use the state root {probe.storage_url}: {error}{remedy}"]
             time.sleep(PAUSE_SECONDS)
 
 
@@ -120,12 +126,8 @@ def _using(storage: Storage, probe: Probe) -> Iterator[str]:
     storage.delete(mine)
 
 
-def _missing(probe: Probe) -> str:
-    """The remedy if this host lacks variables of the driver."""
-    missing = [name for name in probe.variables if name not in os.environ]
-    if not missing:
-        return ""
-    prefix = _VARIABLES[urlsplit(probe.storage_url).scheme]
+def _pass_them(url: str, missing: list[str]) -> str:
+    prefix = _VARIABLES[urlsplit(url).scheme]
     named = ", ".join(missing)
     return f". It has no {named}, as the driver has: pass them with --pass-env '{prefix}*', or set them there"
 
