@@ -85,9 +85,10 @@ install_project() {
   say "installing the project and its development tools (the first time takes minutes: Spark alone is 450 MB)"
   local pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
   "${pip[@]}" install 'uv>=0.9'
-  # uv reads the lock file, pip installs, with its configured mirrors, certificates and caches.
+  # uv reads the lock file, pip installs, with its configured mirrors, certificates and caches. The list is complete, so pip resolves
+  # nothing: it would take the newest release of what is required with an extra (coverage[toml]) although its version is pinned.
   "$venv/bin/uv" --quiet export --frozen --offline --all-extras --no-emit-project --output-file "$venv/requirements.txt" >&2
-  "${pip[@]}" install --require-hashes --requirement "$venv/requirements.txt"
+  "${pip[@]}" install --no-deps --require-hashes --requirement "$venv/requirements.txt"
   "${pip[@]}" install --no-deps --editable .
 }
 
