@@ -48,6 +48,12 @@ def elements(source: Source, planned: SplitRange) -> list[Any]:
     return out
 
 
+def side_elements(source: Source, ranges: list[SplitRange]) -> list[Any]:
+    """What ranges hold for side outputs."""
+    sides = [side for each in ranges for batch in batches(source, each) for side in batch.sides]
+    return [value for side in sides for value in side.elements]
+
+
 def read_all(source: Source, ranges: list[SplitRange]) -> dict[str, list[Any]]:
     """Elements by split, in order of pieces; pieces are read last first, as tasks may come in any order."""
     by_split: dict[str, list[tuple[int, list[Any]]]] = {}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from connector_reading import batches
+from connector_reading import batches, side_elements
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,10 +28,7 @@ class Event(NamedTuple):
 
 
 def letters(source: fp.Source[Any]) -> list[fp.DeadLetter]:
-    ranges = source.create_enumerator(None).plan(1000, 1)
-    found = [side for each in ranges for batch in batches(source, each) for side in batch.sides]
-    assert all(side.tag == BAD for side in found)
-    return [letter for side in found for letter in side.elements]
+    return side_elements(source, source.create_enumerator(None).plan(1000, 1))
 
 
 def test_a_letter_says_where_its_record_is_and_what_is_in_it(tmp_path: Path) -> None:
