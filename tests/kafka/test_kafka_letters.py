@@ -6,10 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from kafka_jobs import Text, builder, patient
 
 import forkpoint as fp
+from connectors.connector_reading import Elements
 from forkpoint.testing import PAUSE, Abort, run_local
 from servers.kafka import Kafka, Message
 
@@ -154,3 +156,19 @@ def test_none_is_a_record_without_a_value(kafka: Kafka, guarantee: fp.DeliveryGu
 
     run_local(build)
     assert [(m.key, m.value) for m in kafka.read(topic)] == [(b"a", b"Wien"), (b"a", None), (b"b", b"")]
+
+
+class Own(fp.KafkaRecordSerializationSchema[str]):
+    def serialize(self, element: str, timestamp_ms: int | None) -> fp.ProducerRecord:
+        return fp.ProducerRecord("t", b"%r" % timestamp_ms)
+
+
+def test_elements_without_a_time_among_others() -> None:
+    text = fp.SimpleStringSchema()
+    built = fp.KafkaRecordSerializationSchema.builder().set_topic("t").set_value_serialization_schema(text).build()
+    batch = Elements(["a", "b"], timestamps=np.array([5, fp.MIN_WATERMARK]))
+    assert built.records(batch).column("timestamp_ms").to_pylist() == [5, None]
+    own = Own().records(batch)
+    assert own.column("timestamp_ms").to_pylist() == [5, None]
+    assert own.column("value").to_pylist() == [b"5", b"None"]
+    assert built.records(Elements(["a"])).column("timestamp_ms").to_pylist() == [None]
