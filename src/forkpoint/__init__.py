@@ -12,11 +12,14 @@ from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import (
+    ReaderContext,
+    SideElements,
     Sink,
     SinkBatch,
     SinkContext,
     SinkWriter,
     Source,
+    SourceBatch,
     SourceContext,
     SourceReader,
     SplitEnumerator,
@@ -37,6 +40,7 @@ from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSc
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
 from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.reading import DeadLetter
 from forkpoint.connectors.formats.registry import (
     ConfluentRegistryDeserializationSchema,
     ConfluentRegistrySerializationSchema,
@@ -326,6 +330,7 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "DatabaseSink",
+    "DeadLetter",
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
@@ -449,6 +454,7 @@ __all__ = [
     "RabbitMQSink",
     "RabbitMQSource",
     "ReadOnlyBroadcastState",
+    "ReaderContext",
     "RecordParseError",
     "RedisSink",
     "ReduceFunction",
@@ -470,6 +476,7 @@ __all__ = [
     "SchemaRegistry",
     "SerializationSchema",
     "SessionWindowTimeGapExtractor",
+    "SideElements",
     "SimpleStringSchema",
     "Sink",
     "SinkBatch",
@@ -479,6 +486,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
     "Source",
+    "SourceBatch",
     "SourceContext",
     "SourceReader",
     "SplitEnumerator",

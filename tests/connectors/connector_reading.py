@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.base import Source, SplitRange
+from forkpoint.connectors.base import ReaderContext, Source, SourceBatch, SplitRange
 from forkpoint.types import TypeInformation
 
 
@@ -19,27 +19,39 @@ def json_round_trip(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def elements(source: Source, planned: SplitRange) -> list[Any]:
-    """A range's elements, read by a task's copy of the source from a range that came by JSON."""
+def batches(source: Source, planned: SplitRange) -> list[SourceBatch]:
+    """What a range holds, read by a task's copy of the source from a range that came by JSON."""
     shipped: Source = cloudpickle.loads(cloudpickle.dumps(source))
     sent = SplitRange(
         planned.split, planned.piece, json_round_trip(planned.start), json_round_trip(planned.end), planned.rows,
         json_round_trip(planned.info),
     )  # fmt: skip
     reader = shipped.create_reader()
+    reader.open(ReaderContext("uid", 0))
     try:
-        out: list[Any] = []
-        for run in reader.read(sent):
-            if isinstance(run, pa.RecordBatch):
-                type = shipped.output_type()
-                assert type is not None
-                assert run.schema.names == type.column_names
-                out += type.from_columns(run.columns)
-            else:
-                out += run
-        return out
+        return [run if isinstance(run, SourceBatch) else SourceBatch(run) for run in reader.read(sent)]
     finally:
         reader.close()
+
+
+def elements(source: Source, planned: SplitRange) -> list[Any]:
+    """A range's elements."""
+    out: list[Any] = []
+    for run in batches(source, planned):
+        if isinstance(run.elements, pa.RecordBatch):
+            type = source.output_type()
+            assert type is not None
+            assert run.elements.schema.names == type.column_names
+            out += type.from_columns(run.elements.columns)
+        else:
+            out += run.elements
+    return out
+
+
+def side_elements(source: Source, ranges: list[SplitRange]) -> list[Any]:
+    """What ranges hold for side outputs."""
+    sides = [side for each in ranges for batch in batches(source, each) for side in batch.sides]
+    return [value for side in sides for value in side.elements]
 
 
 def read_all(source: Source, ranges: list[SplitRange]) -> dict[str, list[Any]]:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import forkpoint as fp
 from forkpoint import Row, Types
+from forkpoint.connectors.formats.base import messages_with_values
 from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
 from forkpoint.errors import ConfigError, TypeNotSupported
 from formats.messages import Batch, elements, messages, read
@@ -62,3 +64,20 @@ def test_one_field_of_a_row() -> None:
         RowFieldExtractorSchema(0).serialize(Row("a", b"1"))
     with pytest.raises(ConfigError, match="not negative: -1"):
         RowFieldExtractorSchema(-1)
+
+
+class _OrNone(fp.SerializationSchema[str]):
+    def serialize(self, element: str) -> bytes | None:
+        return element.encode() or None
+
+
+def test_messages_without_a_value_are_for_kafka_only() -> None:
+    assert messages_with_values(_OrNone(), Batch(["a", "b"], Types.STRING(), False), "RabbitMQSink").to_pylist() == [
+        b"a",
+        b"b",
+    ]
+    assert _OrNone().serialize_batch(Batch(["a", ""], Types.STRING(), False)).to_pylist() == [b"a", None]
+    with pytest.raises(
+        fp.TypeNotSupported, match="RabbitMQSink: _OrNone made a message without a value of '', which only"
+    ):
+        messages_with_values(_OrNone(), Batch(["a", ""], Types.STRING(), False), "RabbitMQSink")

@@ -13,7 +13,7 @@ import pytest
 from kinesis_jobs import FAST, Loop, Text, builder, read
 
 import forkpoint as fp
-from connectors.connector_reading import elements
+from connectors.connector_reading import batches, elements
 from forkpoint.connectors.kinesis import enumerator, reader, watcher
 from forkpoint.connectors.kinesis.aggregated import parts
 from forkpoint.connectors.kinesis.source import FlinkKinesisConsumer
@@ -384,6 +384,27 @@ def test_bad_records_fail_or_are_skipped(kinesis: Kinesis, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING, "forkpoint.kinesis"):
         assert read(builder(kinesis, stream).set_on_parse_error("skip").build(), 2) == {S0: ["one", "two"]}
     assert "bad text; skipped" in caplog.text
+
+
+def test_dead_letters_and_times_of_arrival(kinesis: Kinesis) -> None:
+    stream = kinesis.create_stream()
+    before = time.time() * 1000
+    kinesis.put_to(stream, S0, ["one", "bad", "two"])
+    source = builder(kinesis, stream).set_on_parse_error(fp.OutputTag("dead", fp.DeadLetter)).build()
+    found: list[fp.SourceBatch[Any]] = []
+    with Loop(source) as loop:
+        while sum(len(batch.elements) for batch in found) < 2:
+            found += [batch for each in loop.enumerator.plan(1000) for batch in batches(source, each)]
+            time.sleep(0.002)
+    (side,) = [side for batch in found for side in batch.sides]
+    (letter,) = side.elements
+    place = {
+        "stream": stream, "shard": S0, "sequence_number": kinesis.sequence_numbers(stream, S0)[1], "sub_sequence_number": "0",
+    }  # fmt: skip
+    assert (letter.source, letter.place, letter.data) == ("uid", place, b"bad")
+    times = [ms for of in (*found, side) if of.timestamps is not None for ms in of.timestamps.tolist()]
+    assert len(times) == 3
+    assert all(before - 2000 < ms < time.time() * 1000 + 2000 for ms in times)
 
 
 class Everything(fp.KinesisDeserializationSchema[tuple[str, str, int, bytes]]):

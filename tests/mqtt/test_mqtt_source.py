@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
+from connectors.connector_reading import side_elements
 from connectors.queue_loop import Loop
 from forkpoint.connectors.mqtt import consuming
 from forkpoint.connectors.mqtt.consuming import SessionConnection
@@ -149,6 +150,21 @@ def test_messages_that_cannot_be_read_fail_or_are_skipped(mosquitto: Mosquitto, 
     with Loop(source(mosquitto, topic, tmp_path, on_parse_error="skip", **options)) as loop:
         loop.until(2)
         assert loop.read == ["a", "b"]
+
+
+def test_messages_that_cannot_be_read_become_dead_letters(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    topic = mosquitto.topic()
+    tag = fp.OutputTag("dead", fp.DeadLetter)
+    with subscribed(Loop(source(mosquitto, topic, tmp_path, on_parse_error=tag))) as loop:
+        mosquitto.publish(topic, ["a", "bad", "b"])
+        letters: list[fp.DeadLetter] = []
+        while len(loop.read) < 2:
+            planned = loop.planned()
+            letters += side_elements(loop.source, planned)
+            loop.epoch(planned)
+    (letter,) = letters
+    assert (letter.place["topic"], letter.data) == (topic, b"bad")
+    assert loop.read == ["a", "b"]
 
 
 def test_a_message_without_an_id_is_refused(mosquitto: Mosquitto, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from queue_counting import config
 from queue_jobs import source
 
 import forkpoint as fp
+from connectors.connector_reading import side_elements
 from connectors.queue_loop import Loop
 from forkpoint.connectors.queues import receiver
 from forkpoint.connectors.rabbitmq.consuming import QueueConnection
@@ -136,6 +137,22 @@ def test_messages_that_cannot_be_read_fail_or_are_skipped(rabbitmq: RabbitMQ, tm
     with Loop(source(rabbitmq, queue, tmp_path, on_parse_error="skip")) as loop:
         loop.until(2)
         assert loop.read == ["a", "b"]
+    assert empty(rabbitmq, queue)
+
+
+def test_messages_that_cannot_be_read_become_dead_letters(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    queue = rabbitmq.create_queue()
+    rabbitmq.publish(queue, ["a", "bad", "b"])
+    dead = source(rabbitmq, queue, tmp_path, on_parse_error=fp.OutputTag("dead", fp.DeadLetter))
+    with Loop(dead) as loop:
+        letters: list[fp.DeadLetter] = []
+        while len(loop.read) < 2:
+            planned = loop.planned()
+            letters += side_elements(dead, planned)
+            loop.epoch(planned)
+    (letter,) = letters
+    assert (letter.place, letter.data) == ({"routing_key": queue, "message": "1"}, b"bad")
+    assert loop.read == ["a", "b"]
     assert empty(rabbitmq, queue)
 
 

@@ -20,7 +20,7 @@ a commit must be idempotent, and must not fail because part of it was done befor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias
 
@@ -31,6 +31,7 @@ import pyarrow as pa
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.staging import stage
 from forkpoint.errors import ConfigError
+from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T, T_co, T_contra
 
@@ -132,11 +133,46 @@ class SourceContext:
     state_root: str
 
 
+@dataclass(frozen=True)
+class SideElements(Generic[T_co]):
+    """Elements that a source sends to a side output. ``before``: for each, in order, the index of the element of the main output
+    that it comes before; their number for those after the last one. ``timestamps``: as in a ``SourceBatch``."""
+
+    tag: OutputTag[T_co]
+    elements: list[T_co]
+    before: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class SourceBatch(Generic[T_co]):
+    """A run of elements, and what their source knows of them.
+
+    ``timestamps``: event times in ms since 1970, ``MIN_WATERMARK`` for an element without one, which a strategy's timestamp
+    assigner replaces. ``sides``: elements for side outputs, each of which ``Source.side_outputs`` names.
+    """
+
+    elements: Elements[T_co]
+    timestamps: npt.NDArray[np.int64] | None = None
+    sides: Sequence[SideElements[Any]] = ()
+
+
+@dataclass(frozen=True)
+class ReaderContext:
+    """What a reader reads for: the source's uid, and the epoch's processing time, which is the same in all attempts."""
+
+    uid: str
+    processing_time_ms: int
+
+
 class SourceReader(ABC, Generic[T_co]):
     """Reads ranges, in a task: possibly several, one after the other."""
 
+    def open(self, context: ReaderContext) -> None:
+        """Called once, before the first ``read``."""
+
     @abstractmethod
-    def read(self, range: SplitRange, /) -> Iterator[Elements[T_co]]:
+    def read(self, range: SplitRange, /) -> Iterator[Elements[T_co] | SourceBatch[T_co]]:
         """The elements of a range in order, in runs of any length. Reading it again yields the same elements."""
 
     def close(self) -> None:
@@ -156,6 +192,11 @@ class Source(ABC, Generic[T_co]):
     def for_job(self, context: SourceContext) -> Self:
         """The source for this place in a job, if it depends on that; called once, before the job runs."""
         return self
+
+    @property
+    def side_outputs(self) -> Collection[OutputTag[Any]]:
+        """The side outputs that its readers send elements to, each of which the job must read. Default: none."""
+        return ()
 
     @property
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from forkpoint.errors import GraphError
@@ -43,6 +43,9 @@ def compile_graph(
     for operator in operators:
         for edge in operator.inputs:
             consumers.setdefault(edge.upstream, []).append((operator.id, edge))
+    for operator in operators:
+        if isinstance(operator.spec, SourceSpec):
+            _check_side_outputs(operator, {edge.tag for _, edge in consumers.get(operator.id, ())})
     graph = JobGraph(
         tuple(operators), max(o.stage for o in operators), max_parallelism, {k: tuple(v) for k, v in consumers.items()}
     )
@@ -136,6 +139,20 @@ def _check_alignment(t: Transformation, uid: str) -> None:
         raise GraphError(
             f"source {uid!r} has no watermarks, so the other sources of watermark alignment group {group!r} would never advance; "
             "use for_monotonous_timestamps(), for_bounded_out_of_orderness() or for_generator()"
+        )
+
+
+def _check_side_outputs(source: Operator, read: Collection[str | None]) -> None:
+    """What a source sends to a side output is not dropped by mistake, nor is one read that nothing is sent to."""
+    sent = {tag.tag_id for tag in source.source.side_outputs}
+    if unread := sorted(sent.difference(read)):
+        raise GraphError(
+            f"source {source.uid!r} has the side output {unread[0]!r}, which nothing reads: its elements would be lost. Read it "
+            "with get_side_output() of the source's stream"
+        )
+    if unknown := sorted(tag for tag in read if tag is not None and tag not in sent):
+        raise GraphError(
+            f"source {source.uid!r} has no side output {unknown[0]!r}; it has {', '.join(map(repr, sorted(sent))) or 'none'}"
         )
 
 

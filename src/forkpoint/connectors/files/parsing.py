@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Record:
     """One record: parsed as ``raw``, unless there is a ``problem``."""
 
     line: int
-    text: str
+    data: bytes
     raw: Any = None
     problem: str | None = None
 
@@ -70,9 +70,9 @@ class TextParser(LineParser):
     def records(self, stretch: Stretch) -> Iterator[Record]:
         for number, line in _lines(stretch):
             try:
-                yield Record(number, "", line.decode("utf-8"))
+                yield Record(number, line, line.decode("utf-8"))
             except UnicodeDecodeError as e:
-                yield Record(number, repr(line), problem=f"not UTF-8 ({e.reason} at byte {e.start})")
+                yield Record(number, line, problem=f"not UTF-8 ({e.reason} at byte {e.start})")
 
 
 class JsonParser(LineParser):
@@ -92,9 +92,9 @@ class JsonParser(LineParser):
         for number, line in _lines(stretch):
             if line.strip():
                 try:
-                    yield Record(number, _text(line), self._json.decode(line))
+                    yield Record(number, line, self._json.decode(line))
                 except Unreadable as e:
-                    yield Record(number, _text(line), problem=f"not JSON on one line ({e})")
+                    yield Record(number, line, problem=f"not JSON on one line ({e})")
 
 
 class CsvParser(LineParser):
@@ -119,16 +119,16 @@ class CsvParser(LineParser):
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
-        for number, text, row, problem in self._rows(stretch):
+        for number, data, row, problem in self._rows(stretch):
             if problem is not None:
-                yield Record(number, text, problem=problem)
+                yield Record(number, data, problem=problem)
                 continue
             try:
-                yield Record(number, text, named_values(row, names))
+                yield Record(number, data, named_values(row, names))
             except Unreadable as e:
-                yield Record(number, text, problem=f"{e}{self._hint}")
+                yield Record(number, data, problem=f"{e}{self._hint}")
 
-    def _rows(self, stretch: Stretch) -> Iterator[tuple[int, str, list[str], str | None]]:
+    def _rows(self, stretch: Stretch) -> Iterator[tuple[int, bytes, list[str], str | None]]:
         if self._options.newlines_in_values:
             yield from self._rows_over_lines(stretch)
             return
@@ -136,34 +136,39 @@ class CsvParser(LineParser):
             if not line.strip():
                 continue
             try:
-                yield number, _text(line), split_record(line, delimiter=self._options.delimiter), None
+                yield number, line, split_record(line, delimiter=self._options.delimiter), None
             except Unreadable as e:
-                yield number, _text(line), [], f"{e}{self._hint if str(e).startswith('not CSV') else ''}"
+                yield number, line, [], f"{e}{self._hint if str(e).startswith('not CSV') else ''}"
 
-    def _rows_over_lines(self, stretch: Stretch) -> Iterator[tuple[int, str, list[str], str | None]]:
+    def _rows_over_lines(self, stretch: Stretch) -> Iterator[tuple[int, bytes, list[str], str | None]]:
+        data = stretch.terminated
         try:
-            text = stretch.terminated.decode("utf-8")
+            lines = io.StringIO(data.decode("utf-8"), newline="")
         except UnicodeDecodeError as e:
-            yield stretch.line, "", [], f"not UTF-8 ({e.reason} at byte {e.start})"
+            yield stretch.line, data, [], f"not UTF-8 ({e.reason} at byte {e.start})"
             return
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self._options.delimiter, strict=True)
+        of_record: list[str] = []
+        reader = csv.reader(_recorded(lines, of_record), delimiter=self._options.delimiter, strict=True)
         while True:
             number = stretch.line + reader.line_num
+            of_record.clear()
             try:
                 row = next(reader)
             except StopIteration:
                 return
             except csv.Error as e:  # where the next record starts is unknown
-                yield number, "", [], f"not CSV from here to the file's end ({e})"
+                yield number, "".join([*of_record, *lines]).encode(), [], f"not CSV from here to the file's end ({e})"
                 return
             if row:
-                yield number, self._options.delimiter.join(row), row, None
+                yield number, "".join(of_record).removesuffix("\n").removesuffix("\r").encode(), row, None
+
+
+def _recorded(lines: Iterable[str], into: list[str]) -> Iterator[str]:
+    for line in lines:
+        into.append(line)
+        yield line
 
 
 def _lines(stretch: Stretch) -> Iterator[tuple[int, bytes]]:
     for i, line in enumerate(stretch.terminated.split(b"\n")[:-1]):
         yield stretch.line + i, line.removesuffix(b"\r")
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "backslashreplace")

@@ -10,60 +10,60 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
+from forkpoint.connectors.formats.base import BadMessage, Deserialized
+from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.formats.records import RecordConverter, shorten
 from forkpoint.errors import RecordParseError, StorageError
 from forkpoint.types import TypeInformation
 
-OnParseError = Literal["fail", "skip"]
-
 _log = logging.getLogger(__name__)
 _GROUP_BYTES = 32 << 20
 _PARQUET_BATCH = 64 * 1024
+_REMEDY = "Correct the record or the type, or give the source on_parse_error='skip' to skip such records"
 
 
-class FileReader(SourceReader):
+class FileReader(FormatReader[Any]):
     """Reads ranges of a file source. A Parquet file stays open between ranges, as pieces are consecutive."""
 
     def __init__(
         self, base: Place, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
     ) -> None:
+        super().__init__(on_parse_error, _REMEDY, _log)
         self._files = source_files(base)
         self._format = file_format
         self._type = type
-        self._fail = on_parse_error == "fail"
         self._converter = RecordConverter(type, from_text=isinstance(file_format, CsvFormat))
         self._parquet: _ParquetCursor | None = None
 
-    def read(self, range: SplitRange) -> Iterator[Elements]:
+    def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:
         segments = range.info["files"]
-        runs = self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
-        yield from filter(len, runs)
+        return self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
 
     def close(self) -> None:
         if self._parquet is not None:
             self._parquet.close()
             self._parquet = None
 
-    def _read_lines(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
+    def _read_lines(self, segments: list[dict[str, Any]]) -> Iterator[Elements | SourceBatch]:
         parser = self._parser()
         group: list[Stretch] = []
         for stretch in self._stretches(segments):
             # Small files with the same columns are parsed together.
             if group and (stretch.header != group[0].header or sum(len(s.data) for s in group) >= _GROUP_BYTES):
-                yield self._parse(parser, group)
+                yield from self._parse(parser, group)
                 group = []
             group.append(stretch)
         if group:
-            yield self._parse(parser, group)
+            yield from self._parse(parser, group)
 
     def _parser(self) -> LineParser:
         if isinstance(self._format, JsonFormat):
@@ -88,26 +88,29 @@ class FileReader(SourceReader):
             header, line = self._format.parse_header(first), line + 1
         return Stretch(file, data, line, header)
 
-    def _parse(self, parser: LineParser, group: list[Stretch]) -> Elements:
+    def _parse(self, parser: LineParser, group: list[Stretch]) -> Iterator[Elements | SourceBatch]:
         fast = parser.parse(group)
         if fast is not None:
-            return fast
-        raws: list[Any] = []
-        places: list[tuple[object, int, str]] = []
-        for stretch in group:
-            for record in parser.records(stretch):
-                if record.problem is not None:
-                    self._reject(stretch.path, "line", record.line, record.text, record.problem)
-                else:
-                    raws.append(record.raw)
-                    places.append((stretch.path, record.line, record.text))
-        out, problems = self._converter.convert(raws)
-        for i, problem in problems:
-            path, line, text = places[i]
-            self._reject(path, "line", line, text, problem)
-        return out
+            return self._found(Deserialized(fast), len(fast), _none_is_bad)
+        records = [(stretch.path, record) for stretch in group for record in parser.records(stretch)]
+        bad = [BadMessage(i, record.problem) for i, (_, record) in enumerate(records) if record.problem is not None]
+        indices = [i for i, (_, record) in enumerate(records) if record.problem is None]
+        found = self._converted([records[i][1].raw for i in indices], indices, bad)
 
-    def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements]:
+        def unread(index: int) -> Unread:
+            path, record = records[index]
+            return self._unread(path, "line", record.line, record.data.decode("utf-8", "backslashreplace"), record.data)
+
+        return self._found(found, len(records), unread)
+
+    def _converted(self, raws: list[Any], indices: list[int], bad: list[BadMessage]) -> Deserialized:
+        """The elements of raw records with these indices, beside others that are bad already."""
+        out, problems = self._converter.convert(raws)
+        unconverted = {i for i, _ in problems}
+        kept = [index for i, index in enumerate(indices) if i not in unconverted]
+        return Deserialized(out, kept, [*bad, *(BadMessage(indices[i], problem) for i, problem in problems)])
+
+    def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements | SourceBatch]:
         for segment in segments:
             file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
             path, size = str(file), segment["size"]
@@ -116,35 +119,36 @@ class FileReader(SourceReader):
                 self._parquet = _ParquetCursor(file, size, self._type)
             row = segment["at"]
             for batch in self._parquet.read(row, segment["end"]):
-                yield self._typed(path, row, batch)
+                yield from self._typed(path, row, batch)
                 row += batch.num_rows
 
-    def _typed(self, path: str, first_row: int, batch: pa.RecordBatch) -> Elements:
+    def _typed(self, path: str, first_row: int, batch: pa.RecordBatch) -> Iterator[Elements | SourceBatch]:
         fast = self._converter.cast(batch)
         if fast is not None:
-            return fast
+            return self._found(Deserialized(fast), len(fast), _none_is_bad)
         try:
             raws = batch.to_pylist()
         except ValueError as e:  # nanoseconds, without pandas
             last = first_row + batch.num_rows - 1
             raise RecordParseError(f"{path}, rows {first_row} to {last}: {e}; write times in microseconds") from None
         if self._type is None:
-            return raws
+            return self._found(Deserialized(raws), len(raws), _none_is_bad)
         values = raws if self._type.fields is not None else [raw.get("value") for raw in raws]
-        out, problems = self._converter.convert(values)
-        for i, problem in problems:
-            self._reject(path, "row", first_row + i, repr(raws[i]), problem)
-        return out
 
-    def _reject(self, path: object, unit: str, number: int, text: str, problem: str) -> None:
-        """Raises or logs an error for a record that cannot be read."""
+        def unread(index: int) -> Unread:
+            return self._unread(path, "row", first_row + index, repr(raws[index]), repr(raws[index]).encode())
+
+        return self._found(self._converted(values, list(range(len(values))), []), len(values), unread)
+
+    def _unread(self, path: object, unit: str, number: int, text: str, data: bytes) -> Unread:
         what = "" if self._type is None else f" as {', '.join(self._type.column_names)}"
-        message = f"{path}, {unit} {number}: cannot read {shorten(text)}{what}: {problem}"
-        if self._fail:
-            raise RecordParseError(
-                f"{message}. Correct the record or the type, or give the source on_parse_error='skip' to skip such records"
-            )
-        _log.warning("%s; skipped", message)
+        return Unread(
+            f"{path}, {unit} {number}: cannot read {shorten(text)}{what}", {"file": str(path), unit: str(number)}, data
+        )
+
+
+def _none_is_bad(index: int) -> Unread:
+    raise AssertionError(f"record {index} was read")
 
 
 class _ParquetCursor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +14,10 @@ from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
 from forkpoint.connectors.files.places import FileListing, Place, place_of, source_files
 from forkpoint.connectors.files.planning import FileEnumerator
-from forkpoint.connectors.files.reading import FileReader, OnParseError
+from forkpoint.connectors.files.reading import FileReader
+from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.errors import ConfigError
+from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import R, T
 
@@ -50,7 +53,8 @@ class FileSource(Source[T]):
     ``max_remembered_files``: how many of the latest file names the position keeps to know which were read, at about 15 bytes
     each in every checkpoint; late files that are older than all of these are ignored, too. Ignored files are logged as
     warnings, and counted in the run's status.
-    ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read, and skip it.
+    ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read, and skip it, or an
+    ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads.
 
     A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It is identified
     by its path: anything appended or overwritten after it was found is not read. A file must stay until the epoch
@@ -172,8 +176,7 @@ class FileSource(Source[T]):
         cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
         max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
     ) -> FileSource[Any]:  # fmt: skip
-        if on_parse_error not in ("fail", "skip"):
-            raise ConfigError(f"FileSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
+        check_on_parse_error("FileSource", on_parse_error)
         if max_remembered_files < 1:
             raise ConfigError(f"FileSource: max_remembered_files is {max_remembered_files}; give at least 1")
         url = place_of(path, "FileSource")
@@ -196,6 +199,10 @@ class FileSource(Source[T]):
 
     def output_type(self) -> TypeInformation[T] | None:
         return self.type
+
+    @property
+    def side_outputs(self) -> Collection[OutputTag[Any]]:
+        return side_outputs_of(self.on_parse_error)
 
     @property
     def bounded(self) -> bool:

@@ -7,15 +7,20 @@ Schemas are shipped to the tasks with the job, so they hold no connections. A fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.connectors.base import Elements, SinkBatch
+from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T, T_co, T_contra
+
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,18 @@ class Deserialized(Generic[T]):
     indices: Sequence[int] | None = None
     bad: Sequence[BadMessage] = ()
 
+    def places(self, size: int) -> npt.NDArray[np.int64]:
+        """The index of each element's message, of ``size`` messages."""
+        if self.indices is not None:
+            return np.asarray(self.indices, np.int64)
+        places = np.delete(np.arange(size), [each.index for each in self.bad])
+        if len(places) != len(self.elements):
+            raise ConfigError(
+                f"deserialize_batch() made {len(self.elements)} elements of {size} messages, {len(self.bad)} of them bad, "
+                "without saying which is of which message; give indices"
+            )
+        return places
+
 
 class DeserializationSchema(ABC, Generic[T_co]):
     """Turns the bytes of messages into elements."""
@@ -50,28 +67,48 @@ class DeserializationSchema(ABC, Generic[T_co]):
     def deserialize_batch(self, messages: pa.BinaryArray) -> Deserialized[T_co]:
         """The elements of a batch of messages, by default one by one. A null is a message without a value (Kafka's tombstone),
         which is no element."""
-        elements: list[T_co] = []
-        indices: list[int] = []
-        bad: list[BadMessage] = []
-        for index, message in enumerate(messages.to_pylist()):
-            if message is None:
-                continue
-            try:
-                elements.append(self.deserialize(message))
-            except Exception as error:
-                bad.append(BadMessage(index, f"{type(error).__name__}: {error}"))
-            else:
-                indices.append(index)
-        return Deserialized(elements, None if len(indices) == len(messages) else indices, bad)
+        return deserialize_each(messages.to_pylist(), self.deserialize)
+
+
+def deserialize_each(messages: Iterable[M | None], deserialize: Callable[[M], T]) -> Deserialized[T]:
+    """The elements in messages, one by one, leaving out None."""
+    elements: list[T] = []
+    indices: list[int] = []
+    bad: list[BadMessage] = []
+    size = 0
+    for index, message in enumerate(messages):
+        size += 1
+        if message is None:
+            continue
+        try:
+            elements.append(deserialize(message))
+        except Exception as error:
+            bad.append(BadMessage(index, f"{type(error).__name__}: {error}"))
+        else:
+            indices.append(index)
+    return Deserialized(elements, None if len(indices) == size else indices, bad)
 
 
 class SerializationSchema(ABC, Generic[T_contra]):
     """Turns elements into the bytes of messages."""
 
     @abstractmethod
-    def serialize(self, element: T_contra) -> bytes:
-        """One element as a message."""
+    def serialize(self, element: T_contra) -> bytes | None:
+        """One element as a message. None is a message without a value, which only Kafka has: a tombstone, or a record without a
+        key."""
 
     def serialize_batch(self, batch: SinkBatch[T_contra]) -> pa.BinaryArray:
-        """A batch's elements as messages, one for each, by default one by one."""
+        """A batch's elements as messages, one for each, by default one by one. A null is a message without a value."""
         return pa.array(map(self.serialize, batch.values), pa.binary())
+
+
+def messages_with_values(schema: SerializationSchema[T], batch: SinkBatch[T], sink: str) -> pa.BinaryArray:
+    """A batch's messages, for a system in which each has a value. Raises TypeNotSupported for one without."""
+    messages = schema.serialize_batch(batch).cast(pa.binary())
+    if messages.null_count:
+        at = messages.is_null().to_pylist().index(True)
+        raise TypeNotSupported(
+            f"{sink}: {type(schema).__name__} made a message without a value of {batch.values[at]!r}, which only Kafka has; "
+            "filter such elements out, or return bytes"
+        )
+    return messages

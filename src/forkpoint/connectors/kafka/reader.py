@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Literal
+from functools import partial
 
-from forkpoint.connectors.base import Elements, SourceReader, SplitRange
-from forkpoint.connectors.formats.base import BadMessage
+from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
+from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.feed import Feed, keep_feed, open_feed
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
 from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema, KafkaRecords
-from forkpoint.errors import RecordParseError
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.kafka")
 
-OnParseError = Literal["fail", "skip"]
+_REMEDY = "Correct the format, or call set_on_parse_error('skip') on the builder to skip such records"
 
 
-class KafkaReader(SourceReader[T]):
+class KafkaReader(FormatReader[T]):
     """A feed that has read all that it was asked for is kept for the next reader of this process."""
 
     def __init__(
         self, client: KafkaClient, schema: KafkaRecordDeserializationSchema[T], on_parse_error: OnParseError
     ) -> None:
+        super().__init__(on_parse_error, _REMEDY, log)
         self._client = client
         self._schema = schema
-        self._fails = on_parse_error == "fail"
         self._feed: Feed | None = None
         self._reading = False
 
-    def read(self, range: SplitRange) -> Iterator[Elements[T]]:
+    def read(self, range: SplitRange) -> Iterator[Elements[T] | SourceBatch[T]]:
         if range.start >= range.end:
             return
         if self._feed is None:
@@ -41,21 +40,9 @@ class KafkaReader(SourceReader[T]):
         self._reading = True
         for messages in self._feed.messages(partition, range.start, range.end):
             records = KafkaRecords(messages)
-            deserialized = self._schema.deserialize_batch(records)
-            for bad in deserialized.bad:
-                self._refuse(partition, records.offset(bad.index), bad)
-            if len(deserialized.elements):
-                yield deserialized.elements
+            found = self._schema.deserialize_batch(records)
+            yield from self._found(found, len(records), partial(_unread, records), records.timestamps)
         self._reading = False
-
-    def _refuse(self, partition: KafkaTopicPartition, offset: int, bad: BadMessage) -> None:
-        place = f"topic {partition.topic!r}, partition {partition.partition}, offset {offset}"
-        message = f"KafkaSource: {place}: cannot read the record: {bad.problem}"
-        if self._fails:
-            raise RecordParseError(
-                f"{message}. Correct the format, or call set_on_parse_error('skip') on the builder to skip such records"
-            )
-        log.warning("%s; skipped", message)
 
     def close(self) -> None:
         feed, self._feed = self._feed, None
@@ -65,3 +52,11 @@ class KafkaReader(SourceReader[T]):
             feed.close()
         else:
             keep_feed(feed)
+
+
+def _unread(records: KafkaRecords, index: int) -> Unread:
+    record = records[index]
+    return Unread(
+        f"KafkaSource: topic {record.topic!r}, partition {record.partition}, offset {record.offset}: cannot read the record",
+        {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)}, record.value, record.key,
+    )  # fmt: skip

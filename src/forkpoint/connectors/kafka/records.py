@@ -6,16 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Generic
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
+from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized, deserialize_each
+from forkpoint.functions import MIN_WATERMARK
 from forkpoint.types import TypeInformation, TypeLike
 from forkpoint.types.variables import T, T_co
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+_TIMESTAMP, _SECOND = methodcaller("timestamp"), itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +55,12 @@ class KafkaRecords:
     def keys(self) -> pa.BinaryArray:
         return pa.array([m.key() for m in self._messages], pa.binary())
 
-    def offset(self, index: int) -> int:
-        offset: int = self._messages[index].offset()
-        return offset
+    @cached_property
+    def timestamps(self) -> npt.NDArray[np.int64]:
+        """In ms since 1970, MIN_WATERMARK for records without one."""
+        times = np.fromiter(map(_SECOND, map(_TIMESTAMP, self._messages)), np.int64, len(self._messages))
+        times[times < 0] = MIN_WATERMARK
+        return times
 
     def __getitem__(self, index: int) -> KafkaRecord:
         message: Any = self._messages[index]
@@ -88,14 +97,7 @@ class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[T_co]:
         """The elements of successive records of a partition, by default one by one."""
-        elements: list[T_co] = []
-        bad: list[BadMessage] = []
-        for index in range(len(records)):
-            try:
-                elements.append(self.deserialize(records[index]))
-            except Exception as error:
-                bad.append(BadMessage(index, f"{type(error).__name__}: {error}"))
-        return Deserialized(elements, bad=bad)
+        return deserialize_each(map(records.__getitem__, range(len(records))), self.deserialize)
 
 
 @dataclass(frozen=True)

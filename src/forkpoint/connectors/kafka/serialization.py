@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic
 
-import numpy as np
 import pyarrow as pa
 
 from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
 from forkpoint.errors import ConfigError
+from forkpoint.functions import MIN_WATERMARK
 from forkpoint.types.variables import T_contra
 
 
@@ -30,14 +30,9 @@ class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
 
     def records(self, batch: SinkBatch[T_contra]) -> pa.RecordBatch:
         """A batch's records as columns (``produced.SCHEMA``), in order; by default one by one."""
-        times = batch.timestamps
-        found = (
-            [self.serialize(value, None) for value in batch.values]
-            if times is None
-            else [self.serialize(value, time) for value, time in zip(batch.values, times.tolist(), strict=True)]
-        )
-        columns = to_columns(found)
-        return columns if times is None else _with_times(columns, times)
+        times = _times(batch)
+        found = [self.serialize(value, time) for value, time in zip(batch.values, times.to_pylist(), strict=True)]
+        return _with_times(to_columns(found), times)
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
@@ -131,20 +126,28 @@ class _Combined(KafkaRecordSerializationSchema[Any]):
 
     def records(self, batch: SinkBatch[Any]) -> pa.RecordBatch:
         values = self._value.serialize_batch(batch)
-        size, times = len(values), batch.timestamps
+        size = len(values)
         keys = pa.nulls(size, pa.binary()) if self._key is None else self._key.serialize_batch(batch)
         topics = pa.repeat(self._topic, size) if self._select is None else list(map(self._select, batch.values))
         partitions = None if self._partition is None else list(map(self._partition, batch.values))
         columns = {
             "topic": pa.array(topics, pa.string()) if isinstance(topics, list) else topics,
             "partition": pa.nulls(size, pa.int32()) if partitions is None else pa.array(partitions, pa.int32()),
-            "timestamp_ms": pa.nulls(size, pa.int64()) if times is None else pa.array(times, pa.int64()),
+            "timestamp_ms": _times(batch),
             "key": keys, "value": values, "headers": pa.nulls(size, SCHEMA.field("headers").type),
         }  # fmt: skip
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _with_times(records: pa.RecordBatch, times: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
+def _times(batch: SinkBatch[Any]) -> pa.Int64Array:
+    """The elements' times, null for those without one."""
+    times = batch.timestamps
+    if times is None:
+        return pa.nulls(len(batch.values) if batch.table is None else len(batch.table), pa.int64())
+    return pa.array(times, pa.int64(), mask=times == MIN_WATERMARK)
+
+
+def _with_times(records: pa.RecordBatch, times: pa.Int64Array) -> pa.RecordBatch:
     """Give records without a time that of their element."""
-    own = pa.compute.coalesce(records.column("timestamp_ms"), pa.array(times, pa.int64()))
+    own = pa.compute.coalesce(records.column("timestamp_ms"), times)
     return records.set_column(SCHEMA.get_field_index("timestamp_ms"), SCHEMA.field("timestamp_ms"), own)

@@ -9,14 +9,16 @@ from typing import Any, Generic, Self
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.formats.base import DeserializationSchema
+from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.cluster import Subscription
 from forkpoint.connectors.kafka.enumerator import KafkaEnumerator
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
-from forkpoint.connectors.kafka.reader import KafkaReader, OnParseError
+from forkpoint.connectors.kafka.reader import KafkaReader
 from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema
 from forkpoint.connectors.kafka.watcher import Watch
 from forkpoint.errors import ConfigError
+from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
@@ -48,6 +50,10 @@ class KafkaSource(Source[T]):
     def output_type(self) -> TypeInformation[T] | None:
         produced = self.schema.get_produced_type()
         return None if produced is None else type_of(produced)
+
+    @property
+    def side_outputs(self) -> Collection[OutputTag[Any]]:
+        return side_outputs_of(self.on_parse_error)
 
     @property
     def bounded(self) -> bool:
@@ -143,9 +149,9 @@ class KafkaSourceBuilder(Generic[T]):
         return self
 
     def set_on_parse_error(self, on_parse_error: OnParseError) -> Self:
-        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it."""
-        if on_parse_error not in ("fail", "skip"):
-            raise ConfigError(f"KafkaSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
+        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it, or an
+        ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads."""
+        check_on_parse_error("KafkaSource", on_parse_error)
         self._on_parse_error = on_parse_error
         return self
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
 from forkpoint.connectors.kinesis.client import AwsClient, connected, require_client
 from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal, refusals
 from forkpoint.connectors.kinesis.errors import field
@@ -78,7 +78,7 @@ class FirehoseSink(CommittingSink[T_contra]):
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         def records(batch: SinkBatch[T_contra]) -> pa.RecordBatch:
-            data = self._schema.serialize_batch(batch).cast(pa.binary())
+            data = messages_with_values(self._schema, batch, "FirehoseSink")
             return pa.RecordBatch.from_arrays([pa.nulls(len(data), pa.string()), data], schema=SCHEMA)
 
         return StagingWriter(context, records, self._target.what, self._max_record_bytes)

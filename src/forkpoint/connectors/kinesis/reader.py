@@ -6,10 +6,13 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
-from forkpoint.connectors.base import Elements, SourceReader, SplitRange
-from forkpoint.connectors.formats.base import BadMessage
+import numpy as np
+
+from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
+from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.kinesis.aggregated import parts
 from forkpoint.connectors.kinesis.ahead import arrived_ms
 from forkpoint.connectors.kinesis.client import connected
@@ -18,12 +21,12 @@ from forkpoint.connectors.kinesis.position import number
 from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
 from forkpoint.connectors.kinesis.requests import StreamRequests
 from forkpoint.connectors.kinesis.watcher import Watch
-from forkpoint.errors import RecordParseError, StorageError, SystemUnavailable
+from forkpoint.errors import StorageError, SystemUnavailable
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.kinesis")
 
-OnParseError = Literal["fail", "skip"]
+_REMEDY = "Correct the format, or call set_on_parse_error('skip') on the builder to skip such records"
 
 PATIENCE_S = 30.0  # with a service that does not answer, or has too many requests, until the task fails
 RETRY_S = 0.2
@@ -31,25 +34,24 @@ LONGEST_RETRY_S = 3.0
 _LOOKS = 5  # at a shard's tip, for records that were there before
 
 
-class KinesisReader(SourceReader[T]):
+class KinesisReader(FormatReader[T]):
     """Gets exactly the records that were planned, or fails."""
 
     def __init__(self, watch: Watch, schema: KinesisDeserializationSchema[T], on_parse_error: OnParseError) -> None:
+        super().__init__(on_parse_error, _REMEDY, log)
         self._watch = watch
         self._schema = schema
-        self._fails = on_parse_error == "fail"
 
-    def read(self, range: SplitRange) -> Iterator[Elements[T]]:
+    def read(self, range: SplitRange) -> Iterator[Elements[T] | SourceBatch[T]]:
         if not range.rows:
             return
         requests = StreamRequests(connected(self._watch.client, "kinesis", self._watch.what), self._watch.stream)
         for records in self._records(requests, range):
             found = [r for record in records for r in self._parts(range, record)]
-            deserialized = self._schema.deserialize_batch(found)
-            for bad in deserialized.bad:
-                self._refuse(found[bad.index], bad)
-            if len(deserialized.elements):
-                yield deserialized.elements
+            times = np.fromiter((record.arrival_ms for record in found), np.int64, len(found))
+            yield from self._found(
+                self._schema.deserialize_batch(found), len(found), partial(self._unread, found), times
+            )
 
     def _records(self, requests: StreamRequests, range: SplitRange) -> Iterator[Sequence[Any]]:
         """The records of a range, as the service has them. Raises StorageError if it no longer has them."""
@@ -110,14 +112,16 @@ class KinesisReader(SourceReader[T]):
                     stream, range.split, sequence_number, index, arrival_ms, part.partition_key, part.data
                 )
 
-    def _refuse(self, record: KinesisRecord, bad: BadMessage) -> None:
-        place = f"{self._watch.what}, {record.shard_id}, sequence number {record.sequence_number}"
-        message = f"{place}: cannot read the record: {bad.problem}"
-        if self._fails:
-            raise RecordParseError(
-                f"{message}. Correct the format, or call set_on_parse_error('skip') on the builder to skip such records"
-            )
-        log.warning("%s; skipped", message)
+    def _unread(self, records: Sequence[KinesisRecord], index: int) -> Unread:
+        record = records[index]
+        place = {
+            "stream": record.stream, "shard": record.shard_id, "sequence_number": record.sequence_number,
+            "sub_sequence_number": str(record.sub_sequence_number),
+        }  # fmt: skip
+        return Unread(
+            f"{self._watch.what}, {record.shard_id}, sequence number {record.sequence_number}: cannot read the record",
+            place, record.data, record.partition_key.encode(),
+        )  # fmt: skip
 
 
 class _Tries:

@@ -9,7 +9,7 @@ from typing import Generic
 
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
+from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized, deserialize_each
 from forkpoint.types import TypeInformation, TypeLike
 from forkpoint.types.variables import T, T_co
 
@@ -47,14 +47,7 @@ class KinesisDeserializationSchema(ABC, Generic[T_co]):
 
     def deserialize_batch(self, records: Sequence[KinesisRecord]) -> Deserialized[T_co]:
         """The elements of successive records of a shard, by default one by one."""
-        elements: list[T_co] = []
-        bad: list[BadMessage] = []
-        for index, record in enumerate(records):
-            try:
-                elements.append(self.deserialize(record))
-            except Exception as error:
-                bad.append(BadMessage(index, f"{type(error).__name__}: {error}"))
-        return Deserialized(elements, bad=bad)
+        return deserialize_each(records, self.deserialize)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
 from forkpoint.connectors.kinesis.client import REGION, AwsClient, Stream, connected, require_client
 from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal, refusals
 from forkpoint.connectors.kinesis.errors import field
@@ -114,9 +114,9 @@ class KinesisSink(CommittingSink[T_contra]):
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         def records(batch: SinkBatch[T_contra]) -> pa.RecordBatch:
-            data = self._schema.serialize_batch(batch)
+            data = messages_with_values(self._schema, batch, "KinesisSink")
             keys = pa.array(self._keys(batch, context.subtask), pa.string())
-            return pa.RecordBatch.from_arrays([keys, data.cast(pa.binary())], schema=SCHEMA)
+            return pa.RecordBatch.from_arrays([keys, data], schema=SCHEMA)
 
         key_length = KEY_LENGTH // 2 if self._target.with_ids else KEY_LENGTH
         return StagingWriter(context, records, self._target.what, self._max_record_bytes, key_length)

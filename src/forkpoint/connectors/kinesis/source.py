@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Self, get_args
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.formats.base import DeserializationSchema
+from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.connectors.kinesis.client import REGION, AwsClient, Stream, require_client
 from forkpoint.connectors.kinesis.enumerator import KinesisEnumerator
 from forkpoint.connectors.kinesis.position import InitialPosition, Kind
-from forkpoint.connectors.kinesis.reader import KinesisReader, OnParseError
+from forkpoint.connectors.kinesis.reader import KinesisReader
 from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema
 from forkpoint.connectors.kinesis.requests import RECORDS
 from forkpoint.connectors.kinesis.watcher import OnExpired, Watch
 from forkpoint.errors import ConfigError
-from forkpoint.functions import epoch_ms
+from forkpoint.functions import OutputTag, epoch_ms
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
@@ -57,6 +58,10 @@ class KinesisSource(Source[T]):
     def output_type(self) -> TypeInformation[T] | None:
         produced = self.schema.get_produced_type()
         return None if produced is None else type_of(produced)
+
+    @property
+    def side_outputs(self) -> Collection[OutputTag[Any]]:
+        return side_outputs_of(self.on_parse_error)
 
     @property
     def bounded(self) -> bool:
@@ -117,9 +122,9 @@ class KinesisSourceBuilder(Generic[T]):
         return self
 
     def set_on_parse_error(self, on_parse_error: OnParseError) -> Self:
-        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it."""
-        if on_parse_error not in get_args(OnParseError):
-            raise ConfigError(f"KinesisSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
+        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it, or an
+        ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads."""
+        check_on_parse_error("KinesisSource", on_parse_error)
         self._on_parse_error = on_parse_error
         return self
 

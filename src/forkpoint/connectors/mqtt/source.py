@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Generic, Literal, Self
 
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized
+from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.connectors.mqtt.config import MAX_SESSION_SECONDS, MqttSettings
 from forkpoint.connectors.mqtt.consuming import SessionConnection
 from forkpoint.connectors.mqtt.records import MqttDeserializationSchema, made
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.connectors.queues.ledger import Ledger
-from forkpoint.connectors.queues.reader import OnParseError, QueueReader, check_on_parse_error
-from forkpoint.connectors.queues.schemas import deserialize_each
+from forkpoint.connectors.queues.reader import QueueReader
+from forkpoint.connectors.queues.schemas import deserialize_whole
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
+from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
@@ -35,7 +37,7 @@ class MqttSource(Source[T], Generic[T]):
     ``client_id``: of the session, by default of the job's name and the source's uid. ``receive_maximum``: how many messages may
     be unacknowledged, and so in an epoch (MQTT 5; otherwise the broker decides). ``session_expiry``: how many seconds the broker
     keeps the session of a job that does not run (MQTT 5), by default for ever. ``on_parse_error``: ``"fail"``, or ``"skip"``
-    messages that cannot be deserialized.
+    messages that cannot be deserialized, or an ``OutputTag("…", DeadLetter)``: send them to that side output.
     """
 
     def __init__(
@@ -87,6 +89,10 @@ class MqttSource(Source[T], Generic[T]):
         return None if produced is None else type_of(produced)
 
     @property
+    def side_outputs(self) -> Collection[OutputTag[Any]]:
+        return side_outputs_of(self._on_parse_error)
+
+    @property
     def bounded(self) -> bool:
         return False
 
@@ -106,7 +112,7 @@ class MqttSource(Source[T], Generic[T]):
 
     def create_reader(self) -> SourceReader[T]:
         assert self._context is not None
-        return QueueReader(self._name, self._context.state_root, self._deserialize, self._on_parse_error)
+        return QueueReader(self._name, "topic", self._context.state_root, self._deserialize, self._on_parse_error)
 
     @property
     def _name(self) -> str:
@@ -114,5 +120,5 @@ class MqttSource(Source[T], Generic[T]):
 
     def _deserialize(self, messages: pa.RecordBatch) -> Deserialized[T]:
         if isinstance(self._schema, MqttDeserializationSchema):
-            return deserialize_each(messages, made, self._schema.deserialize)
+            return deserialize_whole(messages, made, self._schema.deserialize)
         return self._schema.deserialize_batch(messages.column("value"))

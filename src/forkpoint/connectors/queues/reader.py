@@ -4,52 +4,43 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
 from forkpoint.connectors.formats.base import Deserialized
+from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.queues.messages import unpack
 from forkpoint.connectors.staging import staged
-from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.queues")
 
-OnParseError = Literal["fail", "skip"]
+_REMEDY = "Correct the format, or set on_parse_error='skip' to acknowledge and skip such messages"
 
 
-class QueueReader(SourceReader[T]):
-    """``deserialize``: a batch of messages to elements. ``name``: of the source, for people."""
+class QueueReader(FormatReader[T]):
+    """``deserialize``: a batch of messages to elements. ``name``: of the source, for people. ``key``: what a message's key is
+    called there."""
 
     def __init__(
-        self, name: str, state_root: str, deserialize: Callable[[pa.RecordBatch], Deserialized[T]],
+        self, name: str, key: str, state_root: str, deserialize: Callable[[pa.RecordBatch], Deserialized[T]],
         on_parse_error: OnParseError,
     ) -> None:  # fmt: skip
+        super().__init__(on_parse_error, _REMEDY, log)
         self._name = name
+        self._key = key
         self._state_root = state_root
         self._deserialize = deserialize
-        self._fails = on_parse_error == "fail"
 
-    def read(self, range: SplitRange) -> Iterator[Elements[T]]:
+    def read(self, range: SplitRange) -> Iterator[Elements[T] | SourceBatch[T]]:
         if range.start >= range.end:
             return
         messages = unpack(staged(self._state_root, range.info))
-        deserialized = self._deserialize(messages)
-        for bad in deserialized.bad:
-            start = messages.column("value")[bad.index].as_py()[:80]
-            message = f"{self._name}: cannot read a message ({start!r}): {bad.problem}"
-            if self._fails:
-                raise RecordParseError(
-                    f"{message}. Correct the format, or set on_parse_error='skip' to acknowledge and skip such messages"
-                )
-            log.warning("%s; skipped", message)
-        if len(deserialized.elements):
-            yield deserialized.elements
 
+        def unread(index: int) -> Unread:
+            value, key = (messages.column(name)[index].as_py() for name in ("value", "key"))
+            place = {self._key: key, "message": str(range.start + index)}
+            return Unread(f"{self._name}: cannot read a message ({value[:80]!r})", place, value, key.encode())
 
-def check_on_parse_error(source: str, given: str) -> None:
-    """Raise ConfigError for an unknown value."""
-    if given not in ("fail", "skip"):
-        raise ConfigError(f"{source}: on_parse_error is {given!r}; give 'fail' or 'skip'")
+        yield from self._found(self._deserialize(messages), len(messages), unread)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
 from forkpoint.connectors.queues.messages import pack_columns, unpack_all
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint.connectors.rabbitmq.errors import raising_errors
@@ -91,7 +91,7 @@ class _Writer(SinkWriter[T_contra], Generic[T_contra]):
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: SinkBatch[T_contra]) -> None:
-        values = self._schema.serialize_batch(batch)
+        values = messages_with_values(self._schema, batch, "RabbitMQSink")
         if callable(self._key):
             keys = pa.array(map(self._key, batch.values), pa.string())
         else:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized
+from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.connectors.queues.ledger import Ledger
-from forkpoint.connectors.queues.reader import OnParseError, QueueReader, check_on_parse_error
+from forkpoint.connectors.queues.reader import QueueReader
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint.connectors.rabbitmq.consuming import QueueConnection
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
+from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
@@ -28,7 +31,8 @@ class RabbitMQSource(Source[T], Generic[T]):
     ``use_correlation_id``, messages are told apart by their ``correlation_id``, which their producer sets, and each is read
     exactly once; ``id_property="message_id"`` takes that instead. Without ids, each is read at least once.
 
-    ``on_parse_error``: ``"fail"``, or ``"skip"`` messages that cannot be deserialized.
+    ``on_parse_error``: ``"fail"``, or ``"skip"`` messages that cannot be deserialized, or an ``OutputTag("…", DeadLetter)``: send
+    them to that side output.
     """
 
     connection_config: RabbitMQConnectionConfig
@@ -59,6 +63,10 @@ class RabbitMQSource(Source[T], Generic[T]):
         return None if produced is None else type_of(produced)
 
     @property
+    def side_outputs(self) -> Collection[OutputTag[Any]]:
+        return side_outputs_of(self.on_parse_error)
+
+    @property
     def bounded(self) -> bool:
         return False
 
@@ -74,7 +82,7 @@ class RabbitMQSource(Source[T], Generic[T]):
 
     def create_reader(self) -> SourceReader[T]:
         assert self.context is not None
-        return QueueReader(self._name, self.context.state_root, self._deserialize, self.on_parse_error)
+        return QueueReader(self._name, "routing_key", self.context.state_root, self._deserialize, self.on_parse_error)
 
     @property
     def _name(self) -> str:

@@ -241,6 +241,19 @@ def for_each(batch: Batch, consumers: int) -> list[Batch]:
     return [batch.isolated() for _ in range(consumers - 1)] + [batch] * (consumers > 0)
 
 
+def interleaved(start: int, size: int, sides: Sequence[Longs]) -> tuple[Longs, list[Longs]]:
+    """Numbers from ``start`` on for ``size`` elements, and for those of the sides, each of which comes before one of them."""
+    numbers = np.arange(start, start + size)
+    if not sides:
+        return numbers, []
+    before = np.concatenate(sides)
+    order = np.argsort(before, kind="stable")
+    numbers += np.searchsorted(before[order], np.arange(size), side="right")
+    beside = before + start
+    beside[order] += np.arange(len(order))
+    return numbers, np.split(beside, np.cumsum([len(side) for side in sides])[:-1])
+
+
 def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
     """The stable sort order of integers, and the sorted integers.
 

@@ -102,8 +102,10 @@ class Outlet:
             of = self._tags[tag.tag_id] = element_type(tag.type_info)
         return of
 
-    def take_all(self, values: list[Any]) -> list[Any]:
-        """A run of a source's elements as they enter the stream."""
+    def take_all(self, values: list[Any], tag: OutputTag | None = None) -> list[Any]:
+        """A run of a source's elements as they enter the stream, or a side output."""
+        if tag is not None:
+            return self._all_accepted(values, self._of_tag(tag), tag.type_info)
         return self._all_accepted(values, self._of, self._type)
 
     # -- after the loop

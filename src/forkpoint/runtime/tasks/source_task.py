@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors import SourceReader, SplitRange
+from forkpoint.connectors.base import ReaderContext, SourceBatch, SourceReader, SplitRange
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
-from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
-from forkpoint.runtime.exchange.batch import Batch, for_each
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window, element_positions
+from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
 from forkpoint.runtime.exchange.control import encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
@@ -56,18 +56,36 @@ class SourceTask(Task):
             self.begun.add((operator.id, split, piece))
         self._on_watermark_read = None if known else partial(self.needs_whole_splits.add, operator.id)
 
-    def feed(self, operator: Operator, split: str, piece: int, elements: pa.RecordBatch | list[Any]) -> None:
+    def feed(self, operator: Operator, split: str, piece: int, run: SourceBatch[Any]) -> None:
         """Process a run of a source's elements, in order."""
-        size = len(elements)
+        elements, size = run.elements, len(run.elements)
+        start = self._numbered(operator, split, piece, size + sum(len(side.elements) for side in run.sides))
+        numbers, of_sides = interleaved(start, size, [side.before for side in run.sides])
+        table = elements if isinstance(elements, pa.RecordBatch) else None
+        values = None if isinstance(elements, pa.RecordBatch) else self._outlet(operator).take_all(elements)
+        batch = Batch(
+            size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps
+        )
+        place = self._stamp(operator, batch, split, piece)
+        positions = batch.positions
+        if not isinstance(positions, int) and run.sides:
+            positions = np.append(positions, element_positions(np.array([self.clocks[place].watermark_ms])))
+        self._emit(operator, batch, place)
+        for side, sequence in zip(run.sides, of_sides, strict=True):
+            taken = self._outlet(operator).take_all(side.elements, side.tag)
+            beside = Batch(
+                len(taken), pick(positions, side.before), 0, sequence, values=taken, type=side.tag.type_info,
+                timestamps=side.timestamps,
+            )  # fmt: skip
+            self._emit(operator, beside, place, side.tag.tag_id)
+
+    def _numbered(self, operator: Operator, split: str, piece: int, size: int) -> int:
+        """The number of the first of ``size`` more elements of a piece."""
         place = (operator.id, split, piece)
         start = self.sequence.get(place, piece << _PIECE_SHIFT)
         self.sequence[place] = start + size
         self.records[operator.uid] = self.records.get(operator.uid, 0) + size
-        table = elements if isinstance(elements, pa.RecordBatch) else None
-        values = None if isinstance(elements, pa.RecordBatch) else self._outlet(operator).take_all(elements)
-        places = np.arange(start, start + size)
-        batch = Batch(size, 0, 0, places, values=values, table=table, type=operator.output_type)
-        self._stamp(operator, batch, split, piece)
+        return start
 
     def _outlet(self, operator: Operator) -> Outlet:
         outlet = self.outlets.get(operator.id)
@@ -75,11 +93,11 @@ class SourceTask(Task):
             outlet = self.outlets[operator.id] = Outlet(operator)
         return outlet
 
-    def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> None:
-        """Set the elements' timestamps and positions, and pass them on."""
+    def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> Piece:
+        """Set the elements' timestamps and positions."""
         place = self.place(operator, split, piece)
         self.clocks[place].stamp(batch)
-        self._emit(operator, batch, place)
+        return place
 
     def place(self, operator: Operator, split: str, piece: int) -> Piece:
         """The piece to which the elements' watermark belongs; creates its clock.
@@ -116,7 +134,8 @@ class SourceTask(Task):
             graph = self.spec.graph
             if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
                 batch = batch.slice(0, batch.size)  # other consumers see the upstream timestamps
-            self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
+            place = self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
+            self._emit(operator, batch, place)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
@@ -167,6 +186,7 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
             reader = readers.get(operator_id)
             if reader is None:
                 reader = readers[operator_id] = operator.source.create_reader()
+                reader.open(ReaderContext(operator.uid, task.context.processing_time_ms))
             task.begin(operator, range_.split, range_.piece)
             for run in _runs(operator, reader, range_):
                 task.feed(operator, range_.split, range_.piece, run)
@@ -175,14 +195,14 @@ def read_ranges(task: SourceTask, plan: bytes) -> None:
             reader.close()
 
 
-def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> Iterator[pa.RecordBatch | list[Any]]:
+def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> Iterator[SourceBatch[Any]]:
     elements = reader.read(range_)
     while True:
         with user_code(operator.uid, lambda: range_):
             run = next(elements, None)
         if run is None:
             return
-        yield run
+        yield run if isinstance(run, SourceBatch) else SourceBatch(run)
 
 
 def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
@@ -191,9 +211,10 @@ def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.Record
     column = operator.spec.split_column
     for batch in batches:
         if column is None:
-            task.feed(operator, "0", task.subtask, batch)
+            task.feed(operator, "0", task.subtask, SourceBatch(batch))
             continue
         splits = batch.column(column).dictionary_encode()
         codes = splits.indices.to_numpy(zero_copy_only=False)
         for code, value in enumerate(splits.dictionary.to_pylist()):
-            task.feed(operator, str(value), task.subtask, batch.take(pa.array(np.flatnonzero(codes == code))))
+            rows = pa.array(np.flatnonzero(codes == code))
+            task.feed(operator, str(value), task.subtask, SourceBatch(batch.take(rows)))
