@@ -7,6 +7,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from kills.job import Counted
 from object_stores.buckets import Bucket
 from servers.process import Server
 from unreliable import s3_environment, s3_server
+
+TOGETHER = timedelta(milliseconds=500)
 
 
 class System(ABC):
@@ -227,6 +230,22 @@ class Iceberg(System):
         return []
 
 
+class DeltaTogether(Delta):
+    """Epochs are committed together."""
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.DeltaSink(address, commit_every=TOGETHER)
+
+
+class IcebergTogether(Iceberg):
+    """Epochs are committed together."""
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.IcebergSink(_catalog(address), "kills.counted", commit_every=TOGETHER)
+
+
 def _catalog(directory: str) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}"}
 
@@ -256,4 +275,5 @@ class Redis(System):
 
 SYSTEMS: dict[str, type[System]] = {
     "kafka": Kafka, "postgres": Postgres, "files": Files, "s3": Objects, "delta": Delta, "iceberg": Iceberg, "redis": Redis,
+    "delta-together": DeltaTogether, "iceberg-together": IcebergTogether,
 }  # fmt: skip
