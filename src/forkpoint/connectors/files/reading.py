@@ -10,20 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.building import OnParseError
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
 from forkpoint.connectors.formats.records import RecordConverter, shorten
 from forkpoint.errors import RecordParseError, StorageError
 from forkpoint.types import TypeInformation
-
-OnParseError = Literal["fail", "skip"]
 
 _log = logging.getLogger(__name__)
 _GROUP_BYTES = 32 << 20

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, overload
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.building import OnParseError, check_on_parse_error
 from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, local_path
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
 from forkpoint.connectors.files.places import FileListing, Place, place_of, source_files
 from forkpoint.connectors.files.planning import FileEnumerator
-from forkpoint.connectors.files.reading import FileReader, OnParseError
+from forkpoint.connectors.files.reading import FileReader
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import R, T
@@ -172,8 +173,7 @@ class FileSource(Source[T]):
         cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
         max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
     ) -> FileSource[Any]:  # fmt: skip
-        if on_parse_error not in ("fail", "skip"):
-            raise ConfigError(f"FileSource: on_parse_error is {on_parse_error!r}; give 'fail' or 'skip'")
+        check_on_parse_error("FileSource", on_parse_error)
         if max_remembered_files < 1:
             raise ConfigError(f"FileSource: max_remembered_files is {max_remembered_files}; give at least 1")
         url = place_of(path, "FileSource")

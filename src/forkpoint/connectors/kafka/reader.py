@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Literal
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.building import OnParseError
 from forkpoint.connectors.formats.base import BadMessage
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.feed import Feed, keep_feed, open_feed
@@ -16,8 +16,6 @@ from forkpoint.errors import RecordParseError
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.kafka")
-
-OnParseError = Literal["fail", "skip"]
 
 
 class KafkaReader(SourceReader[T]):

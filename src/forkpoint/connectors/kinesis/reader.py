@@ -6,9 +6,10 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.building import OnParseError
 from forkpoint.connectors.formats.base import BadMessage
 from forkpoint.connectors.kinesis.aggregated import parts
 from forkpoint.connectors.kinesis.ahead import arrived_ms
@@ -23,7 +24,6 @@ from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.kinesis")
 
-OnParseError = Literal["fail", "skip"]
 
 PATIENCE_S = 30.0  # with a service that does not answer, or has too many requests, until the task fails
 RETRY_S = 0.2

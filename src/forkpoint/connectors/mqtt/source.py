@@ -8,13 +8,14 @@ from typing import Any, Generic, Literal, Self
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
+from forkpoint.connectors.building import OnParseError, check_on_parse_error
 from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized
 from forkpoint.connectors.mqtt.config import MAX_SESSION_SECONDS, MqttSettings
 from forkpoint.connectors.mqtt.consuming import SessionConnection
 from forkpoint.connectors.mqtt.records import MqttDeserializationSchema, made
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.connectors.queues.ledger import Ledger
-from forkpoint.connectors.queues.reader import OnParseError, QueueReader, check_on_parse_error
+from forkpoint.connectors.queues.reader import QueueReader
 from forkpoint.connectors.queues.schemas import deserialize_each
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require

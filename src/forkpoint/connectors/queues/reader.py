@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 import pyarrow as pa
 
 from forkpoint.connectors.base import Elements, SourceReader, SplitRange
+from forkpoint.connectors.building import OnParseError
 from forkpoint.connectors.formats.base import Deserialized
 from forkpoint.connectors.queues.messages import unpack
 from forkpoint.connectors.staging import staged
-from forkpoint.errors import ConfigError, RecordParseError
+from forkpoint.errors import RecordParseError
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.queues")
-
-OnParseError = Literal["fail", "skip"]
 
 
 class QueueReader(SourceReader[T]):
@@ -47,9 +45,3 @@ class QueueReader(SourceReader[T]):
             log.warning("%s; skipped", message)
         if len(deserialized.elements):
             yield deserialized.elements
-
-
-def check_on_parse_error(source: str, given: str) -> None:
-    """Raise ConfigError for an unknown value."""
-    if given not in ("fail", "skip"):
-        raise ConfigError(f"{source}: on_parse_error is {given!r}; give 'fail' or 'skip'")

@@ -8,10 +8,11 @@ from typing import Generic, Self
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
+from forkpoint.connectors.building import OnParseError, check_on_parse_error
 from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.connectors.queues.ledger import Ledger
-from forkpoint.connectors.queues.reader import OnParseError, QueueReader, check_on_parse_error
+from forkpoint.connectors.queues.reader import QueueReader
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint.connectors.rabbitmq.consuming import QueueConnection
 from forkpoint.errors import ConfigError
