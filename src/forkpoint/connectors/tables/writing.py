@@ -9,6 +9,7 @@ from typing import Generic
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.packing import pack_columns
 from forkpoint.connectors.tables.columns import (
     DELETED,
     changes,
@@ -149,10 +150,7 @@ class UpsertWriter(_Writer[T_contra]):
 
 def pack(rows: pa.Table) -> bytes:
     """Rows, to be staged."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
+    return pack_columns(rows.to_batches(), rows.schema, "zstd")
 
 
 def unpack(data: bytes) -> pa.Table:
