@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,10 @@ class System(ABC):
     def newest(self) -> int:
         """The highest number that is visible, or -1."""
         return max((each.number for each in self.read()), default=-1)
+
+    def locked(self) -> bool:
+        """Whether a driver that is suspended now would keep all others from the system."""
+        return False
 
     def close(self) -> None:
         if self.server is not None:
@@ -228,6 +233,14 @@ class Iceberg(System):
         with suppress(NoSuchTableError, OperationalError):
             return _rows(SqlCatalog("default", **_catalog(self.address)).load_table("kills.counted").scan().to_arrow())
         return []
+
+    def locked(self) -> bool:
+        with closing(sqlite3.connect(self._directory / "catalog.db", timeout=0, isolation_level=None)) as catalog:
+            try:
+                catalog.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                return True
+        return False
 
 
 class DeltaTogether(Delta):
