@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +12,7 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import RestartStrategy
+from programs import ENVIRONMENT
 
 KEYS = 10
 
@@ -58,10 +55,8 @@ def main(state_root: str, elements: int, sink: Any) -> None:
 
 def program(file: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a program, to its end."""
-    tests = Path(__file__).parent
-    environment = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent / 'src'}"}
     command = [sys.executable, str(file), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
 
 
 def job(root: Path, to: Any, elements: int, *, name: str = "key-counts", parallelism: int = 2, **options: Any) -> Job:
@@ -85,30 +80,3 @@ def run_elements(root: Path, to: Any, elements: list[Any], type: Any) -> Any:
     env.from_collection(elements, type).uid("elements").sink_to(to).uid("sink")
     env.launch = Launch(options={"engine": "local"})
     return prepare(env, "elements").begin()()
-
-
-class InBackground:
-    """A job on a thread."""
-
-    def __init__(self, prepared: Job) -> None:
-        self.driver = prepared.driver
-        self.result: Any = None
-        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
-        self._thread.start()
-
-    def _run(self, prepared: Job) -> None:
-        try:
-            self.result = prepared.begin()()
-        except Exception as error:
-            self.result = error
-
-    def wait_for(self, condition: Callable[[Any], object]) -> Any:
-        """Its status once it meets the condition, or has ended."""
-        while not condition(self.driver.status()) and self._thread.is_alive():
-            time.sleep(0.01)
-        return self.driver.status()
-
-    def end(self) -> Any:
-        """Its result, or the error that ended it."""
-        self._thread.join()
-        return self.result

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Self
 
 PATHS = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-ENVIRONMENT = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(PATHS)}
+
+
+def environment() -> dict[str, str]:
+    """For tests that have changed this process's."""
+    return os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": os.pathsep.join(PATHS)}
+
+
+ENVIRONMENT = environment()
 
 
 class Program:

@@ -1,13 +1,15 @@
 """forkpoint's side: reads Kafka, counts by key, writes Kafka.
 
-python benchmarks/kafka/counting.py BROKERS FROM TO STATE_ROOT [--engine spark|local] [--parallelism N] [--interval-ms MS]
-    [--epoch-rows N]
+PYTHONPATH=tests/kafka python benchmarks/kafka/counting.py BROKERS FROM TO STATE_ROOT [--engine spark|local] [--parallelism N]
+    [--interval-ms MS] [--epoch-rows N]
 """
 
 from __future__ import annotations
 
 import argparse
 from typing import Any, NamedTuple
+
+from json_topics import json_sink, json_source
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
@@ -36,29 +38,10 @@ class Count(fp.KeyedProcessFunction):
         yield Counted(event.user, event.number, event.sent_us, seen)
 
 
-class User(fp.SerializationSchema[Counted]):
-    def serialize(self, element: Counted) -> bytes:
-        return b"%d" % element.user
-
-
 def counting(env: fp.StreamExecutionEnvironment, brokers: str, topic: str, to: str) -> None:
-    source = (
-        fp.KafkaSource.builder()
-        .set_bootstrap_servers(brokers)
-        .set_topics(topic)
-        .set_starting_offsets(fp.KafkaOffsetsInitializer.earliest())
-        .set_value_only_deserializer(fp.JsonRowDeserializationSchema(Event))
-        .build()
-    )
-    records = fp.KafkaRecordSerializationSchema.builder().set_topic(to).set_key_serialization_schema(User())
-    sink = (
-        fp.KafkaSink.builder()
-        .set_bootstrap_servers(brokers)
-        .set_record_serializer(records.set_value_serialization_schema(fp.JsonRowSerializationSchema(Counted)).build())
-        .build()
-    )
+    source = json_source(brokers, topic, Event).build()
     events = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "events").uid("events")
-    events.key_by("user").process(Count(), Counted).uid("counts").sink_to(sink).uid("kafka")
+    events.key_by("user").process(Count(), Counted).uid("counts").sink_to(json_sink(brokers, to, Counted)).uid("kafka")
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def running(name: str, arguments: list[str], log: Path) -> Iterator[psutil.Proce
     """Run a side, in a session of its own; its processes are killed at the end."""
     environment = os.environ | {
         "SPARK_MASTER": "local[4]",
-        "PYTHONPATH": f"{HOME / 'src'}:{os.environ.get('PYTHONPATH', '')}",
+        "PYTHONPATH": f"{HOME / 'src'}:{HOME / 'tests' / 'kafka'}:{os.environ.get('PYTHONPATH', '')}",
     }
     with log.open("wb") as output:
         started = subprocess.Popen(arguments, stdout=output, stderr=output, env=environment, start_new_session=True)

@@ -16,6 +16,7 @@ import pytest
 from cassandra_writing import sink
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.cassandra import client as cassandra_client
 from forkpoint.connectors.cassandra import committing, table
@@ -29,7 +30,7 @@ from forkpoint.connectors.upserts import RowChange
 from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.types import RowKind
-from key_counts import InBackground, counts_of, job, program, run, run_elements
+from key_counts import counts_of, job, program, run, run_elements
 from servers.cassandra_server import PASSWORD, USER, Cassandra
 
 PROGRAM = Path(__file__).with_name("cassandra_writing.py")

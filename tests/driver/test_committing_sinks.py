@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from jobs import JOB, Crash, StopAfter, clicks, finish, history, job, run
 from ledger import LedgerSink, ledger_rows
 
 import forkpoint as fp
+from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import garbage
+from forkpoint.driver import garbage, publishing
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.publishing import MAX_UNPUBLISHED_EPOCHS
 from forkpoint.driver.status import Status
@@ -218,6 +220,47 @@ def test_a_rescaling_goes_on_with_what_is_unpublished(tmp_path: Path) -> None:
     (tmp_path / "away").unlink()
     assert running.end().outcome == "finished"
     assert published(tmp_path) == expected()
+
+
+class PatientSink(LedgerSink):
+    """Its output waits for an hour, to be committed together."""
+
+    commit_every = timedelta(hours=1)
+
+
+def test_output_that_waits_to_be_committed_together_is_published_at_the_end(tmp_path: Path) -> None:
+    run(tmp_path / "state", CLICKS, sink=PatientSink(tmp_path))
+    assert published(tmp_path) == expected()
+
+
+def test_output_that_waits_is_published_by_the_next_run(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        run(tmp_path / "state", CLICKS, sink=PatientSink(tmp_path), steps=StopAfter(MAX_UNPUBLISHED_EPOCHS + 3))
+    newest = history(tmp_path / "state").newest()
+    assert newest is not None
+    epochs = [output.epoch for output in newest.unpublished["sink"]]
+    assert len(epochs) > MAX_UNPUBLISHED_EPOCHS
+    assert epochs == list(range(epochs[0], newest.epoch))
+    assert published(tmp_path) == {}
+    run(tmp_path / "state", CLICKS, sink=LedgerSink(tmp_path))
+    assert published(tmp_path) == expected()
+
+
+def test_how_long_output_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "MAX_TOGETHER", 3)
+    lane, sizes = publishing._Lane(PatientSink(Path())), []
+    assert lane.due_in_s(hurry=True) is None
+    for epoch in range(1, 8):
+        lane.add(EpochOutput(epoch=epoch, committables=[]))
+        wait_s = lane.due_in_s(hurry=False)
+        assert wait_s is not None
+        assert (0 < wait_s <= 3600) == (epoch < 3)
+        assert lane.due_in_s(hurry=True) == 0
+        assert lane.full == (epoch == 3 + MAX_UNPUBLISHED_EPOCHS)
+    while lane.outputs:
+        sizes.append(len(lane.next()))
+        lane.published(sizes[-1])
+    assert sizes == [3, 3, 1]
 
 
 def test_another_job_of_the_same_name_does_not_take_over_its_numbers(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from json_topics import json_sink, json_source
+
 import forkpoint as fp
 
 
@@ -31,30 +33,11 @@ class Count(fp.KeyedProcessFunction):
         yield Counted(event.user, event.number, seen)
 
 
-class User(fp.SerializationSchema[Counted]):
-    def serialize(self, element: Counted) -> bytes:
-        return b"%d" % element.user
-
-
 def counting(env: fp.StreamExecutionEnvironment, brokers: str, topic: str, to: str) -> None:
-    source = (
-        fp.KafkaSource.builder()
-        .set_bootstrap_servers(brokers)
-        .set_topics(topic)
-        .set_group_id(f"reads-{topic}")
-        .set_starting_offsets(fp.KafkaOffsetsInitializer.earliest())
-        .set_value_only_deserializer(fp.JsonRowDeserializationSchema(Event))
-        .build()
-    )
-    records = fp.KafkaRecordSerializationSchema.builder().set_topic(to).set_key_serialization_schema(User())
-    sink = (
-        fp.KafkaSink.builder()
-        .set_bootstrap_servers(brokers)
-        .set_record_serializer(records.set_value_serialization_schema(fp.JsonRowSerializationSchema(Counted)).build())
-        .build()
-    )
+    source = json_source(brokers, topic, Event).set_group_id(f"reads-{topic}").build()
     events = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "events").uid("events")
-    events.key_by(lambda event: event.user, int).process(Count(), Counted).uid("counts").sink_to(sink).uid("kafka")
+    counts = events.key_by(lambda event: event.user, int).process(Count(), Counted).uid("counts")
+    counts.sink_to(json_sink(brokers, to, Counted)).uid("kafka")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from sending import KEYS, Part, build, expected, sink
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -24,10 +23,11 @@ from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.kafka import transactions
 from forkpoint.connectors.kafka.client import KafkaClient
-from forkpoint.connectors.kafka.produced import ProducerRecord, pack, to_columns
+from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
+from forkpoint.connectors.packing import pack_columns
 from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
@@ -97,7 +97,8 @@ def output(root: Path, topic: str, epoch: int, values: range) -> EpochOutput:
     context = SinkContext("sink", "job", epoch, 0, f"a{epoch}", 1, str(root))
     records = to_columns([ProducerRecord(topic, str(value).encode()) for value in values])
     return EpochOutput(
-        epoch=epoch, committables=[{"group": "0", "topics": [topic], "records": context.stage(pack([records]))}]
+        epoch=epoch,
+        committables=[{"group": "0", "topics": [topic], "records": context.stage(pack_columns([records], SCHEMA))}],
     )
 
 
@@ -140,29 +141,6 @@ def test_a_state_root_that_was_put_back_is_refused(kafka: Kafka, tmp_path: Path)
 
 
 # -- a broker that fails
-
-
-class InBackground:
-    def __init__(self, prepared: Job) -> None:
-        self.driver = prepared.driver
-        self.result: Any = None
-        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
-        self._thread.start()
-
-    def _run(self, prepared: Job) -> None:
-        try:
-            self.result = prepared.begin()()
-        except Exception as error:
-            self.result = error
-
-    def wait_for(self, condition: Callable[[Any], object]) -> Any:
-        while not condition(self.driver.status()) and self._thread.is_alive():
-            time.sleep(0.01)
-        return self.driver.status()
-
-    def end(self) -> Any:
-        self._thread.join()
-        return self.result
 
 
 @pytest.fixture

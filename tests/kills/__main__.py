@@ -88,13 +88,20 @@ class Campaign:
             self.system.server.start()
             self.until_visible(driver, self.system.newest() + PER_EPOCH)
         elif kind == "suspended":
-            os.killpg(driver.pid, signal.SIGSTOP)
+            self.suspend(driver)
             other = self.start()
             self.until_visible(other, self.system.newest() + PER_EPOCH)
             os.killpg(driver.pid, signal.SIGCONT)
             time.sleep(self.rng.uniform(0, 1.0))
             _end(other)
         _end(driver)
+
+    def suspend(self, driver: subprocess.Popen[bytes]) -> None:
+        os.killpg(driver.pid, signal.SIGSTOP)
+        while self.system.locked():
+            os.killpg(driver.pid, signal.SIGCONT)
+            time.sleep(0.01)
+            os.killpg(driver.pid, signal.SIGSTOP)
 
     def finish(self) -> list[Counted]:
         """Let the job end by itself, after some more records; what it should have written."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from kills.job import Counted
 from object_stores.buckets import Bucket
 from servers.process import Server
 from unreliable import s3_environment, s3_server
+
+TOGETHER = timedelta(milliseconds=500)
 
 
 class System(ABC):
@@ -53,6 +57,10 @@ class System(ABC):
     def newest(self) -> int:
         """The highest number that is visible, or -1."""
         return max((each.number for each in self.read()), default=-1)
+
+    def locked(self) -> bool:
+        """Whether a driver that is suspended now would keep all others from the system."""
+        return False
 
     def close(self) -> None:
         if self.server is not None:
@@ -226,6 +234,30 @@ class Iceberg(System):
             return _rows(SqlCatalog("default", **_catalog(self.address)).load_table("kills.counted").scan().to_arrow())
         return []
 
+    def locked(self) -> bool:
+        with closing(sqlite3.connect(self._directory / "catalog.db", timeout=0, isolation_level=None)) as catalog:
+            try:
+                catalog.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                return True
+        return False
+
+
+class DeltaTogether(Delta):
+    """Epochs are committed together."""
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.DeltaSink(address, commit_every=TOGETHER)
+
+
+class IcebergTogether(Iceberg):
+    """Epochs are committed together."""
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.IcebergSink(_catalog(address), "kills.counted", commit_every=TOGETHER)
+
 
 def _catalog(directory: str) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}"}
@@ -256,4 +288,5 @@ class Redis(System):
 
 SYSTEMS: dict[str, type[System]] = {
     "kafka": Kafka, "postgres": Postgres, "files": Files, "s3": Objects, "delta": Delta, "iceberg": Iceberg, "redis": Redis,
+    "delta-together": DeltaTogether, "iceberg-together": IcebergTogether,
 }  # fmt: skip

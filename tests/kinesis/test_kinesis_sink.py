@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.kinesis import committer
@@ -204,29 +202,6 @@ def test_a_refusal_may_fail_the_job(kinesis: Kinesis, tmp_path: Path) -> None:
 
 
 # -- a service that is away for a while
-
-
-class InBackground:
-    def __init__(self, prepared: Job) -> None:
-        self.driver = prepared.driver
-        self.result: Any = None
-        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
-        self._thread.start()
-
-    def _run(self, prepared: Job) -> None:
-        try:
-            self.result = prepared.begin()()
-        except Exception as error:
-            self.result = error
-
-    def wait_for(self, condition: Callable[[Any], object]) -> Any:
-        while not condition(self.driver.status()) and self._thread.is_alive():
-            time.sleep(0.01)
-        return self.driver.status()
-
-    def end(self) -> Any:
-        self._thread.join()
-        return self.result
 
 
 def test_a_service_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -22,6 +21,7 @@ from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
 from forkpoint.storage.files import FileStorage, open_files, split_url
 from forkpoint.types import type_of
 from object_stores.s3_job import KEYS
+from programs import environment
 
 PROGRAM = Path(__file__).with_name("s3_job.py")
 FORMATS = ["parquet", "json", "csv", "text"]
@@ -194,9 +194,7 @@ def test_a_job_on_hdfs_that_is_killed_at_a_step(hadoop: Any, tmp_path: Path, ste
 
     def run(*death: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(PROGRAM), directory.url("in"), directory.url("out"), str(tmp_path), *death]
-        path = os.pathsep.join([str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": path}
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
+        return subprocess.run(command, env=environment(), capture_output=True, text=True)
 
     died = run(step, "3")
     assert died.returncode == -9, died.stderr

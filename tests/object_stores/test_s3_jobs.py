@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.execution import Job, prepare
+from background import InBackground
+from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.connectors.files import s3_client
@@ -26,6 +26,7 @@ from forkpoint.graph.options import RestartStrategy
 from forkpoint.storage import object_storage
 from object_stores.buckets import Bucket
 from object_stores.s3_job import EPOCH_ROWS, KEYS, Number, build
+from programs import environment
 from unreliable import Fault, UnreliableProxy, s3_environment
 
 
@@ -56,9 +57,7 @@ EXPECTED = {key: list(range(1, FILES * EACH // KEYS + 1)) for key in range(KEYS)
 
 def start(bucket: Bucket, root: Path, *death: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(PROGRAM), bucket.url("in"), bucket.url("out"), str(root), *death]
-    path = os.pathsep.join([str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"FORKPOINT_ENGINE": "local", "PYTHONPATH": path}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def run(bucket: Bucket, root: Path, *death: str) -> Ended:
@@ -155,32 +154,6 @@ def test_uploads_that_a_lifecycle_rule_aborted_while_the_job_was_down(bucket: Bu
     assert failed.returncode == 1
     assert "is committed, but 2 of its 2 files were removed before they were published: s3://" in failed.stderr
     assert "restart from an earlier savepoint" in failed.stderr
-
-
-class InBackground:
-    def __init__(self, prepared: Job) -> None:
-        self.driver = prepared.driver
-        self.result: Any = None
-        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
-        self._thread.start()
-
-    def _run(self, prepared: Job) -> None:
-        try:
-            self.result = prepared.begin()()
-        except Exception as error:
-            self.result = error
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def wait_for(self, condition: Callable[[Any], object]) -> None:
-        while not condition(self.driver.status()) and self.alive:
-            time.sleep(0.01)
-
-    def end(self) -> Any:
-        self._thread.join()
-        return self.result
 
 
 def in_background(source: str, output: str, root: Path) -> InBackground:

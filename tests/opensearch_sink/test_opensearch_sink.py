@@ -14,6 +14,7 @@ import pytest
 from gate import gate
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.opensearch import committing
@@ -24,7 +25,7 @@ from forkpoint.connectors.staging import stage
 from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.types import RowKind
-from key_counts import InBackground, counts_of, job, program, run, run_elements
+from key_counts import counts_of, job, program, run, run_elements
 from servers.opensearch_server import OpenSearch
 
 PROGRAM = Path(__file__).with_name("opensearch_writing.py")

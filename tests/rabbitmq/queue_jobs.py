@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from queue_counting import build, config
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.base import SourceContext
@@ -43,31 +43,15 @@ def job(root: Path, rabbitmq: RabbitMQ, queue: str, to: str, **values: Any) -> J
 CANCEL_SECONDS = 60.0  # else a test that was ended for taking too long would hang here
 
 
-class InBackground:
+class CancelledInBackground(InBackground):
     """A running job, cancelled at the end."""
 
-    def __init__(self, prepared: Job) -> None:
-        self.driver = prepared.driver
-        self.result: Any = None
-        self._thread = threading.Thread(target=self._run, args=[prepared], daemon=True)
-        self._thread.start()
-
-    def _run(self, prepared: Job) -> None:
-        try:
-            self.result = prepared.begin()()
-        except Exception as error:
-            self.result = error
-
-    def wait_for(self, condition: Callable[[], object]) -> None:
+    def wait_until(self, condition: Callable[[], object]) -> None:
         while not condition():
-            assert self._thread.is_alive(), self.result
+            assert self.alive, self.result
             time.sleep(0.05)
 
-    def end(self) -> Any:
-        self._thread.join()
-        return self.result
-
-    def __enter__(self) -> InBackground:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

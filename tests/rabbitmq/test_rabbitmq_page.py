@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from queue_jobs import InBackground
+from queue_jobs import CancelledInBackground
 
 import forkpoint as fp
 import forkpoint.pyflink
@@ -34,8 +34,8 @@ def run(env: Any, root: Path, rabbitmq: RabbitMQ, queue: str, count: int) -> lis
     """What a job sends to a queue."""
     env.set_state_root(str(root))
     env.launch = Launch(options={"engine": "local"})
-    with InBackground(prepare(env, "page")) as running:
-        running.wait_for(lambda: rabbitmq.depth(queue) >= count)
+    with CancelledInBackground(prepare(env, "page")) as running:
+        running.wait_until(lambda: rabbitmq.depth(queue) >= count)
     return rabbitmq.values(queue)
 
 

@@ -11,6 +11,7 @@ import pytest
 from applying import sink
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.committing import CommitterContext
@@ -24,7 +25,7 @@ from forkpoint.connectors.rows import pack
 from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputLost, SystemUnavailable
 from forkpoint.graph.options import RestoreOptions
-from key_counts import InBackground, counts_of, job, program, run, run_elements
+from key_counts import counts_of, job, program, run, run_elements
 from servers.redis_server import Redis
 
 PROGRAM = Path(__file__).with_name("applying.py")

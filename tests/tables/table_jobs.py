@@ -1,6 +1,6 @@
 """A program that counts per key and appends each count to a table; it can kill itself at a step of a commit.
 
-    python table_jobs.py FORMAT[-upsert] TABLE STATE_ROOT ELEMENTS [STEP NUMBER]
+    python table_jobs.py FORMAT[-upsert][-together] TABLE STATE_ROOT ELEMENTS [STEP NUMBER]
 
 STEP: see the ``STEPS``; before, or with a trailing "+" after, which it dies the NUMBER-th time.
 """
@@ -8,13 +8,14 @@ STEP: see the ``STEPS``; before, or with a trailing "+" after, which it dies the
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog.sql import SqlCatalog
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.connectors.tables import delta, delta_files, iceberg, iceberg_files, uncommitted
+from forkpoint.connectors.tables import committing, delta, delta_files, iceberg, iceberg_files, uncommitted
 
 KEYS = 10
 
@@ -59,18 +60,22 @@ def catalog(directory: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     kind, table, root, elements, *death = sys.argv[1:]
-    kind, _, mode = kind.partition("-")
+    kind, *modes = kind.split("-")
+    options: dict[str, Any] = {"mode": "upsert", "key": ("key",)} if "upsert" in modes else {}
+    if "together" in modes:
+        options["commit_every"] = timedelta(milliseconds=100)
     if death:
         steps = {
             "note": (uncommitted.Uncommitted, "note"),
             "write": (delta_files.DeltaFiles if kind == "delta" else iceberg_files.IcebergFiles, "write"),
             "commit": (delta._DeltaCommitter if kind == "delta" else iceberg._IcebergCommitter, "_commit"),
             "catalog": (SqlCatalog, "commit_table"),
+            "together": (committing.TableCommitter, "_put_together"),
             "settle": (uncommitted.Uncommitted, "settle"),
             "forget": (uncommitted.Uncommitted, "forget"),
         }
         die_at(steps, death[0], int(death[1]))
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).enable_checkpointing(1)
-    build(env, int(elements), make_sink(kind, table, **({"mode": "upsert", "key": ("key",)} if mode else {})))
+    build(env, int(elements), make_sink(kind, table, **options))
     env.execute("counting")

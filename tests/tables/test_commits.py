@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from table_jobs import catalog, make_sink
-from table_reading import files, iceberg, read
+from table_reading import files, iceberg
+from table_writing import Batch, Row, Writing
 
-from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.committing import CommitterContext
-from forkpoint.connectors.tables.delta import _DeltaCommitter
-from forkpoint.connectors.tables.iceberg import _IcebergCommitter
 from forkpoint.errors import JobFailed, NotFound, SystemUnavailable
-from forkpoint.types import type_of
-
-
-class Row(NamedTuple):
-    id: int
-    epoch: int
-
-
-TYPE = type_of(Row)
-
-
-@dataclass
-class Batch:
-    """A sink's batch of rows."""
-
-    values: list[Any]
-    table: Any = None
-    timestamps: Any = None
-    type: Any = TYPE
-
-
-@dataclass
-class Writing:
-    """One sink of a job, without the job."""
-
-    kind: str
-    place: Path
-    root: Path
-    sink: Any
-
-    def write(self, epoch: int, *ids: int, attempt: str = "a") -> EpochOutput:
-        """Stage rows of an epoch."""
-        context = SinkContext("sink", "job", epoch, 0, f"{attempt}{epoch}", 1, str(self.root))
-        writer = self.sink.create_writer(context)
-        writer.write(Batch([Row(id, epoch) for id in ids]))
-        return EpochOutput(epoch=epoch, committables=json.loads(json.dumps(writer.prepare_commit())))
-
-    def committer(self) -> Any:
-        return self.sink.create_committer(CommitterContext("sink", "job", "", "0123", str(self.root)))
-
-    def rows(self) -> list[tuple[int, int]]:
-        return sorted((row["id"], row["epoch"]) for row in read(self.kind, self.place))
-
-    def files_there(self) -> int:
-        return len(list(self.place.rglob("*.parquet")))
 
 
 @pytest.fixture(params=["append", "upsert"])
@@ -86,7 +37,7 @@ def test_a_task_that_sleeps_while_others_commit_adds_nothing(
     writing: Writing, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     outputs = [writing.write(1, 1, 2), writing.write(2, 2, 3)]
-    kind = _DeltaCommitter if writing.kind == "delta" else _IcebergCommitter
+    kind = writing.committer_class
     usual = getattr(kind, step)
     others: list[Callable[[], None]] = [lambda: [writing.committer().commit(each, 2) for each in outputs]]  # type: ignore[func-returns-value,list-item]
 
@@ -109,7 +60,7 @@ def test_another_writer_that_gets_ahead_is_waited_for(writing: Writing, monkeypa
     writing.committer().commit(writing.write(1, 1), 2)
     output = writing.write(2, 2)
     theirs = pa.table({"id": [100], "epoch": [0]}, schema=pa.schema([("id", pa.int64()), ("epoch", pa.int64())]))
-    kind = _DeltaCommitter if writing.kind == "delta" else _IcebergCommitter
+    kind = writing.committer_class
     usual, left = kind._commit, [1, 2]
 
     def late(self: Any, *arguments: Any) -> None:
@@ -197,9 +148,9 @@ def test_a_table_under_constant_change_is_tried_again_later(
     appending: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forkpoint.connectors.tables.committing._PAUSE_SECONDS", 0.0)
-    from forkpoint.connectors.tables.committing import Conflict
+    from forkpoint.connectors.tables.format import Conflict
 
-    kind = _DeltaCommitter if appending.kind == "delta" else _IcebergCommitter
+    kind = appending.committer_class
 
     def refused(*_: Any) -> None:
         raise Conflict("others")

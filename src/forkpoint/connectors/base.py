@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors.staging import stage
+from forkpoint.connectors.staging import stage, stage_file
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation
@@ -247,8 +247,15 @@ class SinkContext:
     def stage(self, data: bytes) -> JSON:
         """Store a writer's output below the state root, durably; at most once for each writer. Returns what
         ``CommitterContext.staged`` finds it by, for the committable."""
-        path = JobPaths(self.job).staging(self.epoch, self.uid, f"{self.subtask}-{self.attempt}")
-        return stage(self.state_root, path, data)
+        return stage(self.state_root, self._staging, data)
+
+    def stage_file(self, data: bytes) -> JSON:
+        """As ``stage``, but never in the manifest itself, however small: for output that waits, and is named by many of them."""
+        return stage_file(self.state_root, self._staging, data)
+
+    @property
+    def _staging(self) -> str:
+        return JobPaths(self.job).staging(self.epoch, self.uid, f"{self.subtask}-{self.attempt}")
 
 
 class SinkWriter(ABC, Generic[T_contra]):

@@ -12,7 +12,9 @@ that has been written, tasks commit it beside the next epochs; what one sink has
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON, Sink
@@ -51,12 +53,24 @@ class Committer(ABC):
         Any other error fails the job's attempt.
         """
 
+    def commit_together(self, outputs: Sequence[EpochOutput], newest: int) -> None:
+        """Make the output of several epochs visible, oldest first: see ``CommittingSink.commit_every``. Some of them may have
+        been committed before, also together with others. By default one after the other."""
+        for output in outputs:
+            self.commit(output, newest)
+
     def close(self) -> None:  # noqa: B027  (nothing to close is common)
         """Release connections; called after a failure, and when there was nothing to commit for a minute."""
 
 
 class CommittingSink(Sink[T_contra]):
     """A sink whose output is committed by tasks. ``commit`` is not called."""
+
+    @property
+    def commit_every(self) -> timedelta | None:
+        """How long an epoch's output may wait, so that several epochs' is committed together: for sinks with one group, as no
+        group waits for another one's earlier epochs. By default each epoch's is committed by itself, at once."""
+        return None
 
     @abstractmethod
     def create_committer(self, context: CommitterContext, /) -> Committer:

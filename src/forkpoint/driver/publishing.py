@@ -1,7 +1,8 @@
 """Publishes committed epochs' output, repeats that after a crash, and removes staged output that was never committed.
 
 Most sinks publish on the driver, before the next epoch begins. The output of a ``CommittingSink`` is committed by tasks beside
-the next epochs; each manifest names what was not known to be published when it was written, for the next start.
+the next epochs, that of several at once if the sink wants so; each manifest names what was not known to be published when it was
+written, for the next start.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
@@ -25,6 +26,7 @@ from forkpoint.runtime.tasks.committing import commit_output, commits
 log = logging.getLogger("forkpoint")
 
 MAX_UNPUBLISHED_EPOCHS = 4
+MAX_TOGETHER = 100  # epochs that wait to be committed together: all manifests meanwhile name their output
 POLL_SECONDS = 0.2
 SLOW_SECONDS = 5.0
 RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last one again and again
@@ -66,15 +68,52 @@ def unpublished_in(manifest: Manifest, uid: str) -> list[EpochOutput]:
     return [*manifest.unpublished.get(uid, ()), *([EpochOutput(epoch=manifest.epoch, committables=own)] if own else ())]
 
 
+def together(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> Iterator[list[EpochOutput]]:
+    """A sink's output in the portions that are committed one after the other."""
+    size = 1 if sink.commit_every is None else MAX_TOGETHER
+    for at in range(0, len(outputs), size):
+        yield list(outputs[at : at + size])
+
+
 @dataclass
 class _Lane:
     """One sink's committed output that is not known to be published, oldest first; why that doesn't get on, and since when
-    (monotonic) it is tried."""
+    (monotonic) it is tried. ``due``: when (monotonic) the next portion is to be committed, if there is output."""
 
+    sink: CommittingSink
     outputs: list[EpochOutput] = field(default_factory=list)
+    due: float = 0.0
     problem: str | None = None
     tried_since: float | None = None
     thread: threading.Thread | None = None
+
+    @property
+    def full(self) -> bool:
+        waiting = 0 if self.sink.commit_every is None else MAX_TOGETHER
+        return len(self.outputs) >= waiting + MAX_UNPUBLISHED_EPOCHS
+
+    def add(self, output: EpochOutput) -> None:
+        if not self.outputs:
+            self._wait_anew()
+        self.outputs.append(output)
+
+    def next(self) -> list[EpochOutput]:
+        return next(together(self.sink, self.outputs))
+
+    def published(self, count: int) -> None:
+        del self.outputs[:count]
+        self.problem = self.tried_since = None
+        self._wait_anew()
+
+    def _wait_anew(self) -> None:
+        every = self.sink.commit_every
+        self.due = time.monotonic() + (0 if every is None else every.total_seconds())
+
+    def due_in_s(self, hurry: bool) -> float | None:
+        """How long until the next portion is to be committed; None if there is no output."""
+        if not self.outputs:
+            return None
+        return 0.0 if hurry or len(self.outputs) >= MAX_TOGETHER else max(0.0, self.due - time.monotonic())
 
 
 class Publisher:
@@ -89,9 +128,10 @@ class Publisher:
         self._listener = listener
         self._wake = wake
         self._sinks = committing_sinks(graph)
-        self._lanes = {uid: _Lane() for uid in self._sinks}
+        self._lanes = {uid: _Lane(sink) for uid, sink in self._sinks.items()}
         self._changed = threading.Condition()
         self._attempt = 0
+        self._hurried = 0  # calls of ``wait``
         self._newest: Manifest | None = None
         self._failure: BaseException | None = None
 
@@ -108,7 +148,7 @@ class Publisher:
         with self._changed:
             self._attempt += 1
             self._failure = None
-            self._lanes = {uid: _Lane() for uid in self._sinks}
+            self._lanes = {uid: _Lane(sink) for uid, sink in self._sinks.items()}
             self._changed.notify_all()
 
     def publish(self, manifest: Manifest) -> None:
@@ -118,7 +158,7 @@ class Publisher:
             self._newest = manifest
             for uid, lane in self._lanes.items():
                 if own := manifest.sinks.get(uid):
-                    lane.outputs.append(EpochOutput(epoch=manifest.epoch, committables=own))
+                    lane.add(EpochOutput(epoch=manifest.epoch, committables=own))
                     if lane.thread is None:
                         lane.thread = self._start(uid, lane)
             self._changed.notify_all()
@@ -128,15 +168,15 @@ class Publisher:
         """Publish everything that may not be published if this is the job's newest output, and wait for that. ``newest``: the
         run's own newest manifest."""
         for uid, sink in self._sinks.items():
-            for output in unpublished_in(manifest, uid):
-                self._commit(uid, sink, newest, output)
+            for outputs in together(sink, unpublished_in(manifest, uid)):
+                self._commit(uid, sink, newest, outputs)
         publish(self._graph, manifest)
 
     def publish_earlier(self, manifest: Manifest, newest: Manifest) -> None:
         """Publish what may not be published of the epochs before a manifest whose own output is withheld, and wait for that."""
         for uid, sink in self._sinks.items():
-            for output in manifest.unpublished.get(uid, ()):
-                self._commit(uid, sink, newest, output)
+            for outputs in together(sink, manifest.unpublished.get(uid, ())):
+                self._commit(uid, sink, newest, outputs)
 
     def unpublished(self) -> dict[str, list[EpochOutput]]:
         """By uid, what is not known to be published."""
@@ -149,12 +189,16 @@ class Publisher:
         with self._changed:
             if self._failure is not None:
                 raise self._failure
-            return any(len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS for lane in self._lanes.values())
+            return any(lane.full for lane in self._lanes.values())
 
     def wait(self, seconds: float) -> bool:
-        """Wait until everything is published, but no longer than this; whether it is. Raises what has made that impossible."""
+        """Wait until everything is published, which then waits for nothing else, but no longer than this; whether it is. Raises
+        what has made that impossible."""
         with self._changed:
+            self._hurried += 1
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._failure is not None or not self._pending, seconds)
+            self._hurried -= 1
             if self._failure is not None:
                 raise self._failure
             return not self._pending
@@ -212,11 +256,7 @@ class Publisher:
     def _commit_all(self, uid: str, lane: _Lane) -> None:
         """Commit a sink's output as long as it is this lane's."""
         tries = 0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: lane.outputs or not self._uses(uid, lane))
-                if not self._uses(uid, lane):
-                    return
+        while self._wait_for_output(uid, lane):
             if self._try(uid, lane):
                 tries = 0
             else:
@@ -225,15 +265,22 @@ class Publisher:
                 with self._changed:
                     self._changed.wait_for(lambda: not self._uses(uid, lane), delay)
 
-    def _try(self, uid: str, lane: _Lane) -> bool:
-        """Commit a sink's oldest output; False if that has to be tried again. One epoch at a time: what one group has of an epoch
-        may precede what another has of the next."""
+    def _wait_for_output(self, uid: str, lane: _Lane) -> bool:
+        """Wait until output is to be committed; False if it is not this lane's any more."""
         with self._changed:
-            output, manifest, attempt = lane.outputs[0], self._newest, self._attempt
+            while self._uses(uid, lane) and (seconds := lane.due_in_s(self._hurried > 0)) != 0:
+                self._changed.wait(seconds)
+            return self._uses(uid, lane)
+
+    def _try(self, uid: str, lane: _Lane) -> bool:
+        """Commit a sink's oldest output; False if that has to be tried again. One portion at a time: what one group has of an
+        epoch may precede what another has of the next."""
+        with self._changed:
+            outputs, manifest, attempt = lane.next(), self._newest, self._attempt
             lane.tried_since = time.monotonic()
         assert manifest is not None
         try:
-            self._commit(uid, self._sinks[uid], manifest, output)
+            self._commit(uid, lane.sink, manifest, outputs)
         except Exception as error:
             if not isinstance(error, Unavailable) and attempt == self._attempt:  # an attempt's end interrupts its tasks
                 raise
@@ -241,9 +288,8 @@ class Publisher:
             self._tell()
             return False
         with self._changed:
-            was_full = len(lane.outputs) >= MAX_UNPUBLISHED_EPOCHS
-            del lane.outputs[0]
-            lane.problem = lane.tried_since = None
+            was_full = lane.full
+            lane.published(len(outputs))
             self._changed.notify_all()
         self._tell()
         if was_full:
@@ -253,18 +299,19 @@ class Publisher:
     def _uses(self, uid: str, lane: _Lane) -> bool:
         return self._lanes[uid] is lane
 
-    def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, output: EpochOutput) -> None:
+    def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
         """Commit output. ``newest``: the run's newest manifest. A newer run may have published it, and removed the files."""
         assert newest.incarnation is not None
         root = self._history.storage.url
         context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
-        tasks = commits(sink, context, output, newest.epoch)
+        tasks = commits(sink, context, outputs, newest.epoch)
+        last = outputs[-1].epoch
         try:
-            self._executor.run_tasks(commit_output, tasks, f"forkpoint: publish epoch {output.epoch} of {uid}")
+            self._executor.run_tasks(commit_output, tasks, f"forkpoint: publish epoch {last} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
             raise OutputLost(
-                f"job {newest.job!r}: epoch {output.epoch} is committed, but what sink {uid!r} staged for it is gone: {error}. "
+                f"job {newest.job!r}: epoch {last} is committed, but what sink {uid!r} staged for it is gone: {error}. "
                 "Put it back, or restore an earlier savepoint to compute it again"
             ) from error
         except Unavailable as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +9,11 @@ import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import CommitterContext
+from forkpoint.connectors.packing import pack_columns, unpack_columns
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.records import RecordType
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _ROWS = 20_000  # elements that a committer holds as objects at a time
 
 
@@ -40,11 +39,7 @@ class RowWriter(SinkWriter[Any]):
     def prepare_commit(self) -> list[JSON]:
         if not self._batches or self._type is None:
             return []
-        buffer = io.BytesIO()
-        with pa.ipc.new_stream(buffer, self._type.arrow_schema, options=_OPTIONS) as writer:
-            for batch in self._batches:
-                writer.write_batch(batch)
-        stored = self._context.stage(buffer.getvalue())
+        stored = self._context.stage(pack_columns(self._batches, self._type.arrow_schema))
         return [{"type": self._type.describe(), "rows": stored, "count": sum(map(len, self._batches))}]
 
 
@@ -61,7 +56,6 @@ def record_type(type: TypeInformation[Any] | None, feature: str, uid: str) -> Re
 def staged_rows(context: CommitterContext, committable: JSON) -> Iterator[list[Any]]:
     """The elements that a RowWriter has staged, in order and in runs; records of classes as namedtuples or Rows."""
     type = from_description(committable["type"])
-    with pa.ipc.open_stream(context.staged(committable["rows"])) as reader:
-        for batch in reader:
-            for start in range(0, len(batch), _ROWS):
-                yield type.from_columns(batch.slice(start, _ROWS).columns)
+    for batch in unpack_columns(context.staged(committable["rows"])):
+        for start in range(0, len(batch), _ROWS):
+            yield type.from_columns(batch.slice(start, _ROWS).columns)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ SCHEMA = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True)
@@ -45,16 +43,3 @@ def to_columns(records: Sequence[ProducerRecord]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )
-
-
-def pack(batches: Sequence[pa.RecordBatch]) -> bytes:
-    buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, SCHEMA, options=_OPTIONS) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return buffer.getvalue()
-
-
-def unpack(data: bytes) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(data) as reader:
-        yield from reader

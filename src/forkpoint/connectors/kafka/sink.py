@@ -12,10 +12,11 @@ from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
-from forkpoint.connectors.kafka.produced import pack
+from forkpoint.connectors.kafka.produced import SCHEMA
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
+from forkpoint.connectors.packing import pack_columns
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.types.variables import T_contra
 
@@ -108,7 +109,7 @@ class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
 
     def prepare_commit(self) -> list[JSON]:
         topics = sorted({topic for batch in self._batches for topic in pc.unique(batch.column("topic")).to_pylist()})
-        stored = self._context.stage(pack(self._batches))
+        stored = self._context.stage(pack_columns(self._batches, SCHEMA))
         return [{"group": str(self._context.subtask), "topics": topics, "records": stored}]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Generic, Self
+from typing import Any, Self
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.building import SourceBuilder
 from forkpoint.connectors.formats.base import DeserializationSchema
-from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
+from forkpoint.connectors.formats.reading import OnParseError, side_outputs_of
 from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.cluster import Subscription
 from forkpoint.connectors.kafka.enumerator import KafkaEnumerator
@@ -66,18 +67,19 @@ class KafkaSource(Source[T]):
         return KafkaReader(self.watch.client, self.schema, self.on_parse_error)
 
 
-class KafkaSourceBuilder(Generic[T]):
+class KafkaSourceBuilder(SourceBuilder[T]):
     """Builds a KafkaSource. Servers, topics and a deserializer are needed; by default, reading starts at the earliest records
     and never stops."""
 
+    _source = "KafkaSource"
+
     def __init__(self) -> None:
-        self._properties: dict[str, str] = {}
+        super().__init__()
         self._subscription: Subscription | None = None
         self._start = KafkaOffsetsInitializer.earliest()
         self._stop: KafkaOffsetsInitializer | None = None
         self._bounded = False
         self._schema: KafkaRecordDeserializationSchema[Any] | None = None
-        self._on_parse_error: OnParseError = "fail"
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> Self:
         """Brokers to connect to first: ``"host:port,host:port"``."""
@@ -148,34 +150,16 @@ class KafkaSourceBuilder(Generic[T]):
         self._schema = kafka_record_deserialization_schema
         return self
 
-    def set_on_parse_error(self, on_parse_error: OnParseError) -> Self:
-        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it, or an
-        ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads."""
-        check_on_parse_error("KafkaSource", on_parse_error)
-        self._on_parse_error = on_parse_error
-        return self
-
     def set_client_id_prefix(self, prefix: str) -> Self:
         """What the names of this source's clients begin with, which brokers log and meter."""
         return self.set_property(_CLIENT_ID_PREFIX, prefix)
-
-    def set_property(self, key: str, value: str) -> Self:
-        """A property of the client, as Java's client or librdkafka names it, or of Flink's source."""
-        self._properties[key] = str(value)
-        return self
-
-    def set_properties(self, props: Mapping[str, str]) -> Self:
-        """Several properties."""
-        for key, value in props.items():
-            self.set_property(key, value)
-        return self
 
     def build(self) -> KafkaSource[Any]:
         """The source. ConfigError if anything is missing."""
         require_client("KafkaSource")
         properties = dict(self._properties)
-        discovery_ms = _number(properties, _DISCOVERY, 300_000)
-        timeout_ms = _number(properties, _TIMEOUT, 60_000)
+        discovery_ms = self._take_number(properties, _DISCOVERY, 300_000, "milliseconds")
+        timeout_ms = self._take_number(properties, _TIMEOUT, 60_000, "milliseconds")
         commits = properties.pop(_COMMIT, "true").lower() != "false"
         prefix = properties.pop(_CLIENT_ID_PREFIX, None)
         if prefix is not None:
@@ -196,11 +180,3 @@ class KafkaSourceBuilder(Generic[T]):
             None if self._bounded or discovery_ms <= 0 else discovery_ms / 1000, timeout_ms / 1000,
         )  # fmt: skip
         return KafkaSource(watch, self._schema, self._bounded, self._on_parse_error)
-
-
-def _number(properties: dict[str, str], name: str, default: int) -> int:
-    given = properties.pop(name, None)
-    try:
-        return default if given is None else int(given)
-    except ValueError:
-        raise ConfigError(f"KafkaSource: property {name} is {given!r}; give milliseconds") from None

@@ -22,9 +22,9 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
-from forkpoint.connectors.kafka.produced import unpack
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.ledger import refuse_put_back
+from forkpoint.connectors.packing import unpack_columns
 from forkpoint.errors import SystemUnavailable
 
 TRANSACTION_TIMEOUT_MS = 120_000
@@ -69,7 +69,7 @@ class TransactionalCommitter(Committer):
 
     def _batches(self, output: EpochOutput) -> Iterable[pa.RecordBatch]:
         for committable in output.committables:
-            yield from unpack(self._context.staged(committable["records"]))
+            yield from unpack_columns(self._context.staged(committable["records"]))
 
     def close(self) -> None:
         transactions, self._transactions = self._transactions, None

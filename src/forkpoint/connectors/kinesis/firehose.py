@@ -8,21 +8,17 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
+from forkpoint.connectors.base import SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.formats.base import messages_with_values
 from forkpoint.connectors.kinesis.client import AwsClient, connected, require_client
-from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal, refusals
+from forkpoint.connectors.kinesis.committer import Refusal, refusals
 from forkpoint.connectors.kinesis.errors import field
 from forkpoint.connectors.kinesis.outgoing import SCHEMA
+from forkpoint.connectors.kinesis.put_sink import Most, PutSink, PutSinkBuilder
 from forkpoint.connectors.kinesis.putting import Limits, Outgoing
-from forkpoint.connectors.kinesis.sink import within
-from forkpoint.connectors.kinesis.writer import StagingWriter, checked
+from forkpoint.connectors.kinesis.writer import StagingWriter
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
-
-RECORDS, BYTES = 500, 4 << 20  # the most that a request may have
-RECORD_BYTES = 1000 << 10
 
 
 @dataclass(frozen=True)
@@ -58,18 +54,12 @@ class DeliveryTarget:
         return Outgoing("", data)
 
 
-class FirehoseSink(CommittingSink[T_contra]):
+class FirehoseSink(PutSink[T_contra]):
     """Writes to a delivery stream of Data Firehose, at least once. ``FirehoseSink.builder()`` makes one.
 
     Output is staged with its epoch, and put by tasks after the epoch's commit. After a failure in the middle of that, the epoch's
     records are put once more.
     """
-
-    def __init__(self, target: DeliveryTarget, schema: SerializationSchema[T_contra], max_record_bytes: int) -> None:
-        self._target = target
-        self._schema = schema
-        self._max_record_bytes = max_record_bytes
-        self._checked = False
 
     @staticmethod
     def builder() -> FirehoseSinkBuilder:
@@ -83,76 +73,25 @@ class FirehoseSink(CommittingSink[T_contra]):
 
         return StagingWriter(context, records, self._target.what, self._max_record_bytes)
 
-    def check(self, committables: list[JSON]) -> None:
-        if not self._checked and committables:
-            checked(self._target)
-            self._checked = True
 
-    def create_committer(self, context: CommitterContext) -> Committer:
-        return PutCommitter(context, self._target)
-
-    def group(self, committable: JSON) -> str:
-        return str(committable["subtask"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_checked": False}
-
-
-class FirehoseSinkBuilder:
+class FirehoseSinkBuilder(PutSinkBuilder):
     """Builds a FirehoseSink. A delivery stream and a schema are needed."""
 
+    _sink = "FirehoseSink"
+    _most = Most(records=500, bytes=4 << 20, most_bytes=4 << 20, record_bytes=1000 << 10, most_record_bytes=1000 << 10)
+
     def __init__(self) -> None:
+        super().__init__()
         self._name: str | None = None
-        self._schema: SerializationSchema[Any] | None = None
-        self._properties: dict[str, str] = {}
-        self._records, self._bytes, self._record_bytes = RECORDS, BYTES, RECORD_BYTES
-        self._fails_on_error = False
 
     def set_delivery_stream_name(self, delivery_stream_name: str) -> Self:
         """Write to this delivery stream, which must exist, in the region of the property ``aws.region``."""
         self._name = delivery_stream_name
         return self
 
-    def set_serialization_schema(self, serialization_schema: SerializationSchema[Any]) -> Self:
-        """How elements become the records' data. Firehose puts records together as they are: end lines yourself."""
-        self._schema = serialization_schema
-        return self
-
     def set_firehose_client_properties(self, firehose_client_properties: Mapping[str, str]) -> Self:
         """Properties of the client, as Flink names them: ``aws.region``, ``aws.endpoint`` …"""
         self._properties.update({name: str(value) for name, value in firehose_client_properties.items()})
-        return self
-
-    def set_fail_on_error(self, fail_on_error: bool) -> Self:
-        """Whether records that Firehose refuses for a moment fail the job, instead of being put again."""
-        self._fails_on_error = fail_on_error
-        return self
-
-    def set_max_batch_size(self, max_batch_size: int) -> Self:
-        """How many records a request has at most, up to 500."""
-        self._records = within(max_batch_size, RECORDS, "FirehoseSink: max_batch_size")
-        return self
-
-    def set_max_batch_size_in_bytes(self, max_batch_size_in_bytes: int) -> Self:
-        """How many bytes a request has at most, up to 4 MiB."""
-        self._bytes = within(max_batch_size_in_bytes, BYTES, "FirehoseSink: max_batch_size_in_bytes")
-        return self
-
-    def set_max_record_size_in_bytes(self, max_record_size_in_bytes: int) -> Self:
-        """How large a record may be, up to 1000 KiB. A larger one fails the job."""
-        self._record_bytes = within(max_record_size_in_bytes, RECORD_BYTES, "FirehoseSink: max_record_size_in_bytes")
-        return self
-
-    def set_max_in_flight_requests(self, max_in_flight_requests: int) -> Self:
-        """Accepted for PyFlink's programs; each subtask has one request at a time."""
-        return self
-
-    def set_max_buffered_requests(self, max_buffered_requests: int) -> Self:
-        """Accepted for PyFlink's programs; records are put epoch by epoch."""
-        return self
-
-    def set_max_time_in_buffer_ms(self, max_time_in_buffer_ms: int) -> Self:
-        """Accepted for PyFlink's programs; records are put epoch by epoch."""
         return self
 
     def build(self) -> FirehoseSink[Any]:

@@ -10,20 +10,18 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.base import SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
-from forkpoint.connectors.kinesis.client import REGION, AwsClient, Stream, connected, require_client
-from forkpoint.connectors.kinesis.committer import PutCommitter, Refusal, refusals
+from forkpoint.connectors.kinesis.client import AwsClient, Stream, connected, require_client
+from forkpoint.connectors.kinesis.committer import Refusal, refusals
 from forkpoint.connectors.kinesis.errors import field
 from forkpoint.connectors.kinesis.outgoing import SCHEMA
+from forkpoint.connectors.kinesis.put_sink import Most, OfStream, PutSink, PutSinkBuilder, in_region_of
 from forkpoint.connectors.kinesis.putting import Limits, Outgoing
-from forkpoint.connectors.kinesis.writer import StagingWriter, checked
+from forkpoint.connectors.kinesis.writer import StagingWriter
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 
-RECORDS, BYTES = 500, 5 << 20  # the most that a request may have
-RECORD_BYTES = 1 << 20
 KEY_LENGTH = 256
 ID_SEPARATOR = "#"
 
@@ -90,7 +88,7 @@ def _request(record: Outgoing) -> dict[str, Any]:
     return request if record.hash_key is None else {**request, "ExplicitHashKey": record.hash_key}
 
 
-class KinesisSink(CommittingSink[T_contra]):
+class KinesisSink(PutSink[T_contra]):
     """Writes to a stream of Kinesis Data Streams, at least once. ``KinesisSink.builder()`` makes one.
 
     Output is staged with its epoch, and put by tasks after the epoch's commit. After a failure in the middle of that, the epoch's
@@ -101,11 +99,9 @@ class KinesisSink(CommittingSink[T_contra]):
         self, target: StreamTarget, schema: SerializationSchema[T_contra], key: PartitionKeyGenerator | KeyOf,
         max_record_bytes: int,
     ) -> None:  # fmt: skip
-        self._target = target
-        self._schema = schema
+        super().__init__(target, schema, max_record_bytes)
         self._key = key
-        self._max_record_bytes = max_record_bytes
-        self._checked = False
+        self._key_length = KEY_LENGTH // 2 if target.with_ids else KEY_LENGTH
 
     @staticmethod
     def builder() -> KinesisSinkBuilder:
@@ -118,8 +114,7 @@ class KinesisSink(CommittingSink[T_contra]):
             keys = pa.array(self._keys(batch, context.subtask), pa.string())
             return pa.RecordBatch.from_arrays([keys, data], schema=SCHEMA)
 
-        key_length = KEY_LENGTH // 2 if self._target.with_ids else KEY_LENGTH
-        return StagingWriter(context, records, self._target.what, self._max_record_bytes, key_length)
+        return StagingWriter(context, records, self._target.what, self._max_record_bytes, self._key_length)
 
     def _keys(self, batch: SinkBatch[T_contra], subtask: int) -> list[str]:
         if not isinstance(self._key, PartitionKeyGenerator):
@@ -127,48 +122,18 @@ class KinesisSink(CommittingSink[T_contra]):
         count = len(batch.values) if batch.table is None else len(batch.table)
         return [str(subtask)] * count if self._key.kind == "fixed" else [uuid.uuid4().hex for _ in range(count)]
 
-    def check(self, committables: list[JSON]) -> None:
-        if not self._checked and committables:
-            checked(self._target)
-            self._checked = True
 
-    def create_committer(self, context: CommitterContext) -> Committer:
-        return PutCommitter(context, self._target)
-
-    def group(self, committable: JSON) -> str:
-        return str(committable["subtask"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_checked": False}
-
-
-class KinesisSinkBuilder:
+class KinesisSinkBuilder(OfStream, PutSinkBuilder):
     """Builds a KinesisSink. A stream, a schema and partition keys are needed."""
 
+    _sink = "KinesisSink"
+    _most = Most(records=500, bytes=5 << 20, most_bytes=10 << 20, record_bytes=1 << 20, most_record_bytes=10 << 20)
+
     def __init__(self) -> None:
-        self._stream: Stream | None = None
-        self._schema: SerializationSchema[Any] | None = None
+        super().__init__()
         self._key: PartitionKeyGenerator | KeyOf | None = None
-        self._properties: dict[str, str] = {}
-        self._records, self._bytes, self._record_bytes = RECORDS, BYTES, RECORD_BYTES
-        self._fails_on_error = False
         self._ordered = True
         self._with_ids = False
-
-    def set_stream_name(self, stream_name: str) -> Self:
-        """Write to this stream, which must exist, in the region of the property ``aws.region``."""
-        self._stream = Stream(stream_name)
-        return self
-
-    def set_stream_arn(self, stream_arn: str) -> Self:
-        """Write to the stream with this ARN, which also says its region and account."""
-        self._stream = Stream.of_arn(stream_arn)
-        return self
-
-    def set_serialization_schema(self, serialization_schema: SerializationSchema[Any]) -> Self:
-        """How elements become the records' data."""
-        self._schema = serialization_schema
-        return self
 
     def set_partition_key_generator(self, partition_key_generator: PartitionKeyGenerator | KeyOf) -> Self:
         """The partition key, which decides on the shard: a PartitionKeyGenerator, or a function from the element to a str."""
@@ -196,38 +161,6 @@ class KinesisSinkBuilder:
         self._with_ids = record_ids
         return self
 
-    def set_fail_on_error(self, fail_on_error: bool) -> Self:
-        """Whether records that Kinesis refuses for a moment fail the job, instead of being put again."""
-        self._fails_on_error = fail_on_error
-        return self
-
-    def set_max_batch_size(self, max_batch_size: int) -> Self:
-        """How many records a request has at most, up to 500."""
-        self._records = within(max_batch_size, RECORDS, "KinesisSink: max_batch_size")
-        return self
-
-    def set_max_batch_size_in_bytes(self, max_batch_size_in_bytes: int) -> Self:
-        """How many bytes a request has at most, 5 MiB by default."""
-        self._bytes = within(max_batch_size_in_bytes, 10 << 20, "KinesisSink: max_batch_size_in_bytes")
-        return self
-
-    def set_max_record_size_in_bytes(self, max_record_size_in_bytes: int) -> Self:
-        """How large a record may be, with its key: 1 MiB by default, as a stream's limit. A larger one fails the job."""
-        self._record_bytes = within(max_record_size_in_bytes, 10 << 20, "KinesisSink: max_record_size_in_bytes")
-        return self
-
-    def set_max_in_flight_requests(self, max_in_flight_requests: int) -> Self:
-        """Accepted for PyFlink's programs; each subtask has one request at a time."""
-        return self
-
-    def set_max_buffered_requests(self, max_buffered_requests: int) -> Self:
-        """Accepted for PyFlink's programs; records are put epoch by epoch."""
-        return self
-
-    def set_max_time_in_buffer_ms(self, max_time_in_buffer_ms: int) -> Self:
-        """Accepted for PyFlink's programs; records are put epoch by epoch."""
-        return self
-
     def build(self) -> KinesisSink[Any]:
         """The sink. Raises ConfigError if something is missing."""
         require_client("KinesisSink")
@@ -237,19 +170,10 @@ class KinesisSinkBuilder:
             raise ConfigError("KinesisSink: there is no schema; call set_serialization_schema")
         if self._key is None:
             raise ConfigError("KinesisSink: there are no partition keys; call set_partition_key_generator")
-        properties = dict(self._properties)
-        if self._stream.region is not None:
-            properties.setdefault(REGION, self._stream.region)
+        properties = in_region_of(self._stream, self._properties)
         random = isinstance(self._key, PartitionKeyGenerator) and self._key.kind == "random"
         target = StreamTarget(
             AwsClient(properties), self._stream, Limits(self._records, self._bytes), self._ordered and not random,
             self._fails_on_error, self._with_ids,
         )  # fmt: skip
         return KinesisSink(target, self._schema, self._key, self._record_bytes)
-
-
-def within(value: int, most: int, what: str) -> int:
-    """A number from 1 up. ConfigError for others."""
-    if not 1 <= value <= most:
-        raise ConfigError(f"{what} is {value}; give 1 to {most}")
-    return value

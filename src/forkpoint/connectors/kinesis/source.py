@@ -6,14 +6,16 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
+from forkpoint.connectors.building import SourceBuilder
 from forkpoint.connectors.formats.base import DeserializationSchema
-from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
-from forkpoint.connectors.kinesis.client import REGION, AwsClient, Stream, require_client
+from forkpoint.connectors.formats.reading import OnParseError, side_outputs_of
+from forkpoint.connectors.kinesis.client import AwsClient, require_client
 from forkpoint.connectors.kinesis.enumerator import KinesisEnumerator
 from forkpoint.connectors.kinesis.position import InitialPosition, Kind
+from forkpoint.connectors.kinesis.put_sink import OfStream, in_region_of
 from forkpoint.connectors.kinesis.reader import KinesisReader
 from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema
 from forkpoint.connectors.kinesis.requests import RECORDS
@@ -74,26 +76,16 @@ class KinesisSource(Source[T]):
         return KinesisReader(self.watch, self.schema, self.on_parse_error)
 
 
-class KinesisSourceBuilder(Generic[T]):
+class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
     """Builds a KinesisSource. A stream and a schema are needed; by default, reading starts at the latest records."""
 
+    _source = "KinesisSource"
+
     def __init__(self) -> None:
-        self._properties: dict[str, str] = {}
-        self._stream: Stream | None = None
+        super().__init__()
         self._start: InitialPosition | None = None
         self._schema: KinesisDeserializationSchema[Any] | None = None
-        self._on_parse_error: OnParseError = "fail"
         self._on_expired: OnExpired = "fail"
-
-    def set_stream_name(self, stream_name: str) -> Self:
-        """Read this stream, which must exist, in the region of the property ``aws.region``."""
-        self._stream = Stream(stream_name)
-        return self
-
-    def set_stream_arn(self, stream_arn: str) -> Self:
-        """Read the stream with this ARN, which also says its region and account."""
-        self._stream = Stream.of_arn(stream_arn)
-        return self
 
     def set_deserialization_schema(
         self, deserialization_schema: DeserializationSchema[Any] | KinesisDeserializationSchema[Any]
@@ -121,30 +113,12 @@ class KinesisSourceBuilder(Generic[T]):
         self._start = InitialPosition(position, None if timestamp is None else epoch_ms(timestamp))
         return self
 
-    def set_on_parse_error(self, on_parse_error: OnParseError) -> Self:
-        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it, or an
-        ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads."""
-        check_on_parse_error("KinesisSource", on_parse_error)
-        self._on_parse_error = on_parse_error
-        return self
-
     def set_on_expired(self, on_expired: OnExpired) -> Self:
         """What to do if the stream may have dropped records before they were read: ``"fail"``, or ``"skip"``: log it and go on
         with what is left."""
         if on_expired not in get_args(OnExpired):
             raise ConfigError(f"KinesisSource: on_expired is {on_expired!r}; give 'fail' or 'skip'")
         self._on_expired = on_expired
-        return self
-
-    def set_property(self, key: str, value: str) -> Self:
-        """A property of the client or the source, as Flink names it: ``aws.region``, ``aws.endpoint`` …"""
-        self._properties[key] = str(value)
-        return self
-
-    def set_properties(self, props: Mapping[str, str]) -> Self:
-        """Several properties."""
-        for key, value in props.items():
-            self.set_property(key, value)
         return self
 
     def build(self) -> KinesisSource[Any]:
@@ -158,13 +132,12 @@ class KinesisSourceBuilder(Generic[T]):
         if properties.pop(_PUBLISHER, "POLLING").upper() != "POLLING":
             raise ConfigError(f"KinesisSource: enhanced fan-out is not supported; leave out {_PUBLISHER}")
         start = _start_of(properties)
-        poll_ms, batch = _number(properties, _POLL, 300), _number(properties, _BATCH, RECORDS)
-        discovery_ms = _number(properties, _DISCOVERY, 10_000)
+        poll_ms, batch = self._take_number(properties, _POLL, 300), self._take_number(properties, _BATCH, RECORDS)
+        discovery_ms = self._take_number(properties, _DISCOVERY, 10_000)
         properties = {name: value for name, value in properties.items() if not name.startswith("flink.")}
-        if self._stream.region is not None:
-            properties.setdefault(REGION, self._stream.region)
+        client = AwsClient(in_region_of(self._stream, properties))
         watch = Watch(
-            AwsClient(properties), self._stream, self._start or start or InitialPosition(), poll_ms / 1000,
+            client, self._stream, self._start or start or InitialPosition(), poll_ms / 1000,
             discovery_ms / 1000, batch=min(max(batch, 1), RECORDS), on_expired=self._on_expired,
         )  # fmt: skip
         return KinesisSource(watch, self._schema, self._on_parse_error)
@@ -213,11 +186,3 @@ def _timestamp_ms(text: str | None) -> int:
         raise ConfigError(
             f"KinesisSource: {_TIMESTAMP} is {text!r}; give seconds since 1970, or {time.strftime('%Y')}-01-31T12:00:00+00:00"
         ) from None
-
-
-def _number(properties: dict[str, str], name: str, default: int) -> int:
-    given = properties.pop(name, None)
-    try:
-        return default if given is None else int(given)
-    except ValueError:
-        raise ConfigError(f"KinesisSource: property {name} is {given!r}; give a number") from None

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.kinesis.committer import Target
 from forkpoint.connectors.kinesis.errors import raising_errors
-from forkpoint.connectors.kinesis.outgoing import pack
+from forkpoint.connectors.kinesis.outgoing import SCHEMA
+from forkpoint.connectors.packing import pack_columns
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 
@@ -65,7 +66,7 @@ class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
     def prepare_commit(self) -> list[JSON]:
         if not self._batches:
             return []
-        return [{"subtask": self._context.subtask, "records": self._context.stage(pack(self._batches))}]
+        return [{"subtask": self._context.subtask, "records": self._context.stage(pack_columns(self._batches, SCHEMA))}]
 
 
 def checked(target: Target) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from forkpoint.connectors.packing import pack_columns, unpack_columns
+
 SCHEMA = pa.schema(
     [pa.field("value", pa.binary(), False), pa.field("key", pa.string(), False), pa.field("attributes", pa.string())]
 )
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(slots=True, eq=False)
@@ -29,24 +29,9 @@ class Received:
 def pack(messages: Sequence[Received]) -> bytes:
     columns = [[m.value for m in messages], [m.key for m in messages], [m.attributes for m in messages]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pack_columns([pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)])
-
-
-def pack_columns(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches of one schema, at least one."""
-    buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, batches[0].schema, options=_OPTIONS) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return buffer.getvalue()
+    return pack_columns([pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)], SCHEMA)
 
 
 def unpack(data: bytes) -> pa.RecordBatch:
     """What ``pack`` made."""
-    return next(unpack_all(data))
-
-
-def unpack_all(data: bytes) -> Iterator[pa.RecordBatch]:
-    """What ``pack_columns`` made."""
-    with pa.ipc.open_stream(data) as reader:
-        yield from reader
+    return next(unpack_columns(data))

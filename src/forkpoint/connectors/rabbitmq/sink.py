@@ -11,7 +11,7 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
-from forkpoint.connectors.queues.messages import pack_columns, unpack_all
+from forkpoint.connectors.packing import pack_columns, unpack_columns
 from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint.connectors.rabbitmq.errors import raising_errors
 from forkpoint.connectors.rabbitmq.publishing import ConfirmedPublisher, Outgoing
@@ -105,7 +105,7 @@ class _Writer(SinkWriter[T_contra], Generic[T_contra]):
         return [
             {
                 "id": f"{self._context.subtask}-{self._context.attempt}",
-                "messages": self._context.stage(pack_columns(self._batches)),
+                "messages": self._context.stage(pack_columns(self._batches, self._batches[0].schema)),
             }
         ]
 
@@ -132,7 +132,7 @@ class _Committer(Committer):
         for committable in output.committables:
             prefix = f"{self._context.incarnation}-{self._context.uid}-{output.epoch}-{committable['id']}"
             index = 0
-            for batch in unpack_all(self._context.staged(committable["messages"])):
+            for batch in unpack_columns(self._context.staged(committable["messages"])):
                 for value, key in zip(batch.column("value").to_pylist(), batch.column("key").to_pylist(), strict=True):
                     yield Outgoing(key, value or b"", f"{prefix}-{index}", self._content_type)
                     index += 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forkpoint.connectors.tables.committing import Conflict
+from forkpoint.connectors.tables.format import Conflict
 from forkpoint.errors import ConfigError, JobFailed, StorageUnavailable, SystemUnavailable
 
 _REFUSED = re.compile(

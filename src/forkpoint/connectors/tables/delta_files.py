@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON
 from forkpoint.connectors.tables.delta_errors import raising_errors
+from forkpoint.connectors.tables.format import DataFiles
 from forkpoint.connectors.tables.partitions import divide
-from forkpoint.connectors.tables.writing import DataFiles
 from forkpoint.errors import ConfigError
 from forkpoint.storage.base import sync_directory
 

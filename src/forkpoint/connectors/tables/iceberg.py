@@ -13,29 +13,28 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from forkpoint import extras
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.tables.columns import new_columns
-from forkpoint.connectors.tables.committing import Conflict, TableCommitter
-from forkpoint.connectors.tables.delta import Mode, check_options
+from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.connectors.tables.committing import TableCommitter
+from forkpoint.connectors.tables.format import DataFiles, TableFormat
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
 from forkpoint.connectors.tables.iceberg_files import IcebergFiles, columns_of, missing_files, remove_files
 from forkpoint.connectors.tables.iceberg_merge import Rewrite, added, rewrite
-from forkpoint.connectors.tables.writing import AppendWriter, DataFiles, TableFormat, UpsertWriter
+from forkpoint.connectors.tables.sink import Mode, TableSink, check_options
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
 
 _TRANSFORM = re.compile(r"(year|month|day|hour|bucket|truncate)\((?:(\d+)\s*,\s*)?([^(),]+)\)")
 
 
-class IcebergSink(CommittingSink[T_contra]):
-    """Writes records to an Apache Iceberg table, one transaction for each epoch.
+class IcebergSink(TableSink[T_contra]):
+    """Writes records to an Apache Iceberg table, one transaction for each epoch, or for those of a while.
 
     ``catalog_properties``: of pyiceberg's ``load_catalog``, such as ``{"type": "rest", "uri": "http://…"}``, with the catalog's
     ``"name"`` ("default" if there is none). ``table``: ``"namespace.name"``; it is created if there is none.
@@ -44,31 +43,25 @@ class IcebergSink(CommittingSink[T_contra]):
     an epoch wins.
     ``partition_by``: of a new table, columns or transforms of them, such as ``"day(time)"`` and ``"bucket(16, id)"``.
     ``schema_evolution``: whether the table gets columns that the elements have and it lacks.
+    ``commit_every``: epochs are committed together when the first of them has waited for this long, with files as large as
+    that allows. By default each is committed at once, by itself.
 
     Raises ConfigError if elements are no records, or a column is missing or does not fit the table.
     """
 
     def __init__(
         self, catalog_properties: Mapping[str, str], table: str, *, mode: Mode = "append", key: Sequence[str] = (),
-        partition_by: Sequence[str] = (), schema_evolution: bool = True,
+        partition_by: Sequence[str] = (), schema_evolution: bool = True, commit_every: timedelta | None = None,
     ) -> None:  # fmt: skip
         extras.require("pyiceberg", "IcebergSink")
-        check_options("IcebergSink", mode, key, partition_by)
+        check_options("IcebergSink", mode, key, partition_by, commit_every)
         if "." not in table.strip("."):
             raise ConfigError(f'IcebergSink: table {table!r} has no namespace; give "namespace.name"')
         for each in partition_by:
             _partition(each)
-        self._table = _Table(dict(catalog_properties), table, tuple(partition_by), schema_evolution)
-        self._mode = mode
-        self._key = tuple(key)
-
-    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
-        if self._mode == "upsert":
-            return UpsertWriter(context, self._table, self._key)
-        return AppendWriter(context, self._table)
-
-    def create_committer(self, context: CommitterContext) -> Committer:
-        return _IcebergCommitter(context, self._table, self._key)
+        super().__init__(
+            _Table(dict(catalog_properties), table, tuple(partition_by), schema_evolution), mode, key, commit_every
+        )
 
 
 @dataclass(frozen=True)
@@ -82,11 +75,17 @@ class _Table(TableFormat):
     def name(self) -> str:
         return f"Iceberg table {self.identifier}"
 
+    @property
+    def _format(self) -> str:
+        return "Iceberg"
+
+    def create_committer(self, context: CommitterContext, key: Sequence[str]) -> Committer:
+        return _IcebergCommitter(context, self, key)
+
     def catalog(self) -> Any:
         return _catalog(json.dumps(self.catalog_properties, sort_keys=True), os.getpid())
 
     def load(self) -> Any:
-        """The table as it is now; None if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
         with raising_errors(self.name):
@@ -95,37 +94,19 @@ class _Table(TableFormat):
             except NoSuchTableError:
                 return None
 
-    def open(self, rows: pa.Schema) -> DataFiles:
-        table = self.load()
-        if table is None:
-            table = self._create(rows)
-        if (kind := table.properties.get("write.format.default", "parquet").lower()) != "parquet":
-            raise ConfigError(
-                f"{self.name} wants files of the format {kind} (write.format.default), and IcebergSink writes Parquet; set the "
-                "property to parquet, or write to another table"
-            )
-        present = columns_of(table.metadata)
-        if added := new_columns(rows, present, self.name, evolution=self.schema_evolution):
-            table = self._add(table, added)
-            new_columns(rows, columns_of(table.metadata), self.name, evolution=False)
-        return IcebergFiles(table, self.name)
+    def columns(self, table: Any) -> pa.Schema:
+        return columns_of(table.metadata)
 
-    def _create(self, rows: pa.Schema) -> Any:
+    def _create(self, columns: pa.Schema) -> Any:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.transforms import parse_transform
 
         partitions = [_partition(text) for text in self.partition_by]
-        if missing := [column for column, _ in partitions if column not in rows.names]:
-            raise ConfigError(
-                f"{self.name}: the elements have no column {missing[0]!r} to partition by; their columns are "
-                f"{', '.join(rows.names)}: correct partition_by="
-            )
-        schema = pa.schema([_iceberg_field(each, self.name) for each in rows])
         with raising_errors(self.name):
             catalog = self.catalog()
             catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
             try:
-                with catalog.create_table_transaction(self.identifier, schema) as creating:
+                with catalog.create_table_transaction(self.identifier, columns) as creating:
                     if partitions:
                         with creating.update_spec() as spec:
                             for column, transform in partitions:
@@ -134,20 +115,33 @@ class _Table(TableFormat):
                 pass
             return catalog.load_table(self.identifier)
 
-    def _add(self, table: Any, columns: Sequence[pa.Field]) -> Any:
-        """Add columns, unless another task has done so. Returns the table with them."""
-        added = pa.schema([_iceberg_field(each, self.name) for each in columns])
-        for tries_left in reversed(range(5)):
-            try:
-                with raising_errors(self.name):
-                    with table.update_schema() as update:
-                        update.union_by_name(added)
-                    return self.load()
-            except Conflict:
-                if not tries_left:
-                    raise
-                table = self.load()
-        raise AssertionError
+    def _partition_columns(self) -> Sequence[str]:
+        return [_partition(text)[0] for text in self.partition_by]
+
+    def _check(self, table: Any) -> None:
+        if (kind := table.properties.get("write.format.default", "parquet").lower()) != "parquet":
+            raise ConfigError(
+                f"{self.name} wants files of the format {kind} (write.format.default), and IcebergSink writes Parquet; set the "
+                "property to parquet, or write to another table"
+            )
+
+    def _add_columns(self, table: Any, columns: pa.Schema) -> None:
+        with raising_errors(self.name), table.update_schema() as update:
+            update.union_by_name(columns)
+
+    def _simple_type(self, of: pa.DataType) -> pa.DataType | None:
+        types = pa.types
+        if types.is_time(of):
+            return pa.time64("us")
+        if types.is_signed_integer(of):
+            return of if of.bit_width >= 32 else pa.int32()
+        plain = (
+            types.is_floating, types.is_boolean, types.is_string, types.is_binary, types.is_date32, types.is_decimal128,
+        )  # fmt: skip
+        return of if any(test(of) for test in plain) else None
+
+    def _files(self, table: Any) -> DataFiles:
+        return IcebergFiles(table, self.name)
 
 
 @functools.lru_cache(maxsize=16)
@@ -179,50 +173,17 @@ def _partition(text: str) -> tuple[str, str]:
     return column, transform if width is None else f"{transform}[{width}]"
 
 
-def _iceberg_field(of: pa.Field, table: str) -> pa.Field:
-    return pa.field(of.name, _iceberg_type(of.type, of.name, table))
-
-
-def _iceberg_type(of: pa.DataType, column: str, table: str) -> pa.DataType:
-    """The type of a new column. Raises ConfigError for what Iceberg has no type for."""
-    types = pa.types
-    if types.is_struct(of):
-        return pa.struct([pa.field(f.name, _iceberg_type(f.type, f"{column}.{f.name}", table)) for f in of])
-    if types.is_list(of) or types.is_large_list(of):
-        return pa.list_(_iceberg_type(of.value_type, column, table))
-    if types.is_map(of):
-        return pa.map_(_iceberg_type(of.key_type, column, table), _iceberg_type(of.item_type, column, table))
-    if types.is_timestamp(of):
-        return pa.timestamp("us", "UTC" if of.tz else None)
-    if types.is_time(of):
-        return pa.time64("us")
-    if types.is_signed_integer(of):
-        return of if of.bit_width >= 32 else pa.int32()
-    plain = (
-        types.is_floating,
-        types.is_boolean,
-        types.is_string,
-        types.is_binary,
-        types.is_date32,
-        types.is_decimal128,
-    )
-    if any(test(of) for test in plain):
-        return of
-    raise ConfigError(f"{table}: column {column!r} is {of}, which Iceberg has no type for; map it to a str or int")
-
-
 class _IcebergCommitter(TableCommitter):
     """Reads the table's metadata before each commit."""
 
     def __init__(self, context: CommitterContext, table: _Table, key: Sequence[str]) -> None:
-        super().__init__(context, table.name)
-        self._description = table
-        self._key = list(key)
-        self._table: Any = None
+        super().__init__(context, table, key)
+        self._catalog = table.catalog
+        self._identifier = table.identifier
         self._property = f"forkpoint.{context.job}.{context.uid}.{context.incarnation}.epoch"
 
     def _committed(self) -> int:
-        self._table = self._description.load()
+        self._table = self._format.load()
         return 0 if self._table is None else int(self._table.properties.get(self._property, 0))
 
     def _commit(self, output: EpochOutput) -> None:
@@ -230,19 +191,16 @@ class _IcebergCommitter(TableCommitter):
 
         with raising_errors(self._name):
             if self._table is None:
-                self._description.catalog().load_table(self._description.identifier)  # says what is missing
+                self._catalog().load_table(self._identifier)  # says what is missing
             table = _once(self._table)
             paths = [each["path"] for each in output.committables if "path" in each]
             if gone := missing_files(table.io, paths):
                 raise NotFound(f"{self._name} has no file {gone[0]}")
-            if self._key:
-                files = rewrite(table, self._changes(output, self._key), self._key)
-            else:
-                files = added(table, output.committables)
+            files = rewrite(table, self._changes(output), self._key) if self._key else added(table, output.committables)
             try:
                 self._replace(table, output.epoch, files)
-            except CommitFailedException:  # so nothing was committed
-                remove_files(table.io, files.written)
+            except CommitFailedException:
+                self._refused += files.written
                 raise
             remove_files(table.io, files.replaced)
 
@@ -261,9 +219,6 @@ class _IcebergCommitter(TableCommitter):
         if self._table is not None:
             with raising_errors(self._name):
                 remove_files(self._table.io, paths)
-
-    def close(self) -> None:
-        self._table = None
 
 
 def _once(table: Any) -> Any:

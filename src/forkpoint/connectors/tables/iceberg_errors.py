@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forkpoint.connectors.tables.committing import Conflict
+from forkpoint.connectors.tables.format import Conflict
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 
 _AWAY = ("OperationalError", "ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout", "InterfaceError")

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON
+from forkpoint.connectors.tables.format import DataFiles
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
 from forkpoint.connectors.tables.iceberg_partitions import divide_by_spec
-from forkpoint.connectors.tables.writing import DataFiles
 
 _AT_ONCE = 8  # requests
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, Generic
+from collections.abc import Callable, Sequence
+from typing import Generic
 
 import pyarrow as pa
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.packing import pack_columns
 from forkpoint.connectors.tables.columns import (
     DELETED,
     changes,
@@ -20,6 +20,7 @@ from forkpoint.connectors.tables.columns import (
     to_batch,
     type_of_rows,
 )
+from forkpoint.connectors.tables.format import DataFiles, TableFormat
 from forkpoint.connectors.tables.uncommitted import Uncommitted
 from forkpoint.errors import ConfigError
 from forkpoint.types.records import RecordType
@@ -28,39 +29,8 @@ from forkpoint.types.variables import T_contra
 FILE_BYTES = 128 << 20
 """How much of a subtask's output is held in memory, and becomes one data file of each partition."""
 
-
-class DataFiles(ABC):
-    """Where and how a writer writes a table's data files. Created when the first rows are there; the table exists."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The table's columns."""
-
-    @abstractmethod
-    def plan(self, rows: pa.Table, name: str) -> Sequence[tuple[str, Any]]:
-        """Divide rows into data files: the path of each, which contains ``name``, and what ``write`` needs."""
-
-    @abstractmethod
-    def write(self, path: str, part: Any) -> dict[str, JSON]:
-        """Write a data file, durably. Returns its description."""
-
-    @abstractmethod
-    def remove(self, paths: Iterable[str]) -> None:
-        """Remove data files, if they exist."""
-
-
-class TableFormat(ABC):
-    """A table to write to, as a writer sees it. Shipped to the tasks."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What messages call the table."""
-
-    @abstractmethod
-    def open(self, rows: pa.Schema) -> DataFiles:
-        """Create the table for these columns unless it exists, or add those that it lacks. Raises ConfigError."""
+SMALL_BYTES = FILE_BYTES // 8
+"""What is smaller than this is worth being put together with other epochs' output."""
 
 
 class _Writer(SinkWriter[T_contra], Generic[T_contra]):
@@ -127,12 +97,27 @@ class AppendWriter(_Writer[T_contra]):
             self._uncommitted.forget(list(self._notes))
 
 
+class StagingAppendWriter(AppendWriter[T_contra]):
+    """Writes data files when there are enough rows for it, and stages what is left at the epoch's end below the state root: the
+    committer makes data files of several epochs' rows."""
+
+    def prepare_commit(self) -> list[JSON]:
+        if not self._held or self._bytes >= SMALL_BYTES:
+            return super().prepare_commit()
+        rows = pa.concat_tables(self._held)
+        self._held, self._bytes = [], 0
+        return [*self._written, {"appended": self._context.stage_file(pack(rows)), "rows": len(rows)}]
+
+
 class UpsertWriter(_Writer[T_contra]):
     """Stages the last change of each key below the state root."""
 
-    def __init__(self, context: SinkContext, table: TableFormat, key: Sequence[str]) -> None:
+    def __init__(
+        self, context: SinkContext, table: TableFormat, key: Sequence[str], stage: Callable[[bytes], JSON]
+    ) -> None:
         super().__init__(context, table)
         self._key = list(key)
+        self._stage = stage
 
     def write(self, batch: SinkBatch[T_contra]) -> None:
         columns = self._columns(batch)
@@ -157,15 +142,17 @@ class UpsertWriter(_Writer[T_contra]):
         if not self._held:
             return []
         rows = last_of_each_key(pa.concat_tables(self._held), self._key)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(rows)
-        return [{"changes": self._context.stage(sink.getvalue().to_pybytes()), "rows": len(rows)}]
+        return [{"changes": self._stage(pack(rows)), "rows": len(rows)}]
 
     def abort(self) -> None:
         self._held = []
 
 
-def unpack_changes(data: bytes) -> pa.Table:
-    """The rows that an UpsertWriter has staged, with the column ``DELETED``."""
+def pack(rows: pa.Table) -> bytes:
+    """Rows, to be staged."""
+    return pack_columns(rows.to_batches(), rows.schema, "zstd")
+
+
+def unpack(data: bytes) -> pa.Table:
+    """The rows that ``pack`` has packed."""
     return pa.ipc.open_stream(data).read_all()

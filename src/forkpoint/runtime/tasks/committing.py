@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -18,28 +19,31 @@ IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Commit:
-    """One task: the output of one group of a sink. ``place``: the pickled sink and the committer's context. ``newest``: the job's
-    newest epoch."""
+    """One task: the output of one group of a sink, of one epoch or several. ``place``: the pickled sink and the committer's
+    context. ``newest``: the job's newest epoch."""
 
     uid: str
     place: bytes
-    output: EpochOutput
+    outputs: list[EpochOutput]
     newest: int
 
 
-def commits(sink: CommittingSink, context: CommitterContext, output: EpochOutput, newest: int) -> list[bytes]:
-    """The tasks that commit a sink's output of one epoch, one for each group. The ``context`` is of no group."""
-    groups: dict[str, list[JSON]] = {}
-    for committable in output.committables:
-        groups.setdefault(sink.group(committable), []).append(committable)
+def commits(
+    sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int
+) -> list[bytes]:
+    """The tasks that commit a sink's output of some epochs, one for each group. The ``context`` is of no group."""
+    groups: dict[str, dict[int, list[JSON]]] = {}
+    for output in outputs:
+        for committable in output.committables:
+            groups.setdefault(sink.group(committable), {}).setdefault(output.epoch, []).append(committable)
     return [
         pickle.dumps(
             Commit(
                 context.uid, dumps((sink, replace(context, group=group))),
-                EpochOutput(epoch=output.epoch, committables=committables), newest,
+                [EpochOutput(epoch=epoch, committables=own) for epoch, own in epochs.items()], newest,
             )
         )
-        for group, committables in sorted(groups.items())
+        for group, epochs in sorted(groups.items())
     ]  # fmt: skip
 
 
@@ -49,7 +53,7 @@ def commit_output(encoded: bytes) -> bytes:
     with user_code(work.uid, lambda: "none: commit()"):
         committer = _kept.take(work.place)
         try:
-            committer.commit(work.output, work.newest)
+            committer.commit_together(work.outputs, work.newest)
         except BaseException:
             committer.close()
             raise

@@ -1,0 +1,61 @@
+"""What the table sinks have in common: everything but the format of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from forkpoint.connectors.base import SinkContext, SinkWriter
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.tables.format import TableFormat
+from forkpoint.connectors.tables.writing import AppendWriter, StagingAppendWriter, UpsertWriter
+from forkpoint.errors import ConfigError
+from forkpoint.types.variables import T_contra
+
+Mode = Literal["append", "upsert"]
+
+
+class TableSink(CommittingSink[T_contra]):
+    """Writes records to a table, each epoch once."""
+
+    def __init__(self, table: TableFormat, mode: Mode, key: Sequence[str], commit_every: timedelta | None) -> None:
+        self._table = table
+        self._mode = mode
+        self._key = tuple(key)
+        self._commit_every = commit_every
+
+    @property
+    def commit_every(self) -> timedelta | None:
+        return self._commit_every
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        if self._mode == "upsert":
+            # What waits for its commit is named by many manifests, so it is not in them.
+            stage = context.stage if self._commit_every is None else context.stage_file
+            return UpsertWriter(context, self._table, self._key, stage)
+        if self._commit_every is not None:
+            return StagingAppendWriter(context, self._table)
+        return AppendWriter(context, self._table)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return self._table.create_committer(context, self._key)
+
+
+def check_options(sink: str, mode: Any, key: Any, partition_by: Any, commit_every: Any) -> None:
+    """Raise ConfigError for options that make no sense."""
+    if mode not in ("append", "upsert"):
+        raise ConfigError(f'{sink}: mode={mode!r} is unknown; give "append" or "upsert"')
+    for option, value in (("key", key), ("partition_by", partition_by)):
+        if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+            raise ConfigError(f'{sink}: {option}={value!r} are no columns; give their names, such as {option}=("id",)')
+    if mode == "upsert" and not key:
+        raise ConfigError(f'{sink}: mode="upsert" needs the columns that identify a row; give key=("id",)')
+    if mode == "append" and key:
+        raise ConfigError(
+            f'{sink}: key={tuple(key)!r} has no meaning with mode="append"; leave it out, or give mode="upsert"'
+        )
+    if commit_every is not None and not (isinstance(commit_every, timedelta) and commit_every > timedelta()):
+        raise ConfigError(
+            f"{sink}: commit_every={commit_every!r} is no duration; give one such as timedelta(minutes=1)"
+        )
