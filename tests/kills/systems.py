@@ -20,7 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 import forkpoint as fp
-from kills.job import Counted
+from kills.job import PER_EPOCH, Counted
 from object_stores.buckets import Bucket
 from servers.process import Server
 from unreliable import s3_environment, s3_server
@@ -252,7 +252,13 @@ class Redis(System):
         return fp.RedisSink(address, lambda counted: ("RPUSH", "counted", json.dumps(counted)))
 
     def read(self) -> list[Counted]:
-        return [Counted(*json.loads(each)) for each in self._client.lrange("counted", 0, -1)]
+        return self._from(0)
+
+    def newest(self) -> int:
+        return max((each.number for each in self._from(-2 * PER_EPOCH)), default=-1)  # two groups write side by side
+
+    def _from(self, index: int) -> list[Counted]:
+        return [Counted(*json.loads(each)) for each in self._client.lrange("counted", index, -1)]
 
 
 class OpenSearch(System):
