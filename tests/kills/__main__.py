@@ -103,7 +103,9 @@ class Campaign:
         elif kind == "jvm":
             self.kill_jvm(driver)
         elif kind == "worker":
-            os.kill(self.rng.choice(workers_of(driver.pid)), signal.SIGKILL)
+            while not (workers := workers_of(driver.pid)):
+                time.sleep(0.05)
+            os.kill(self.rng.choice(workers), signal.SIGKILL)
             self.until_visible(driver, self.system.newest() + PER_EPOCH)
         elif kind == "suspended":
             os.killpg(driver.pid, signal.SIGSTOP)
@@ -135,6 +137,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--engine", choices=["local", "spark"], default="local")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="KIND", help="driver, suspended, step, jvm, worker, server")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="forkpoint-kills-"))
     system = SYSTEMS[options.system](root)
@@ -145,6 +148,10 @@ def main() -> int:
         *(["step"] if options.engine == "local" else ["jvm", "worker"]),
         *(["server"] if system.server else []),
     ]
+    if options.only is not None:
+        if unknown := set(options.only) - set(kinds):
+            parser.error(f"--only: {options.system} on {options.engine} has no {', '.join(sorted(unknown))}")
+        kinds = options.only
     try:
         for number in track(range(options.kills), f"{options.system}, {options.engine}", console=console):
             campaign.kill(kinds[number % len(kinds)])
