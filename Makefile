@@ -65,7 +65,7 @@ chaos-cluster: setup ## a cluster of three hosts: processes, disks, network and 
 	$(RUN) PYTHONPATH=tests python -m chaos.on_cluster --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 kills: setup ## a job that writes to SYSTEM=kafka is killed KILLS=30 times; ENGINE=local or spark; each record must arrive once
-	$(RUN) PYTHONPATH=tests python -m kills $(SYSTEM) --kills $(KILLS) --engine $(ENGINE)
+	$(RUN) PYTHONPATH=tests python -m kills $(SYSTEM) --kills $(KILLS) --engine $(ENGINE) $(if $(ONLY),--only $(ONLY))
 
 lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
 	$(RUN) scripts/lmdb_versions.sh

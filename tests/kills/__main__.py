@@ -21,7 +21,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from forkpoint.errors import EngineLost
 from kills.job import PER_EPOCH, STEPS, STEPS_OF_TASKS, Counted, expected
+from kills.processes import jvm_of, workers_of
 from kills.systems import SYSTEMS, System
 
 HUGE = 1_000_000_000
@@ -43,7 +45,7 @@ class Campaign:
     def start(self, stop: int = HUGE, *death: str) -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "FORKPOINT_ENGINE": self.engine,
-            "SPARK_MASTER": "local[2]",
+            "SPARK_MASTER": "local[2,4]",  # tasks are tried again, as on a cluster
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [
@@ -67,6 +69,17 @@ class Campaign:
             time.sleep(0.05)
         self.waits_s.append(time.monotonic() - started)
 
+    def kill_jvm(self, driver: subprocess.Popen[bytes]) -> None:
+        """The driver has to end by itself, with EngineLost."""
+        before = (self.root / "log").stat().st_size
+        jvm = jvm_of(driver.pid)
+        assert jvm is not None
+        os.kill(jvm, signal.SIGKILL)
+        code = driver.wait()
+        said = (self.root / "log").read_bytes()[before:].decode(errors="replace")
+        if code <= 0 or EngineLost.__name__ not in said:
+            raise SystemExit(f"without its JVM the job ended with {code}, not with EngineLost: {said[-3000:]}")
+
     def kill(self, kind: str) -> None:
         """One fault. The job has made progress before, and does so after it."""
         self.kinds[kind] += 1
@@ -86,6 +99,13 @@ class Campaign:
             self.system.server.kill()
             time.sleep(self.rng.uniform(0, 2.0))
             self.system.server.start()
+            self.until_visible(driver, self.system.newest() + PER_EPOCH)
+        elif kind == "jvm":
+            self.kill_jvm(driver)
+        elif kind == "worker":
+            while not (workers := workers_of(driver.pid)):
+                time.sleep(0.05)
+            os.kill(self.rng.choice(workers), signal.SIGKILL)
             self.until_visible(driver, self.system.newest() + PER_EPOCH)
         elif kind == "suspended":
             self.suspend(driver)
@@ -124,6 +144,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--engine", choices=["local", "spark"], default="local")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="KIND", help="driver, suspended, step, jvm, worker, server")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="forkpoint-kills-"))
     system = SYSTEMS[options.system](root)
@@ -131,9 +152,13 @@ def main() -> int:
     kinds = [
         "driver",
         "suspended",
-        *(["step"] if options.engine == "local" else []),
+        *(["step"] if options.engine == "local" else ["jvm", "worker"]),
         *(["server"] if system.server else []),
     ]
+    if options.only is not None:
+        if unknown := set(options.only) - set(kinds):
+            parser.error(f"--only: {options.system} on {options.engine} has no {', '.join(sorted(unknown))}")
+        kinds = options.only
     try:
         for number in track(range(options.kills), f"{options.system}, {options.engine}", console=console):
             campaign.kill(kinds[number % len(kinds)])

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import redis
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -21,7 +22,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 import forkpoint as fp
-from kills.job import Counted
+from kills.job import PER_EPOCH, Counted
 from object_stores.buckets import Bucket
 from servers.process import Server
 from unreliable import s3_environment, s3_server
@@ -283,10 +284,85 @@ class Redis(System):
         return fp.RedisSink(address, lambda counted: ("RPUSH", "counted", json.dumps(counted)))
 
     def read(self) -> list[Counted]:
-        return [Counted(*json.loads(each)) for each in self._client.lrange("counted", 0, -1)]
+        return self._from(0)
+
+    def newest(self) -> int:
+        return max((each.number for each in self._from(-2 * PER_EPOCH)), default=-1)  # two groups write side by side
+
+    def _from(self, index: int) -> list[Counted]:
+        return [Counted(*json.loads(each)) for each in self._client.lrange("counted", index, -1)]
+
+
+class OpenSearch(System):
+    def __init__(self, directory: Path) -> None:
+        from servers.opensearch_server import OpenSearch as Node
+
+        self.server: Node = Node(directory / "opensearch")
+
+    @property
+    def address(self) -> str:
+        return self.server.url
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        return fp.OpenSearchSink(address, "counted", id=None)  # a record that came twice would be two documents
+
+    def read(self) -> list[Counted]:
+        with suppress(httpx.HTTPStatusError):  # there is no index yet
+            self.server.request("POST", "counted/_refresh")
+            highest, found = self._highest(), []
+            for start in range(0, highest + 1, 5000):  # a search gives 10,000 documents at most
+                numbers = {"range": {"number": {"gte": start, "lt": start + 5000}}}
+                search = {"size": 10_000, "sort": ["number"], "query": numbers}
+                found += self.server.request("POST", "counted/_search", search)["hits"]["hits"]
+            return [Counted(**hit["_source"]) for hit in found]
+        return []
+
+    def newest(self) -> int:
+        with suppress(httpx.HTTPStatusError):
+            self.server.request("POST", "counted/_refresh")
+            return self._highest()
+        return -1
+
+    def _highest(self) -> int:
+        search = {"size": 0, "aggs": {"newest": {"max": {"field": "number"}}}}
+        newest = self.server.request("POST", "counted/_search", search)["aggregations"]["newest"]["value"]
+        return -1 if newest is None else int(newest)
+
+
+class Cassandra(System):
+    """Its rows have keys: a record that came twice would be one row."""
+
+    def __init__(self, directory: Path) -> None:
+        from servers.cassandra_server import Cassandra as Node
+
+        self.server: Node = Node(directory / "cassandra")
+        replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        self.server.execute(f"CREATE KEYSPACE tests WITH replication = {replicas}")
+        self.server.execute(
+            "CREATE TABLE tests.counted (number bigint, user bigint, count bigint, PRIMARY KEY (number))"
+        )
+
+    @property
+    def address(self) -> str:
+        return self.server.address
+
+    @staticmethod
+    def sink(address: str) -> Any:
+        from servers.cassandra_server import PASSWORD, USER
+
+        return fp.CassandraSink(address, "tests", "counted", username=USER, password=PASSWORD, consistency="ONE")
+
+    def read(self) -> list[Counted]:
+        return [Counted(*row) for row in self.server.execute("SELECT number, user, count FROM tests.counted")]
+
+    def newest(self) -> int:
+        (row,) = self.server.execute("SELECT max(number) FROM tests.counted")
+        return -1 if row[0] is None else int(row[0])
 
 
 SYSTEMS: dict[str, type[System]] = {
     "kafka": Kafka, "postgres": Postgres, "files": Files, "s3": Objects, "delta": Delta, "iceberg": Iceberg, "redis": Redis,
     "delta-together": DeltaTogether, "iceberg-together": IcebergTogether,
+    "opensearch": OpenSearch, "cassandra": Cassandra,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from patience import PATIENCE_S
 from servers.jars import jars, java
+from servers.network import Network
 from servers.process import Server, free_port
 
 POM = Path(__file__).parent / "poms" / "kafka.xml"
@@ -24,7 +25,7 @@ _SETTINGS = """
 process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT
 auto.create.topics.enable=false
 default.replication.factor=1
 num.partitions=1
@@ -63,16 +64,20 @@ class Message:
 
 
 class Kafka(Server):
-    """A broker with its data in ``directory``."""
+    """A broker with its data in ``directory``, or ``data``. ``network``: one to this broker; its clients stay behind it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, data: Path | None = None, network: Network | None = None) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
-        self._port, controller = free_port(), free_port()
+        self.port, controller = free_port(), free_port()
+        listeners = advertised = f"PLAINTEXT://127.0.0.1:{self.port}"
+        if network is not None:
+            listeners += f",BEHIND://127.0.0.1:{network.upstream}"
+            advertised += f",BEHIND://127.0.0.1:{network.port}"
         self._properties = directory / "server.properties"
         self._properties.write_text(
-            f"{_SETTINGS}log.dirs={directory / 'data'}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}\n"
+            f"{_SETTINGS}log.dirs={data or directory / 'data'}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
+            f"listeners={listeners},CONTROLLER://127.0.0.1:{controller}\nadvertised.listeners={advertised}\n"
         )
         self._java = [java(), *_JVM, "-cp", f"{jars('kafka', POM)}/*"]
         self._producer: Producer | None = None  # making one takes half a second
@@ -83,7 +88,7 @@ class Kafka(Server):
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
         return [*self._java, "kafka.Kafka", str(self._properties)]

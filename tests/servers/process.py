@@ -55,6 +55,11 @@ class Server(ABC):
         self._signal(signal.SIGKILL)
         self._process.wait()
 
+    def wait(self) -> None:
+        """Wait until it has ended by itself."""
+        assert self._process is not None
+        self._process.wait()
+
     def stop(self) -> None:
         """Kill it, for good."""
         if self._process is not None and self._process.poll() is None:

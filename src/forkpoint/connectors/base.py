@@ -101,6 +101,11 @@ class SplitEnumerator(ABC):
         """How many files it found that it will never read, for the run's status. Default: none."""
         return 0
 
+    @property
+    def problem(self) -> str | None:
+        """Why there is nothing to read for now, if that is a fault, for the run's status. Default: none is known."""
+        return None
+
     def stop_at(self, position: JSON) -> None:
         """Plan everything up to ``position``, which an enumerator of this source returned, and nothing else, in any order.
 

@@ -125,14 +125,17 @@ class Commands:
         return None if progress is None else SavepointProgress(done=progress[0], total=progress[1])
 
     def _doing(self) -> str | None:
-        """A description of a long epoch or start, or why output is not published. Else None: asking the engine takes a moment."""
+        """A description of a long epoch or start, or why output is not published or input not read. Else None: asking the engine
+        takes a moment."""
         driver = self._driver
         status = driver.status()
         since_ms = wall_clock_ms() - status.started_ms if status.state == "starting" else driver.epoch_ms
         if status.publishing_problem is not None:
             epochs = max(status.unpublished.values(), default=0)
             return f"waits to publish {epochs} epochs: {status.publishing_problem}"
-        return driver.doing() if since_ms > SLOW_MS else None
+        if since_ms > SLOW_MS:
+            return driver.doing()
+        return None if status.reading_problem is None else f"waits for {status.reading_problem}"
 
     def _refuse_ended(self) -> None:
         driver = self._driver

@@ -217,8 +217,13 @@ class JobDriver:
 
     def status(self) -> Status:
         runner = self._runner
-        ignored = {} if runner is None else runner.planner.ignored()
-        return replace(self._status.status, ignored_files=ignored, publishing_problem=self._publisher.problem)
+        ignored, problem = ({}, None) if runner is None else (runner.planner.ignored(), runner.planner.problem())
+        return replace(
+            self._status.status,
+            ignored_files=ignored,
+            publishing_problem=self._publisher.problem,
+            reading_problem=problem,
+        )
 
     # -- the run
 

@@ -36,7 +36,7 @@ class Status:
     ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made.
     ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the stores of a run that waits to lead
     are close to the job's epochs. ``unpublished``: how many committed epochs each sink has not published yet, by uid;
-    ``publishing_problem``: why it doesn't."""
+    ``publishing_problem``: why it doesn't. ``reading_problem``: the fault for which a source has nothing to read for now."""
 
     job: str
     run: str
@@ -54,6 +54,7 @@ class Status:
     caught_up: bool = False
     unpublished: Mapping[str, int] = field(default_factory=dict)
     publishing_problem: str | None = None
+    reading_problem: str | None = None
     failure: str | None = None
 
 

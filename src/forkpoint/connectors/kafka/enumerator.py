@@ -109,6 +109,10 @@ class KafkaEnumerator(SplitEnumerator):
         ended = {split for split, stop in self._stops.items() if self._planned(split) >= stop} if self._next else set()
         return ended | {split for split in self._next or () if not self._reads(KafkaTopicPartition.of_split(split))}
 
+    @property
+    def problem(self) -> str | None:
+        return None if self._watcher is None else self._watcher.problem
+
     def pause_splits(self, splits: Collection[str]) -> bool:
         self._paused = frozenset(splits)
         return True

@@ -52,7 +52,7 @@ class Seen:
 
 class PartitionWatcher:
     """``known``: the partitions of the position; None if the source has never been read. Partitions that appear later are
-    read from their first record. ``stops``: those of the position."""
+    read from their first record. ``stops``: those of the position. ``problem``: why Kafka does not answer for now."""
 
     def __init__(
         self, watch: Watch, known: set[KafkaTopicPartition] | None, stops: Mapping[KafkaTopicPartition, int]
@@ -69,6 +69,7 @@ class PartitionWatcher:
         self._closed = threading.Event()
         self._to_commit: Mapping[KafkaTopicPartition, int] | None = None
         self._commit_refused = False
+        self.problem: str | None = None
         self._thread = threading.Thread(target=self._run, name="forkpoint-kafka", daemon=True)
         self._thread.start()
 
@@ -103,7 +104,6 @@ class PartitionWatcher:
         began = time.monotonic()
         discovered: float | None = None
         committed = began
-        silent = False
         while not self._closed.is_set():
             now = time.monotonic()
             refresh_s = REFRESH_S if now < self._grown + 1 else REFRESH_IDLE_S
@@ -119,21 +119,21 @@ class PartitionWatcher:
                 if now >= committed + COMMIT_S:
                     self._commit(cluster)
                     committed = now
-                if silent:
+                if self.problem is not None:
                     log.warning("Kafka at %s answers again", self._watch.client.servers)
-                    silent = False
+                    self.problem = None
             except NoAnswer as trouble:
                 if self._seen is None and time.monotonic() > began + self._watch.timeout_s:
                     raise SystemUnavailable(
                         f"KafkaSource: {self._watch.client.servers} does not answer ({trouble}); start the brokers, or correct "
                         "set_bootstrap_servers(). The time to wait is the property default.api.timeout.ms"
                     ) from None
-                if not silent:
+                if self.problem is None:
                     log.warning("Kafka at %s: %s; waiting for it", self._watch.client.servers, trouble)
-                    silent = True
+                self.problem = f"Kafka at {self._watch.client.servers}: {trouble}"
                 pause_s = RETRY_S
             self._closed.wait(pause_s)
-        if not silent:
+        if self.problem is None:
             self._commit(cluster)
 
     def _discover(self, cluster: Cluster) -> None:
