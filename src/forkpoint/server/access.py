@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forkpoint.server.errors import answer
@@ -22,6 +23,8 @@ Role = Literal["read", "operate"]
 
 audit = logging.getLogger("forkpoint.audit")
 
+UPLOADS = "/v1/programs"
+MAX_UPLOAD_BYTES, MAX_BODY_BYTES = 16 << 20, 1 << 20
 _READING = ("GET", "HEAD", "OPTIONS")
 _READING_POSTS = ("/query", "/diffs")  # they change nothing, although they have a body
 _HEADERS = (
@@ -59,6 +62,29 @@ def required_role(method: str, path: str) -> Role:
     return "read" if method in _READING or path.endswith(_READING_POSTS) else "operate"
 
 
+def max_body(path: str) -> int:
+    """The bytes that may be sent to a path."""
+    return MAX_UPLOAD_BYTES if path == UPLOADS else MAX_BODY_BYTES
+
+
+def too_large(path: str) -> str:
+    return f"the body is longer than {max_body(path):,} bytes"
+
+
+class _Limited:
+    """Receives a body that does not say how long it is. Raises HTTPException as soon as it is too long."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._left, self._limit = receive, limit, limit
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise HTTPException(413, f"the body is longer than {self._limit:,} bytes")
+        return message
+
+
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() else host).strip("[]")
@@ -90,7 +116,8 @@ class Guard:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        await (self._app if refusal is None else answer(*refusal))(scope, receive, sending)
+        limited = _Limited(receive, max_body(path))
+        await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
         if method not in _READING:
             self._note(scope, headers, role, status)
 
@@ -102,6 +129,9 @@ class Guard:
                 "Forbidden",
                 f"this server is not called {host!r}; start it with --allowed-host to give it that name",
             )
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > max_body(path):
+            return 413, "TooLarge", too_large(path)
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
             return 403, "Forbidden", "requests from pages of other origins are refused"

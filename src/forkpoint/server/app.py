@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
@@ -9,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from forkpoint.operations.roots import StateRoot
@@ -61,7 +61,8 @@ def make_api(context: Context) -> FastAPI:
         separate_input_output_schemas=True, redirect_slashes=False,
     )  # fmt: skip
     api.state.context = context
-    errors.install(api)
+    methods: list[tuple[re.Pattern[str], list[str]]] = []  # once the routes are there
+    errors.install(api, lambda path: next((each for pattern, each in methods if pattern.fullmatch(path)), []))
     for router in (jobs.router, starting.router, savepoints.router, system.router):
         api.include_router(router, prefix=API)
 
@@ -70,6 +71,8 @@ def make_api(context: Context) -> FastAPI:
 
     api.router.routes.append(Route(f"{API}/openapi.json", description, methods=["GET"]))
     api.router.routes.extend(_page(path, *file) for path, file in page_files().items())
+    for path, operations in sorted(described(api)["paths"].items(), key=lambda item: "{" in item[0]):
+        methods.append((compile_path(path)[0], sorted(method.upper() for method in operations)))
     return api
 
 
@@ -81,15 +84,19 @@ def described(api: FastAPI) -> dict[str, Any]:
     for path in found["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)  # what does not fit is answered with 400
+            for status, response in operation["responses"].items():
+                if status.startswith(("4", "5")):  # also where a result is no JSON
+                    response["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}
     return found
 
 
 def commands_of(api: FastAPI) -> dict[str, list[str]]:
-    """The routes that do what a command does, by its name."""
+    """The calls that do what a command does, by its name."""
     named: dict[str, list[str]] = {}
-    for route in api.routes:
-        if isinstance(route, APIRoute) and (name := (route.openapi_extra or {}).get("x-forkpoint-command")) is not None:
-            named.setdefault(name, []).extend(f"{method} {route.path}" for method in sorted(route.methods or ()))
+    for path, operations in described(api)["paths"].items():
+        for method, operation in operations.items():
+            if (name := operation.get("x-forkpoint-command")) is not None:
+                named.setdefault(name, []).append(f"{method.upper()} {path}")
     return named
 
 

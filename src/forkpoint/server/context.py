@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
@@ -55,7 +54,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         404: "there is no such thing", 409: "it cannot be done as things are", 413: "too large", 503: "try again later",
     }.items()
 }  # fmt: skip
-PROGRAM_BYTES = 16 << 20
 
 
 def command(name: str) -> dict[str, Any]:
@@ -79,8 +77,3 @@ def shown(asked: Asked) -> m.RequestShown:
         remarks=list(asked.remarks), result=asked.future.result() if done and error is None else None,
         error=None if error is None else described(error),
     )  # fmt: skip
-
-
-def state_directory(root: str) -> Path:
-    """Where a server keeps what is uploaded, for a local state root."""
-    return Path(root) / "programs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -23,10 +24,13 @@ from forkpoint.errors import (
     StateNotFound,
     Unavailable,
 )
+from forkpoint.server.programs import ProgramNotFound
 from forkpoint.server.requests import Busy, Unknown
+from forkpoint.server.service import RootNotFound
 
 _STATUS: tuple[tuple[type[ForkpointError], int], ...] = (
-    (JobNotFound, 404), (SavepointNotFound, 404), (StateNotFound, 404), (Unknown, 404), (Busy, 503), (Unavailable, 503),
+    (JobNotFound, 404), (SavepointNotFound, 404), (StateNotFound, 404), (Unknown, 404), (RootNotFound, 404),
+    (ProgramNotFound, 404), (Busy, 503), (Unavailable, 503),
     (RestoreRefused, 409), (SavepointCorrupt, 409), (EditRefused, 400), (ConfigError, 400), (JobFailed, 409),
 )  # fmt: skip
 _NAMES = {
@@ -66,8 +70,8 @@ def described(error: BaseException) -> dict[str, Any]:
     return {"code": type(error).__name__, "message": str(error) or type(error).__name__}
 
 
-def install(app: FastAPI) -> None:
-    """Make the app answer errors like this."""
+def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
+    """Make the app answer errors like this. ``allowed``: the methods that a path has."""
 
     @app.exception_handler(ForkpointError)
     async def _forkpoint(request: Request, error: ForkpointError) -> JSONResponse:
@@ -78,7 +82,7 @@ def install(app: FastAPI) -> None:
         message = error.detail
         if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
             message = f"{request.method} {request.url.path} is not part of this API; see /v1/openapi.json"
-        headers = dict(error.headers) if error.headers else None
+        headers = {"allow": ", ".join(allowed(request.url.path))} if error.status_code == 405 else None
         return answer(error.status_code, _NAMES.get(error.status_code, "Error"), message, headers)
 
     @app.exception_handler(RequestValidationError)

@@ -43,6 +43,8 @@ class Programs:
         """Store a program. ``name``: its file's, also inside an archive. Raises ConfigError."""
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r} does not name a Python file; give a plain name such as app.py")
+        if not data:
+            raise ConfigError(f"the program {name} is empty")
         files = _unpacked(data) if data[:4] == b"PK\x03\x04" else {name: data}
         if name not in files:
             raise ConfigError(f"the archive has no {name}; it has {', '.join(sorted(files)[:10])}")

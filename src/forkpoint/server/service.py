@@ -19,7 +19,7 @@ from forkpoint.checkpoint.plan import PLAN, Plan
 from forkpoint.control.client import RunClient, Unreachable
 from forkpoint.control.messages import JournalMessage
 from forkpoint.control.registry import RunView, client_of, list_runs
-from forkpoint.errors import ConfigError, JobNotFound, SavepointNotFound
+from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.naming import all_savepoints
 from forkpoint.storage.base import Storage
@@ -33,6 +33,10 @@ FRESH_SECONDS = 1.0
 def job_id(root: str, job: str) -> str:
     """The id of a job in Flink's form: 32 hexadecimal digits."""
     return hashlib.sha256(f"{root}\n{job}".encode()).hexdigest()[:32]
+
+
+class RootNotFound(ForkpointError):
+    """This state root is not served."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,13 @@ class Service:
         return found[0]
 
     def root(self, place: str | None) -> StateRoot:
-        """The state root at this place. Raises ConfigError if it is not one of those that are served, or ambiguous."""
+        """The state root at this place. Raises RootNotFound if it is not served, and ConfigError if there are several."""
         found = [root for root in self.roots if place is None or root.place == place]
-        if len(found) != 1:
-            places = ", ".join(root.place for root in self.roots)
-            raise ConfigError(f"name one of the state roots that are served with `root`: {places}")
+        places = ", ".join(root.place for root in self.roots)
+        if not found:
+            raise RootNotFound(f"the state root {place!r} is not served here; there are {places}")
+        if len(found) > 1:
+            raise ConfigError(f"name one of the state roots with `root`: {places}")
         return found[0]
 
     def journal(self, entry: JobEntry) -> JournalMessage | None:

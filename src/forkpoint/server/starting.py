@@ -15,7 +15,7 @@ from forkpoint.operations import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server import messages as m
 from forkpoint.server.commands import run_command
-from forkpoint.server.context import ERRORS, PROGRAM_BYTES, Context, Job, Served, command
+from forkpoint.server.context import ERRORS, Context, Job, Served, command
 from forkpoint.server.programs import Programs, Uploaded
 from forkpoint.server.requests import Asked
 
@@ -114,12 +114,7 @@ async def upload(
     request: Request, served: Served, name: Annotated[str, Query(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py$")]
 ) -> ProgramShown:
     """Upload a program: a Python file, or a ZIP archive of it and its modules. ``name``: the program's file."""
-    data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > PROGRAM_BYTES:
-            raise ConfigError(f"the program has more than {PROGRAM_BYTES:,} bytes")
-    return _shown(_programs(served).add(name, bytes(data)))
+    return _shown(_programs(served).add(name, await request.body()))
 
 
 @router.post("/jobs", status_code=202, response_model=m.RequestId, openapi_extra=command("run"))
