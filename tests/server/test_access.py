@@ -146,7 +146,8 @@ def zipped(*names: str, size: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("../app.py", b"pass"), ("app.sh", b"pass"), (".app.py", b"pass"), ("a/b.py", b"pass"), ("app.py", b"\0"), ("app.py", b""),
+        ("../app.py", b"pass"), ("app.sh", b"pass"), (".app.py", b"pass"), ("a/b.py", b"pass"), ("app.py", b"\0"),
+        ("app.py", b""),
         ("app.py", zipped("other.py")), ("app.py", zipped("app.py", "../evil.py")), ("app.py", zipped("app.py", "/evil.py")),
         ("app.py", zipped("app.py", "a/../../evil.py")), ("app.py", zipped("app.py", ".program")), ("app.py", b"PK\x03\x04junk"),
         ("app.py", zipped(*(f"m{i}.py" for i in range(1001)))), ("app.py", zipped("app.py", size=5 * MAX_BYTES)),

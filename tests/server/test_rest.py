@@ -55,12 +55,14 @@ def test_jobs_are_found_by_name_and_by_flinks_id(server, http):
 
 def test_a_jobs_graph_counts_and_epochs_are_shown(http):
     details = http.get("/v1/jobs/counting").json()
-    shown = {vertex["id"]: vertex for vertex in details["vertices"]}
+    shown = {vertex["uid"]: vertex for vertex in details["vertices"]}
     assert list(shown) == ["numbers", "counts", "out"]
     assert shown["counts"]["stateful"]
     assert not shown["numbers"]["stateful"]
     edges = [
-        (node["id"], each["id"], each["ship_strategy"]) for node in details["plan"]["nodes"] for each in node["inputs"]
+        (node["uid"], each["uid"], each["ship_strategy"])
+        for node in details["plan"]["nodes"]
+        for each in node["inputs"]
     ]
     assert edges == [("counts", "numbers", "HASH"), ("out", "counts", "FORWARD")]
 
@@ -171,5 +173,5 @@ def test_random_requests_get_no_5xx_and_no_undocumented_answer(server):
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=server.directory)
     assert done.returncode == 0, done.stdout
-    with server.client() as http:
-        assert http.get("/v1/jobs/counting").json()["state"] == "RUNNING"
+    with server.client() as http:  # a request may well have stopped the job
+        assert http.get("/v1/jobs/counting").status_code == 200

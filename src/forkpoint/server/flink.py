@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from forkpoint.checkpoint.manifest import Manifest, Run
 from forkpoint.checkpoint.plan import Plan, PlanOperator
@@ -26,8 +27,18 @@ _COUNTED: Mapping[m.JobState, str] = {
 }  # fmt: skip
 
 
+def vertex_id(uid: str) -> str:
+    """The id of an operator in Flink's form: 32 hexadecimal digits."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
+
+
 def state_of(entry: JobEntry) -> m.JobState:
     return _STATES[entry.view.state]
+
+
+def task_state(state: m.JobState) -> m.TaskState:
+    """The state of a job's tasks."""
+    return cast("m.TaskState", _COUNTED[state].upper())
 
 
 def task_counts(state: m.JobState, total: int) -> m.TaskCounts:
@@ -58,11 +69,11 @@ def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
     mode = None if record is None else record.options.get("runtime_mode")
     nodes = [
         m.PlanNode(
-            id=operator.uid, parallelism=parallelism, operator=operator.kind, operator_strategy="",
+            id=vertex_id(operator.uid), uid=operator.uid, parallelism=parallelism, operator=operator.kind, operator_strategy="",
             description=operator.name, stage=operator.stage, type=operator.type,
             inputs=[
                 m.PlanInput(
-                    num=number, id=each.uid, ship_strategy=each.ship_strategy,
+                    num=number, id=vertex_id(each.uid), uid=each.uid, ship_strategy=each.ship_strategy,
                     exchange="pipelined_bounded" if each.crosses else "local", tag=each.tag,
                 ) for number, each in enumerate(operator.inputs)
             ],
@@ -76,11 +87,12 @@ def details(entry: JobEntry, found: Plan, record: Run | None, newest: Manifest |
     watermarks = status.watermarks if status is not None else {} if newest is None else newest.watermarks
     vertices = [_vertex(shown, operator, status, watermarks, record) for operator in found.operators]
     stamps = dict.fromkeys(_COUNTED, 0) | {state: shown.last_modification}
+    drawn = plan(entry, found, record)
     return m.JobDetails(
         jid=entry.id, name=entry.name, isStoppable=False, state=state, start_time=shown.start_time,
         end_time=shown.end_time, duration=shown.duration, maxParallelism=_option(record, "max_parallelism", NONE),
-        now=now_ms, timestamps=stamps, vertices=vertices, status_counts={state: len(vertices)},
-        plan=plan(entry, found, record), overview=shown, sources=[] if newest is None else sources(newest, now_ms),
+        now=now_ms, timestamps=stamps, vertices=vertices, status_counts={task_state(state): len(vertices)}, plan=drawn,
+        job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, now_ms),
         unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
     )  # fmt: skip
 
@@ -115,6 +127,20 @@ def config(entry: JobEntry, record: Run | None) -> m.JobConfig:
         jid=entry.id, name=entry.name, execution_config=execution, options=options,
         versions={} if record is None else dict(record.versions),
     )  # fmt: skip
+
+
+def execution_result(entry: JobEntry) -> m.ExecutionResult:
+    """How the job's newest run has ended, if it has."""
+    view = entry.view
+    ended = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}.get(state_of(entry))
+    if ended is None:
+        return m.ExecutionResult(status=m.AsynchronousStatus(id="IN_PROGRESS"))
+    cause = m.FailureCause(class_="forkpoint.JobFailed", stack_trace=view.reason or "") if ended == "FAILED" else None
+    result = m.JobResult(
+        id=entry.id, application_status=ended, net_runtime=max(0, (view.ended_ms or view.started_ms) - view.started_ms),
+        failure_cause=cause,
+    )  # fmt: skip
+    return m.ExecutionResult(status=m.AsynchronousStatus(id="COMPLETED"), job_execution_result=result)
 
 
 def exceptions(entry: JobEntry, journal: JournalMessage | None) -> m.JobExceptions:
@@ -219,10 +245,12 @@ def _vertex(
     late = 0 if status is None else status.late_records_dropped.get(operator.uid, 0)
     mark = watermarks.get(operator.uid)
     read_in = 0 if not operator.inputs else records
+    at = task_state(shown.state)
     return m.Vertex(
-        id=operator.uid, name=operator.name, kind=operator.kind, stage=operator.stage,
-        maxParallelism=_option(record, "max_parallelism", NONE), parallelism=shown.parallelism or 0, status=shown.state,
-        start_time=shown.start_time, end_time=shown.end_time, duration=shown.duration, tasks=shown.tasks,
+        id=vertex_id(operator.uid), uid=operator.uid, name=operator.name, kind=operator.kind, stage=operator.stage,
+        maxParallelism=_option(record, "max_parallelism", NONE), parallelism=shown.parallelism or 0,
+        status=at,
+        start_time=shown.start_time, end_time=shown.end_time, duration=shown.duration, tasks={at: shown.parallelism or 0},
         metrics=m.VertexMetrics(read_records=read_in, write_records=records - read_in),
         watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
         stateful=operator.stateful,

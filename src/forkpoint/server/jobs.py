@@ -46,6 +46,18 @@ def details(entry: Job, served: Served) -> m.JobDetails:
     return flink.details(entry, service.plan(entry), service.record(entry), newest, now_ms())
 
 
+@router.get("/jobs/{job}/status", response_model=m.JobStatusShown)
+def status(entry: Job) -> m.JobStatusShown:
+    """The state of a job."""
+    return m.JobStatusShown(status=flink.state_of(entry))
+
+
+@router.get("/jobs/{job}/execution-result", response_model=m.ExecutionResult, response_model_exclude_none=True)
+def execution_result(entry: Job) -> m.ExecutionResult:
+    """How a job's newest run has ended."""
+    return flink.execution_result(entry)
+
+
 @router.get("/jobs/{job}/plan", response_model=m.PlanAnswer)
 def plan(entry: Job, served: Served) -> m.PlanAnswer:
     """The operators of a job and how they are connected."""

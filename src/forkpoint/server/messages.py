@@ -15,6 +15,9 @@ JobState = Literal[
 ]  # fmt: skip
 
 
+NO_ID = "0" * 32
+
+
 def _hyphens(name: str) -> str:
     return name.replace("_", "-")
 
@@ -75,6 +78,7 @@ class JobOverview(Shape):
     state: JobState
     last_modification: int
     tasks: TaskCounts
+    pending_operators: int = 0
     forkpoint_state: str
     run: str
     root: str
@@ -100,22 +104,32 @@ class VertexMetrics(Shape):
     read_records_complete: bool = True
     write_records: int = 0
     write_records_complete: bool = True
+    accumulated_backpressured_time: int = 0
+    accumulated_idle_time: int = 0
+    accumulated_busy_time: float = 0.0
+
+
+TaskState = Literal[
+    "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED", "RECONCILING", "INITIALIZING",
+]  # fmt: skip
 
 
 class Vertex(Snake):
-    """An operator. ``id``: its uid. ``watermark``: in event time; None before the first one."""
+    """An operator. ``id``: made of its uid, in Flink's form. ``watermark``: in event time; None before the first one."""
 
     id: str
+    uid: str
     name: str
     kind: str
+    slotSharingGroupId: str = NO_ID  # noqa: N815
     stage: int
     maxParallelism: int  # noqa: N815
     parallelism: int
-    status: JobState
+    status: TaskState
     start_time: int = Field(serialization_alias="start-time")
     end_time: int = Field(serialization_alias="end-time")
     duration: int
-    tasks: TaskCounts
+    tasks: dict[TaskState, int]
     metrics: VertexMetrics
     watermark: int | None
     late_records_dropped: int = Field(serialization_alias="late-records-dropped")
@@ -125,18 +139,23 @@ class Vertex(Snake):
 class PlanInput(Snake):
     num: int
     id: str
+    uid: str
     ship_strategy: str
     exchange: str
+    local_strategy: str = ""
+    caching: str = ""
     tag: str | None
 
 
 class PlanNode(Snake):
     id: str
+    uid: str
     parallelism: int
     operator: str
     operator_strategy: str
     description: str
     stage: int
+    optimizer_properties: dict[str, str] = {}
     type: str | None
     inputs: list[PlanInput]
 
@@ -183,8 +202,10 @@ class JobDetails(Snake):
     now: int
     timestamps: dict[JobState, int]
     vertices: list[Vertex]
-    status_counts: dict[JobState, int] = Field(serialization_alias="status-counts")
+    status_counts: dict[TaskState, int] = Field(serialization_alias="status-counts")
     plan: JobPlan
+    job_type: Literal["STREAMING", "BATCH"] = Field(serialization_alias="job-type")
+    pending_operators: int = Field(default=0, serialization_alias="pending-operators")
     overview: JobOverview
     sources: list[SourceShown]
     unpublished: dict[str, int]
@@ -232,6 +253,10 @@ class JobExceptions(Shape):
 class MetricValue(Snake):
     id: str
     value: str | None = None
+
+
+class JobStatusShown(Snake):
+    status: JobState
 
 
 class RunShown(Snake):
@@ -354,6 +379,21 @@ class FailureCause(Shape):
 
     class_: str = Field(serialization_alias="class")
     stack_trace: str
+
+
+class JobResult(Shape):
+    """``application-status``: SUCCEEDED, FAILED, CANCELED or UNKNOWN."""
+
+    id: str
+    application_status: str
+    accumulator_results: dict[str, str] = {}
+    net_runtime: int
+    failure_cause: FailureCause | None = None
+
+
+class ExecutionResult(Shape):
+    status: AsynchronousStatus
+    job_execution_result: JobResult | None = None
 
 
 class SavepointOperation(Shape):
