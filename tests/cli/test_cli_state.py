@@ -8,9 +8,10 @@ from cli_process import Cli
 from click.testing import CliRunner
 
 from forkpoint.cli import main
-from forkpoint.cli.text import plain, shown
+from forkpoint.cli.text import shown
 from forkpoint.errors import ConfigError
 from forkpoint.operations.inspecting import key_of
+from forkpoint.operations.shapes import plain
 from forkpoint.types import Row, type_of
 
 KINDS = """

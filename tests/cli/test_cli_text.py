@@ -11,6 +11,7 @@ from forkpoint import MAX_WATERMARK, MIN_WATERMARK, Types
 from forkpoint.cli import text
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.output import JsonOutput, TextOutput
+from forkpoint.operations.shapes import type_name
 from forkpoint.storage.places import plain_place
 
 
@@ -59,7 +60,7 @@ def test_places():
     ],
 )
 def test_types(type, shown):
-    assert text.type_name(type.describe()) == shown
+    assert type_name(type.describe()) == shown
 
 
 HOSTILE = "\x1b[2Jred\x07\r\x9b31m\u202egnp\u2066\u2028\x00\x7f\ud800"

@@ -143,7 +143,7 @@ def test_those_who_only_hold_connections_keep_nobody_out(
     held = []
     for _ in range(limits.MAX_CONNECTIONS + 20):
         held.append(connect(server))
-        assert len(server._server.server_state.connections) <= limits.MAX_CONNECTIONS + 1
+        assert len(server._listening._server.server_state.connections) <= limits.MAX_CONNECTIONS + 1
     assert works(server)
     for sock in held:
         sock.close()

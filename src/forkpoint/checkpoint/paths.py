@@ -2,6 +2,7 @@
 
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
+    jobs/<job>/runs/<run>/plan.json                   its operators and how they are connected
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
     jobs/<job>/runs/<run>/lease.json                  while it leads the job: its driver's sign of life
     jobs/<job>/runs/<run>/requests/<id>.json          what its driver is asked to do, until that takes it
@@ -143,6 +144,9 @@ class JobPaths:
 
     def run_file(self, run: str) -> str:
         return f"{self.runs}/{escape(run)}/run.json"
+
+    def plan_file(self, run: str) -> str:
+        return f"{self.runs}/{escape(run)}/plan.json"
 
     def endpoint_file(self, run: str) -> str:
         """The address of a run's driver; exists only while that runs, or if it was killed."""

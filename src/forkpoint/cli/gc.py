@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import timedelta
 
 import click
@@ -12,6 +11,7 @@ from forkpoint.cli import text
 from forkpoint.cli.options import DurationType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
+from forkpoint.operations.shapes import gc_json
 
 
 @click.command(cls=Command)
@@ -44,10 +44,4 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
         word = "would be removed" if dry_run else "removed"
         out.line(f"{word}: {text.number(sum(each.files for each in found))} files, {text.size(leftovers.bytes)}")
 
-    data = {
-        "removed": not dry_run,
-        "bytes": leftovers.bytes,
-        "leftovers": [asdict(each) for each in found],
-        "skipped": [{"job": name, "why": why} for name, why in leftovers.skipped.items()],
-    }
-    settings.output.result(data, show)
+    settings.output.result(gc_json(leftovers, dry_run), show)

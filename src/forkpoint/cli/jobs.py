@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import click
 from rich.text import Text
@@ -12,8 +11,8 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.text import attributes
 from forkpoint.control.registry import RunView
+from forkpoint.operations.shapes import view_json
 
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable",
@@ -52,17 +51,6 @@ def _row(view: RunView) -> list[str | Text]:
         text.duration(view.uptime_ms), text.number(view.records_read), text.number(late), text.number(view.restarts),
         text.moment(view.started_ms),
     ]  # fmt: skip
-
-
-def view_json(view: RunView) -> dict[str, Any]:
-    late = view.late_records_dropped
-    return {
-        **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
-        "late_records_dropped": None if late is None else dict(late),
-        **attributes(view, "restarts reason doing"),
-        "parent": view.parent.model_dump(mode="json"),
-        **attributes(view.endpoint, "pid machine port log"),
-    }
 
 
 @click.command(cls=Command)

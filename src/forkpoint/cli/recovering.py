@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 import click
 
 from forkpoint import operations
@@ -12,7 +9,7 @@ from forkpoint.cli import failures, text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.driver.recovery import RecoveryPlan
-from forkpoint.operations import Recovery
+from forkpoint.operations.shapes import recovery_json
 
 
 @click.command(cls=Command)
@@ -26,22 +23,9 @@ def recover(dry_run: bool, job: str) -> None:
     """
     settings = current()
     found = operations.recover(job, dry_run=dry_run, state_root=settings.given_root, observer=settings.output)
-    settings.output.result(_data(found), lambda out: _show(out, job, found.plan, dry_run))
+    settings.output.result(recovery_json(found), lambda out: _show(out, job, found.plan, dry_run))
     if found.plan.origin is None:
         click.get_current_context().exit(failures.FAILED)
-
-
-def _data(found: Recovery) -> dict[str, Any]:
-    plan = found.plan
-    return {
-        "job": found.job,
-        "outcome": found.outcome,
-        "from": None if plan.chosen is None else asdict(plan.chosen),
-        "epoch": None if found.start is None else found.start.epoch,
-        "lost": asdict(plan.lost),
-        "looked": [asdict(each) for each in plan.looked],
-        "set_aside": list(plan.fenced),
-    }
 
 
 def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:

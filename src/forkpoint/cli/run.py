@@ -178,7 +178,9 @@ def _in_this_process(
         logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     try:
         _check_savepoint(settings, request.restore.savepoint)
-        ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient)
+        ended = operations.drive(
+            request, announcer, log=log, state_root=settings.given_root, patient=patient, rest=_rest
+        )
     except ForkpointError as error:  # the program has not run
         _fail(failures.of_job(error) if isinstance(error, SavepointCorrupt) else failures.describe(error), announcer)
     if ended.job_error is not None:
@@ -188,6 +190,17 @@ def _in_this_process(
     else:
         click.get_current_context().exit(ended.code)
     _fail(failure, announcer)
+
+
+def _rest(driver: JobDriver) -> Callable[[str], Any]:
+    """The whole REST API and the page for one job, at its own port; loaded when it is first asked for."""
+
+    def make(token: str) -> Any:
+        from forkpoint.server.app import job_application
+
+        return job_application(driver.history.storage.url, driver.job, token)
+
+    return make
 
 
 def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:

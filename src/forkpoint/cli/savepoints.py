@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 from rich.text import Text
@@ -14,7 +13,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.text import attributes
+from forkpoint.operations.shapes import savepoint_json, savepoints_json, totals, type_name
 
 _SHOWN_POSITION = 100
 
@@ -39,13 +38,7 @@ def savepoints(job: str | None) -> None:
             word = "unfinished" if each.listed.unfinished else "damaged"
             out.line(Text(f"{word}: ", "yellow") + Text(each.listed.problem or ""))
 
-    data = {
-        "savepoints": [_listed_json(each.path, s) for each, s in complete],
-        "broken": [
-            {"job": each.job, "path": each.path, **attributes(each.listed, "problem unfinished")} for each in broken
-        ],
-    }
-    settings.output.result(data, show)
+    settings.output.result(savepoints_json(found), show)
 
 
 def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
@@ -57,28 +50,13 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
     ]  # fmt: skip
 
 
-def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
-    entries, size = totals(savepoint)
-    shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
-    return {**shown, "entries": entries, "bytes": size, "path": path}
-
-
-def totals(savepoint: Savepoint) -> tuple[int, int]:
-    """Entries and bytes of all its states."""
-    states = [state for operator in savepoint.operators for state in operator.states]
-    return sum(s.entries for s in states), sum(s.bytes for s in states)
-
-
 @click.command(cls=Command)
 @click.argument("savepoint")
 def show(savepoint: str) -> None:
     """Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
     settings = current()
     shown = operations.show(savepoint, state_root=settings.given_root)
-    entries, size = totals(shown.savepoint)
-    record = shown.savepoint.model_dump(mode="json")
-    data = {"path": shown.path, "entries": entries, "bytes": size, "savepoint": record}
-    settings.output.result(data, lambda out: _show(out, shown.path, shown.savepoint))
+    settings.output.result(savepoint_json(shown), lambda out: _show(out, shown.path, shown.savepoint))
 
 
 def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
@@ -121,12 +99,12 @@ def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
         for state in operator.states:
             info = state.info
             parts = [info.namespace_type, info.value_type]
-            inner = ", ".join(text.type_name(part) for part in parts if part is not None)
+            inner = ", ".join(type_name(part) for part in parts if part is not None)
             ttl = f", ttl {text.duration(info.ttl_ms)}" if info.ttl_ms is not None else ""
             type_shown = f"{info.kind}<{inner}>{ttl}" if inner else f"{info.kind}{ttl}"
             rows.append(
                 [
-                    *first, info.name, text.type_name(info.key_type), type_shown, text.number(state.entries),
+                    *first, info.name, type_name(info.key_type), type_shown, text.number(state.entries),
                     text.size(state.bytes), last,
                 ]
             )  # fmt: skip

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 import click
 from rich.text import Text
 
@@ -12,10 +9,10 @@ from forkpoint import operations
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
-from forkpoint.cli.text import attributes, plain, shown
-from forkpoint.operations.inspecting import LIMIT, SAMPLES, StateShown
+from forkpoint.cli.text import shown
+from forkpoint.operations.inspecting import LIMIT, SAMPLES
+from forkpoint.operations.shapes import diff_json, entries_json, query_json, rows_of, states_json
 from forkpoint.state_processor import SavepointDiff, StateDiff
-from forkpoint.storage.places import plain_place
 
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "other": "bold red", "same": "dim"}
 
@@ -31,7 +28,8 @@ def ls(savepoint: str) -> None:
     """List the states and timers of SAVEPOINT, with their types, rows and sizes."""
     settings = current()
     found = operations.states(savepoint, state_root=settings.given_root)
-    rows = [_state_json(each) for each in found.states]
+    data = states_json(found)
+    rows = data["states"]
 
     def show(out: TextOutput) -> None:
         if not rows:
@@ -44,17 +42,7 @@ def ls(savepoint: str) -> None:
             right=("ROWS", "SIZE"),
         )  # fmt: skip
 
-    settings.output.result({"path": found.path, "states": rows}, show)
-
-
-def _state_json(each: StateShown) -> dict[str, Any]:
-    types = [text.type_name(type.describe()) for type in each.types]
-    return {
-        **attributes(each, "uid state kind"),
-        "key_type": None if each.key_type is None else text.type_name(each.key_type.describe()),
-        "type": ", ".join(types) or None,
-        **attributes(each, "rows bytes schema view columns"),
-    }
+    settings.output.result(data, show)
 
 
 @state.command(cls=Command)
@@ -74,10 +62,6 @@ def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> No
     settings = current()
     found = operations.entries(savepoint, uid, state, key, limit=limit or None, state_root=settings.given_root)
     rows, total = found.rows, found.total
-    data = {
-        "path": found.path, "uid": uid, "state": found.state, "total": total,
-        "rows": [{role: plain(value) for role, value in row.items()} for row in rows],
-    }  # fmt: skip
 
     def show(out: TextOutput) -> None:
         if not rows:
@@ -89,7 +73,7 @@ def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> No
         if total is not None and total > len(rows):
             out.line(f"{text.number(len(rows))} of {text.number(total)} rows; --limit shows more")
 
-    settings.output.result(data, show)
+    settings.output.result(entries_json(found), show)
 
 
 @state.command(cls=Command)
@@ -99,12 +83,11 @@ def query(savepoint: str, sql: str) -> None:
     """Run a SELECT over SAVEPOINT, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
     settings = current()
     found = operations.query(savepoint, sql, state_root=settings.given_root)
-    table = found.table
-    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))  # two columns may have one name
-    data = {"path": found.path, "columns": table.column_names, "rows": [list(map(plain, row)) for row in rows]}
+    table, rows = found.table, rows_of(found.table)
     right = [f.name for f in table.schema if str(f.type).startswith(("int", "uint", "float", "double", "decimal"))]
     settings.output.result(
-        data, lambda out: out.table(table.column_names, [list(map(shown, row)) for row in rows], right=right)
+        query_json(found),
+        lambda out: out.table(table.column_names, [list(map(shown, row)) for row in rows], right=right),
     )
 
 
@@ -120,27 +103,9 @@ def diff_(before: str, after: str, samples: int, exit_code: bool) -> None:
     """Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks."""
     settings = current()
     found = operations.diff(before, after, samples=samples, state_root=settings.given_root, observer=settings.output)
-    settings.output.result(_diff_json(found), lambda out: _show_diff(out, found))
+    settings.output.result(diff_json(found), lambda out: _show_diff(out, found))
     if exit_code and not found.same:
         click.get_current_context().exit(1)
-
-
-def _diff_json(found: SavepointDiff) -> dict[str, Any]:
-    return {
-        "before": plain_place(found.before), "after": plain_place(found.after), "same": found.same,
-        "max_parallelism": {"before": found.max_parallelism[0], "after": found.max_parallelism[1]},
-        "states": [
-            {
-                "uid": s.uid, "state": s.name, **attributes(s, "outcome rows_before rows_after added removed changed why"),
-                "samples": [
-                    {"change": e.change, **{k: plain(v) for k, v in e.place.items()}, "before": plain(e.before),
-                     "after": plain(e.after)} for e in s.samples
-                ],
-            } for s in found.states
-        ],
-        "positions": [asdict(each) for each in found.positions],
-        "watermarks": [asdict(each) for each in found.watermarks],
-    }  # fmt: skip
 
 
 def _show_diff(out: TextOutput, found: SavepointDiff) -> None:

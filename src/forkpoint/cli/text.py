@@ -1,4 +1,4 @@
-"""Values formatted as text and as JSON. Pure."""
+"""Values formatted as text. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK
-from forkpoint.types import Row
+from forkpoint.operations.shapes import plain
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
@@ -81,46 +79,6 @@ def size(count: int) -> str:
 def number(count: int | None) -> str:
     """A whole number, with a space as the thousands separator."""
     return "-" if count is None else f"{count:,}".replace(",", " ")
-
-
-def type_name(description: Any) -> str:
-    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? if it may be
-    None."""
-    if description is None:
-        return "-"
-    if isinstance(description, str):
-        return description
-    if not isinstance(description, dict):
-        return str(description)
-    kind = str(description.get("kind", "?"))
-    if isinstance(fields := description.get("fields"), list):
-        inside = ", ".join(f"{f.get('name')}: {type_name(f.get('type'))}" for f in fields if isinstance(f, dict))
-        return f"{description.get('name') or kind}({inside})"
-    parts = [type_name(value) for key, value in description.items() if key != "kind" and isinstance(value, dict)]
-    parts += [type_name(each) for value in description.values() if isinstance(value, list) for each in value]
-    if kind == "optional" and len(parts) == 1:
-        return f"{parts[0]}?"
-    return f"{kind}<{', '.join(parts)}>" if parts else kind
-
-
-def attributes(thing: Any, names: str) -> dict[str, Any]:
-    """The attributes with these names, separated by spaces; of None, None for each."""
-    return {name: None if thing is None else getattr(thing, name) for name in names.split()}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text."""
-    if isinstance(value, Row):
-        return plain(value.as_dict() if value.field_names else list(value))
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value):
-            return {key: plain(each) for key, each in value.items()}
-        return [[plain(key), plain(each)] for key, each in value.items()]
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
-    return msgspec.to_builtins(value, enc_hook=str)
 
 
 def shown(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
 from rich.text import Text
@@ -11,13 +10,11 @@ from rich.text import Text
 from forkpoint import operations
 from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.manifest import Run
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.cli.text import attributes
 from forkpoint.operations import Tree
-from forkpoint.operations.lineage import job_of
+from forkpoint.operations.shapes import tree_json
 
 _COLORS = {"run": "cyan", "savepoint": "yellow"}
 
@@ -39,7 +36,7 @@ def tree(job: str | None) -> None:
             graph = Text(f"{row.graph:<{width}}" if row.node is not None else row.graph)
             out.line(graph if row.node is None else graph + Text("  ") + _described(row.node, found))
 
-    settings.output.result({"nodes": [_node_json(node, found) for node in found.nodes]}, show)
+    settings.output.result(tree_json(found), show)
 
 
 def _described(node: Node, tree: Tree) -> Text:
@@ -66,22 +63,3 @@ def _described(node: Node, tree: Tree) -> Text:
     if note is not None:
         shown += Text(f"  {note}", "italic")
     return shown + Text(f"  {text.moment(created_ms)}", "dim")
-
-
-def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
-    key, parent, record = node.key, node.parent, node.record
-    run = (key.job, key.id) if key.kind == "run" else None
-    savepoint = record if isinstance(record, Savepoint) else None
-    return {
-        **attributes(key, "kind id"),
-        "job": job_of(node),
-        **attributes(savepoint, "run"),
-        "parent": None if parent is None else {"kind": parent.kind, "job": parent.job or None, "id": parent.id},
-        **attributes(node, "epoch created_ms"),
-        **attributes(tree.runs.get(run) if run is not None else None, "state"),
-        **attributes(record, "label"),
-        **attributes(savepoint, "note drained schedule_ms"),
-        "path": tree.paths.get(key.id) if key.kind == "savepoint" else None,
-        "missing": record is None,
-        "program": tree.programs.get(run) if run is not None else None,
-    }

@@ -6,19 +6,24 @@ import os
 import threading
 import uuid
 from concurrent.futures import Future
+from dataclasses import asdict
 
 from pydantic import ValidationError
 
 from forkpoint.control.messages import (
     Accepted,
     Answer,
+    EpochMessage,
     ErrorCode,
     ErrorDetail,
+    FailureMessage,
     HandOverBody,
+    JournalMessage,
     LongRequest,
     RequestBody,
     RescaleBody,
     SavepointBody,
+    SavepointMessage,
     SavepointProgress,
     StatusMessage,
     StopBody,
@@ -57,6 +62,16 @@ class Commands:
             ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
             savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
             failure=status.failure, pid=os.getpid(), doing=self._doing(),
+        )  # fmt: skip
+
+    def journal(self) -> JournalMessage:
+        journal, driver = self._driver.journal(), self._driver
+        epoch, at_ms = journal.restored or (None, None)
+        return JournalMessage(
+            job=driver.job, run=driver.run_id, committed=journal.committed, failed=journal.failed, restored_epoch=epoch,
+            restored_ms=at_ms, epochs=[EpochMessage.model_validate(asdict(each)) for each in journal.epochs],
+            failures=[FailureMessage.model_validate(asdict(each)) for each in journal.failures],
+            savepoints=[SavepointMessage.model_validate(asdict(each)) for each in journal.savepoints],
         )  # fmt: skip
 
     def request(self, body: LongRequest) -> Accepted:

@@ -107,17 +107,26 @@ class Mailbox:
             raise bad_request(error, MailedRequest) from None
         if request.run != self._run:
             raise Refused("bad-request", f"{path} is for run {request.run}, this is run {self._run}")
-        model = _BODIES.get(request.operation)
-        if model is None:
-            return None, MailedAnswer(
-                status=self._commands.status() if request.operation == "status" else self._commands.cancel()
-            )
+        if (answer := self._immediate(request.operation)) is not None:
+            return None, answer
+        model = _BODIES[request.operation]
         try:
             body = model.model_validate(request.body)
         except ValidationError as error:
             raise bad_request(error, model) from None
         savepoint = self._commands.request(body).request_id
         return savepoint, MailedAnswer(savepoint=self._commands.answer(savepoint))
+
+    def _immediate(self, operation: Operation) -> MailedAnswer | None:
+        """The answer to a request that takes no time."""
+        match operation:
+            case "status":
+                return MailedAnswer(status=self._commands.status())
+            case "journal":
+                return MailedAnswer(journal=self._commands.journal())
+            case "cancel":
+                return MailedAnswer(status=self._commands.cancel())
+        return None
 
     def _report(self) -> None:
         """Write how far the requested savepoints have come, and remove answers that nobody has fetched."""

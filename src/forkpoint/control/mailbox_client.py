@@ -15,6 +15,7 @@ from forkpoint.control.endpoint import Endpoint
 from forkpoint.control.messages import (
     Answer,
     HandOverBody,
+    JournalMessage,
     LongRequest,
     MailedAnswer,
     MailedRequest,
@@ -49,6 +50,11 @@ class MailboxClient(RunClient):
 
     def status(self) -> StatusMessage:
         return self._status_after("status")
+
+    def journal(self) -> JournalMessage:
+        _, answer = self._send("journal")
+        assert answer.journal is not None
+        return answer.journal
 
     def cancel(self) -> None:
         self._status_after("cancel")

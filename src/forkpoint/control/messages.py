@@ -107,6 +107,51 @@ class StatusMessage(Message):
         return sum(self.records.get(uid, 0) for uid in self.sources)
 
 
+class EpochMessage(Message):
+    """An epoch of a run: when it reached each phase, the elements that its operators received (or emitted, if they have no
+    input), and the bytes of state that it wrote."""
+
+    epoch: int
+    phases: dict[Literal["planned", "computed", "written", "committed", "published"], int]
+    records: dict[str, int] = Field(default_factory=dict)
+    changes_bytes: int = 0
+    snapshot_bytes: int = 0
+
+
+class FailureMessage(Message):
+    """A failure, and the number of the restart that followed; None if the run ended."""
+
+    at_ms: int
+    failure: str
+    restarts: int | None = None
+
+
+class SavepointMessage(Message):
+    """A savepoint that the run makes, has made (``path``), or failed to make (``failure``)."""
+
+    savepoint: str
+    epoch: int
+    started_ms: int
+    ended_ms: int | None = None
+    path: str | None = None
+    failure: str | None = None
+
+
+class JournalMessage(Message):
+    """The latest epochs, failures and savepoints of a run, oldest first. ``committed`` and ``failed``: how many epochs were
+    committed, and attempts failed, in all. ``restored_epoch``: what it has (re)started from, at ``restored_ms``."""
+
+    job: str
+    run: str
+    epochs: list[EpochMessage]
+    failures: list[FailureMessage]
+    savepoints: list[SavepointMessage]
+    committed: int
+    failed: int
+    restored_epoch: int | None = None
+    restored_ms: int | None = None
+
+
 ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
 
 
@@ -121,7 +166,7 @@ class ErrorMessage(Message):
     error: ErrorDetail
 
 
-Operation = Literal["status", "savepoint", "stop", "rescale", "hand-over", "cancel"]
+Operation = Literal["status", "journal", "savepoint", "stop", "rescale", "hand-over", "cancel"]
 
 
 class MailedRequest(RequestBody):
@@ -133,10 +178,11 @@ class MailedRequest(RequestBody):
 
 
 class MailedAnswer(Message):
-    """Its answer: ``status`` after a status or cancel request, ``savepoint`` after one for what takes a while, as far
-    as that has come, ``error`` if it was refused."""
+    """Its answer: ``status`` after a status or cancel request, ``journal`` after one for that, ``savepoint`` after one for what
+    takes a while, as far as that has come, ``error`` if it was refused."""
 
     status: StatusMessage | None = None
+    journal: JournalMessage | None = None
     savepoint: Answer | None = None
     error: ErrorDetail | None = None
 

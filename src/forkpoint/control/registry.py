@@ -43,7 +43,7 @@ _ENDS: dict[RunState, str] = {
 @dataclass(frozen=True)
 class RunView:
     """One run. ``newest``: it is its job's newest one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
-    uid) are None if unknown. ``doing``: a description of a long epoch or start."""
+    uid) are None if unknown. ``doing``: a description of a long epoch or start. ``status``: all that its driver says."""
 
     job: str
     run: str
@@ -60,6 +60,7 @@ class RunView:
     endpoint: Endpoint | None = None
     late_records_dropped: Mapping[str, int] | None = None
     doing: str | None = None
+    status: StatusMessage | None = None
 
     @property
     def is_live(self) -> bool:
@@ -201,7 +202,7 @@ def _view(
         return RunView(
             job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
             status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure,
-            endpoint, status.late_records_dropped, status.doing,
+            endpoint, status.late_records_dropped, status.doing, status,
         )  # fmt: skip
     state: RunState
     if endpoint is None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import socket
 import threading
+from collections.abc import Callable
 from typing import TypeVar
 
-import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -20,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forkpoint.control.commands import Commands, Refused, bad_request
 from forkpoint.control.endpoint import HOST
-from forkpoint.control.limits import MAX_HEAD_BYTES, LimitedProtocol, read_body
+from forkpoint.control.limits import read_body
+from forkpoint.control.listening import Listening
 from forkpoint.control.messages import (
     ErrorCode,
     ErrorDetail,
@@ -37,43 +37,30 @@ LINGER_SECONDS = 10.0
 _CODES: dict[int, ErrorCode] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}
 _STATUS = {code: status for status, code in _CODES.items()} | {"bad-request": 400}
 
+Rest = Callable[[str], ASGIApp]
+
 B = TypeVar("B", bound=RequestBody)
 
 
 class ControlServer:
-    """The control port of one driver."""
+    """The control port of one driver. ``rest``: makes the application for all other paths, given the token."""
 
-    def __init__(self, job: str, commands: Commands) -> None:
+    def __init__(self, job: str, commands: Commands, rest: Rest | None = None) -> None:
         self.token = secrets.token_urlsafe(32)
         self._commands = commands
-        config = uvicorn.Config(
-            _Guard(_make_app(commands), self.token), log_config=None, access_log=False, lifespan="off",
-            http=LimitedProtocol, ws="none", server_header=False, timeout_graceful_shutdown=2,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        )  # fmt: skip
-        self._server = uvicorn.Server(config)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._thread = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [self._socket]},
-            name=f"forkpoint-control-{job}",
-            daemon=True,
-        )
+        own = _make_app(commands)
+        if rest is not None:
+            own.router.default = _WithRest(own.router.not_found, rest, self.token)
+        self._listening = Listening(_Guard(own, self.token), HOST, name=f"forkpoint-control-{job}")
 
     def start(self) -> int:
         """Start serving; returns the port."""
-        self._socket.bind((HOST, 0))
-        self._socket.listen(64)
-        self._thread.start()
-        port: int = self._socket.getsockname()[1]
-        return port
+        return self._listening.start()
 
     def close(self, linger_seconds: float = LINGER_SECONDS) -> None:
         """Stop serving once all answers to savepoint requests have been fetched or the time has passed."""
         self._commands.wait_fetched(linger_seconds)
-        self._server.should_exit = True
-        self._thread.join(5)
-        self._socket.close()
+        self._listening.close()
 
 
 def _make_app(commands: Commands) -> Starlette:
@@ -95,12 +82,16 @@ def _make_app(commands: Commands) -> Starlette:
     async def stop(request: Request) -> Response:
         return _reply(commands.request(await _body(request, StopBody)), 202)
 
+    async def journal(request: Request) -> Response:
+        return _reply(await run_in_threadpool(commands.journal))
+
     async def cancel(request: Request) -> Response:
         return _reply(await run_in_threadpool(commands.cancel), 202)
 
     return Starlette(
         routes=[
             Route("/v1/status", status, methods=["GET"]),
+            Route("/v1/journal", journal, methods=["GET"]),
             Route("/v1/savepoints", savepoint, methods=["POST"]),
             Route("/v1/savepoints/{request_id}", answer, methods=["GET"]),
             Route("/v1/rescale", rescale, methods=["POST"]),
@@ -151,6 +142,30 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _internal_error(request: Request, error: Exception) -> Response:
     return _error(500, f"{type(error).__name__}: {error}")
+
+
+class _WithRest:
+    """Passes on what the driver itself has no route for. The application is made when it is first needed: most jobs end without
+    anybody looking."""
+
+    def __init__(self, not_found: ASGIApp, rest: Rest, token: str) -> None:
+        self._not_found, self._rest, self._token = not_found, rest, token
+        self._made: ASGIApp | None = None
+        self._lock = threading.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._not_found(scope, receive, send)
+            return
+        if self._made is None:
+            await run_in_threadpool(self._make)
+        assert self._made is not None
+        await self._made(scope, receive, send)
+
+    def _make(self) -> None:
+        with self._lock:
+            if self._made is None:
+                self._made = self._rest(self._token)
 
 
 class _Guard:

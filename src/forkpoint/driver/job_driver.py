@@ -34,9 +34,11 @@ from forkpoint.driver.failures import FailureRecord
 from forkpoint.driver.garbage import GarbageCollection
 from forkpoint.driver.handing_over import WAY_BACK_EPOCHS, HandingOver
 from forkpoint.driver.history import History
+from forkpoint.driver.journal import Journal, JournalListener
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
 from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
+from forkpoint.driver.plan import plan_of
 from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import Publisher, clean_sinks
 from forkpoint.driver.records import RunRecords
@@ -105,10 +107,13 @@ class JobDriver:
         self._failures = FailureRecord(job, options.restart_strategy, now_ms)
         started_ms = now_ms()
         self._status = StatusListener(job, self.run_id, started_ms)
+        self._journal = JournalListener(now_ms)
         self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
         observers = (self._autoscaler, None if steps is None else StepListener(steps))
-        self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
-        self._records = RunRecords(storage, self.history.paths, options, started_ms)
+        self._listener = Listeners(
+            [self._status, self._journal, *listeners, *(each for each in observers if each is not None)]
+        )
+        self._records = RunRecords(storage, self.history.paths, options, plan_of(self.graph), started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
         self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
@@ -224,6 +229,10 @@ class JobDriver:
             publishing_problem=self._publisher.problem,
             reading_problem=problem,
         )
+
+    def journal(self) -> Journal:
+        """The run's latest epochs, failures and savepoints."""
+        return self._journal.journal
 
     # -- the run
 

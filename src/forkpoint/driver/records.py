@@ -1,18 +1,20 @@
-"""job.json and run.json: a job's history for people and tools. Only manifests decide what is committed."""
+"""job.json, run.json and plan.json: a job's history for people and tools. Only manifests decide what is committed."""
 
 from __future__ import annotations
 
 import os
 import platform
 import socket
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.plan import PLAN, Plan
 from forkpoint.driver.events import Outcome
 from forkpoint.graph.options import JobOptions
+from forkpoint.graph.secrets import is_secret
 from forkpoint.storage.base import Storage
 
 
@@ -27,6 +29,7 @@ class RunRecords:
     storage: Storage
     paths: JobPaths
     options: JobOptions
+    plan: Plan
     started_ms: int
     _run: Run | None = None
 
@@ -41,9 +44,14 @@ class RunRecords:
             options={
                 "parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, "engine": options.engine,
                 "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms,
+                "timeout_ms": options.checkpoint.timeout_ms, "min_pause_ms": options.checkpoint.min_pause_ms,
+                "num_retained": options.checkpoint.num_retained, "restart_strategy": asdict(options.restart_strategy),
+                "runtime_mode": options.runtime_mode.name, "max_epoch_rows": options.max_epoch_rows,
+                "parameters": {name: value for name, value in options.parameters.items() if not is_secret(name)},
             },
             machine=socket.gethostname(), pid=os.getpid(),
         )  # fmt: skip
+        self.storage.put(self.paths.plan_file(manifest.run), PLAN.dump(self.plan))
         self._put(self._run)
 
     def ended_well(self, run: str) -> bool:

@@ -15,7 +15,7 @@ from types import FrameType
 from forkpoint.control.commands import Commands
 from forkpoint.control.presence import Presence
 from forkpoint.control.registry import drop_stale, find_client
-from forkpoint.control.server import ControlServer
+from forkpoint.control.server import ControlServer, Rest
 from forkpoint.driver.endings import Result
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ConfigError, StorageError
@@ -60,8 +60,8 @@ class Announcer:
 
 class Driving:
     """``record`` saves the program of a driver that is about to start. ``patient``: a driver whose job runs already stands by
-    for it instead of failing. ``errors``: those that ended jobs, as ``execute()`` raised them. ``started``: how many jobs were
-    started."""
+    for it instead of failing. ``rest``: what a job's port serves besides its control messages. ``errors``: those that ended jobs,
+    as ``execute()`` raised them. ``started``: how many jobs were started."""
 
     def __init__(
         self,
@@ -70,7 +70,9 @@ class Driving:
         log: str | None = None,
         *,
         patient: bool = False,
+        rest: Callable[[JobDriver], Rest] | None = None,
     ) -> None:
+        self._rest = rest
         self._announcer = announcer
         self._log = log
         self._patient = patient
@@ -109,7 +111,7 @@ class Driving:
         self._record(driver)
         self._announcer.begun(driver)
         commands = Commands(driver)
-        server = ControlServer(driver.job, commands)
+        server = ControlServer(driver.job, commands, None if self._rest is None else self._rest(driver))
         presence = Presence(driver, commands, port=server.start(), token=server.token, log=self._log)
         try:
             presence.begin()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
+from forkpoint.control.server import Rest
+from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restorer import NONE
 from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
@@ -33,13 +36,13 @@ class ProgramEnd:
 
 def drive(
     request: RunRequest, announcer: Announcer, *, log: str | None = None, state_root: str | None = None,
-    patient: bool = False,
+    patient: bool = False, rest: Callable[[JobDriver], Rest] | None = None,
 ) -> ProgramEnd:  # fmt: skip
     """Run a program as ``python app`` would, and its jobs as the request says, to their end.
 
     Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show
-    with the job. ``patient``: a job that runs already is stood by for, not an error. Raises ForkpointError only before the
-    program runs.
+    with the job. ``patient``: a job that runs already is stood by for, not an error. ``rest``: what a job's port serves besides
+    its control messages. Raises ForkpointError only before the program runs.
     """
     if request.pyflink:
         install()
@@ -53,7 +56,7 @@ def drive(
     if request.capture is not None:
         # A version that fails must end rather than restart forever, and none may leave savepoints behind.
         options = {**options, "restart": RestartStrategy.none(), "savepoint_schedule": None, "autoscale": None}
-    driving = Driving(announcer, invoked.record, log, patient=patient)
+    driving = Driving(announcer, invoked.record, log, patient=patient, rest=rest)
     launch = Launch(
         options=options,
         state_root=place,

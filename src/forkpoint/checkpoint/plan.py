@@ -1,0 +1,43 @@
+"""plan.json: the operators of a run's program and how they are connected, for people and tools. No run depends on it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from forkpoint.checkpoint.format import Format, Record
+from forkpoint.checkpoint.manifest import Count, Name
+
+
+class PlanInput(Record):
+    """An input of an operator. ``ship_strategy``: how elements get here, by Flink's name. ``tag``: of the side output that it
+    reads. ``crosses``: whether elements pass an exchange between stages."""
+
+    uid: Name
+    ship_strategy: str
+    tag: str | None = None
+    crosses: bool = False
+
+
+class PlanOperator(Record):
+    """``generated_uid``: the uid was not given by the program. ``type``: of its output, in words."""
+
+    uid: Name
+    name: str
+    kind: str
+    stage: Count
+    generated_uid: bool = False
+    stateful: bool = False
+    type: str | None = None
+    inputs: list[PlanInput] = Field(default_factory=list)
+
+
+class Plan(Record):
+    """``operators``: in topological order."""
+
+    format_version: Literal[1] = 1
+    operators: list[PlanOperator]
+
+
+PLAN = Format("plan.json", Plan, 1)

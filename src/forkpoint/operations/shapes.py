@@ -1,0 +1,208 @@
+"""Results of operations as JSON, the same on the command line and over HTTP. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from forkpoint.checkpoint.lineage import Node
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.control.leftovers import Leftovers
+from forkpoint.control.registry import RunView
+from forkpoint.operations.catalog import SavepointShown
+from forkpoint.operations.editing import Edited
+from forkpoint.operations.inspecting import QueryResult, StateEntries, StateShown, StatesShown
+from forkpoint.operations.lineage import Tree, job_of
+from forkpoint.operations.recovering import Recovery
+from forkpoint.savepoint.naming import Found
+from forkpoint.state_processor import SavepointDiff
+from forkpoint.storage.places import plain_place
+from forkpoint.types import Row
+
+
+def attributes(thing: Any, names: str) -> dict[str, Any]:
+    """The attributes with these names, separated by spaces; of None, None for each."""
+    return {name: None if thing is None else getattr(thing, name) for name in names.split()}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text."""
+    if isinstance(value, Row):
+        return plain(value.as_dict() if value.field_names else list(value))
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: plain(each) for key, each in value.items()}
+        return [[plain(key), plain(each)] for key, each in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return msgspec.to_builtins(value, enc_hook=str)
+
+
+def type_name(description: Any) -> str:
+    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? if it may be
+    None."""
+    if description is None:
+        return "-"
+    if isinstance(description, str):
+        return description
+    if not isinstance(description, dict):
+        return str(description)
+    kind = str(description.get("kind", "?"))
+    if isinstance(fields := description.get("fields"), list):
+        inside = ", ".join(f"{f.get('name')}: {type_name(f.get('type'))}" for f in fields if isinstance(f, dict))
+        return f"{description.get('name') or kind}({inside})"
+    parts = [type_name(value) for key, value in description.items() if key != "kind" and isinstance(value, dict)]
+    parts += [type_name(each) for value in description.values() if isinstance(value, list) for each in value]
+    if kind == "optional" and len(parts) == 1:
+        return f"{parts[0]}?"
+    return f"{kind}<{', '.join(parts)}>" if parts else kind
+
+
+def view_json(view: RunView) -> dict[str, Any]:
+    late = view.late_records_dropped
+    return {
+        **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
+        "late_records_dropped": None if late is None else dict(late),
+        **attributes(view, "restarts reason doing"),
+        "parent": view.parent.model_dump(mode="json"),
+        **attributes(view.endpoint, "pid machine port log"),
+    }
+
+
+def savepoints_json(found: Sequence[Found]) -> dict[str, Any]:
+    """Savepoints, and what is left of unfinished and damaged ones."""
+    broken = [each for each in found if each.listed.savepoint is None]
+    return {
+        "savepoints": [_listed_json(each.path, s) for each in found if (s := each.listed.savepoint) is not None],
+        "broken": [
+            {"job": each.job, "path": each.path, **attributes(each.listed, "problem unfinished")} for each in broken
+        ],
+    }
+
+
+def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
+    entries, size = totals(savepoint)
+    shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
+    return {**shown, "entries": entries, "bytes": size, "path": path}
+
+
+def savepoint_json(shown: SavepointShown) -> dict[str, Any]:
+    """A savepoint's whole description."""
+    entries, size = totals(shown.savepoint)
+    record = shown.savepoint.model_dump(mode="json")
+    return {"path": shown.path, "entries": entries, "bytes": size, "savepoint": record}
+
+
+def totals(savepoint: Savepoint) -> tuple[int, int]:
+    """Entries and bytes of all its states."""
+    states = [state for operator in savepoint.operators for state in operator.states]
+    return sum(s.entries for s in states), sum(s.bytes for s in states)
+
+
+def tree_json(tree: Tree) -> dict[str, Any]:
+    """Runs and savepoints with their parents, in the order of drawing."""
+    return {"nodes": [_node_json(node, tree) for node in tree.nodes]}
+
+
+def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
+    key, parent, record = node.key, node.parent, node.record
+    run = (key.job, key.id) if key.kind == "run" else None
+    savepoint = record if isinstance(record, Savepoint) else None
+    return {
+        **attributes(key, "kind id"),
+        "job": job_of(node),
+        **attributes(savepoint, "run"),
+        "parent": None if parent is None else {"kind": parent.kind, "job": parent.job or None, "id": parent.id},
+        **attributes(node, "epoch created_ms"),
+        **attributes(tree.runs.get(run) if run is not None else None, "state"),
+        **attributes(record, "label"),
+        **attributes(savepoint, "note drained schedule_ms"),
+        "path": tree.paths.get(key.id) if key.kind == "savepoint" else None,
+        "missing": record is None,
+        "program": tree.programs.get(run) if run is not None else None,
+    }
+
+
+def states_json(found: StatesShown) -> dict[str, Any]:
+    """The states of a savepoint."""
+    return {"path": found.path, "states": [_state_json(each) for each in found.states]}
+
+
+def _state_json(each: StateShown) -> dict[str, Any]:
+    types = [type_name(type.describe()) for type in each.types]
+    return {
+        **attributes(each, "uid state kind"),
+        "key_type": None if each.key_type is None else type_name(each.key_type.describe()),
+        "type": ", ".join(types) or None,
+        **attributes(each, "rows bytes schema view columns"),
+    }
+
+
+def entries_json(found: StateEntries) -> dict[str, Any]:
+    """Rows of a state."""
+    rows = [{role: plain(value) for role, value in row.items()} for row in found.rows]
+    return {**attributes(found, "path uid state total"), "rows": rows}
+
+
+def query_json(found: QueryResult) -> dict[str, Any]:
+    """The result of a query."""
+    rows = [list(map(plain, row)) for row in rows_of(found.table)]
+    return {"path": found.path, "columns": found.table.column_names, "rows": rows}
+
+
+def rows_of(table: Any) -> list[tuple[Any, ...]]:
+    """The rows of an Arrow table; two columns may have one name."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def diff_json(found: SavepointDiff) -> dict[str, Any]:
+    """The differences between two savepoints."""
+    return {
+        "before": plain_place(found.before), "after": plain_place(found.after), "same": found.same,
+        "max_parallelism": {"before": found.max_parallelism[0], "after": found.max_parallelism[1]},
+        "states": [
+            {
+                "uid": s.uid, "state": s.name, **attributes(s, "outcome rows_before rows_after added removed changed why"),
+                "samples": [
+                    {"change": e.change, **{k: plain(v) for k, v in e.place.items()}, "before": plain(e.before),
+                     "after": plain(e.after)} for e in s.samples
+                ],
+            } for s in found.states
+        ],
+        "positions": [asdict(each) for each in found.positions],
+        "watermarks": [asdict(each) for each in found.watermarks],
+    }  # fmt: skip
+
+
+def edited_json(made: Edited) -> dict[str, Any]:
+    """A savepoint that was made from another one."""
+    return asdict(made)
+
+
+def gc_json(leftovers: Leftovers, dry_run: bool) -> dict[str, Any]:
+    """What dead runs left."""
+    return {
+        "removed": not dry_run,
+        "bytes": leftovers.bytes,
+        "leftovers": [asdict(each) for each in leftovers.found],
+        "skipped": [{"job": name, "why": why} for name, why in leftovers.skipped.items()],
+    }
+
+
+def recovery_json(found: Recovery) -> dict[str, Any]:
+    """What a job resumes from, and what that loses."""
+    plan = found.plan
+    return {
+        "job": found.job,
+        "outcome": found.outcome,
+        "from": None if plan.chosen is None else asdict(plan.chosen),
+        "epoch": None if found.start is None else found.start.epoch,
+        "lost": asdict(plan.lost),
+        "looked": [asdict(each) for each in plan.looked],
+        "set_aside": list(plan.fenced),
+    }

@@ -1,0 +1,155 @@
+"""Who may call: a token for each role, compared in constant time; hosts and origins; the audit log.
+
+Everything but the page's own files needs a token, also on the loopback interface, which any user of the machine and any page in a
+browser can reach. There are no cookies, so a page of another origin cannot borrow somebody's rights.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forkpoint.server.errors import answer
+
+Role = Literal["read", "operate"]
+
+audit = logging.getLogger("forkpoint.audit")
+
+UPLOADS = "/v1/programs"
+MAX_UPLOAD_BYTES, MAX_BODY_BYTES = 16 << 20, 1 << 20
+_READING = ("GET", "HEAD", "OPTIONS")
+_READING_POSTS = ("/query", "/diffs")  # they change nothing, although they have a body
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """``operate`` may do everything, ``read`` only look. ``hosts``: what callers may call this server; None for any name: then
+    the token alone protects it."""
+
+    operate: str
+    read: str | None = None
+    hosts: frozenset[str] | None = None
+
+    def role(self, authorization: bytes) -> Role | None:
+        """The role of a caller with this header."""
+        operates = hmac.compare_digest(authorization, f"Bearer {self.operate}".encode())
+        reads = hmac.compare_digest(authorization, f"Bearer {self.read or self.operate}".encode())
+        return "operate" if operates else "read" if reads else None
+
+
+def required_role(method: str, path: str) -> Role:
+    """The role that a request needs. Pure."""
+    return "read" if method in _READING or path.endswith(_READING_POSTS) else "operate"
+
+
+def max_body(path: str) -> int:
+    """The bytes that may be sent to a path."""
+    return MAX_UPLOAD_BYTES if path == UPLOADS else MAX_BODY_BYTES
+
+
+def too_large(path: str) -> str:
+    return f"the body is longer than {max_body(path):,} bytes"
+
+
+class _Limited:
+    """Receives a body that does not say how long it is. Raises HTTPException as soon as it is too long."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._left, self._limit = receive, limit, limit
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise HTTPException(413, f"the body is longer than {self._limit:,} bytes")
+        return message
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).strip("[]")
+
+
+class Guard:
+    """Lets only those through that may; notes who did what. ``is_public``: paths that need no token."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, is_public: Callable[[str], bool] = lambda path: False) -> None:
+        self._app, self._tokens, self._is_public = app, tokens, is_public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope.get("headers", ()))
+        method, path = scope["method"], scope["path"]
+        refusal = self._refusal(method, path, headers)
+        role = self._tokens.role(headers.get(b"authorization", b""))
+        scope.setdefault("state", {})["role"] = role
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), *_HEADERS]
+                if status >= 400:  # a refused request may not have been read to its end
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        limited = _Limited(receive, max_body(path))
+        await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
+        if method not in _READING:
+            self._note(scope, headers, role, status)
+
+    def _refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str, str] | None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._tokens.hosts is not None and _without_port(host) not in self._tokens.hosts:
+            return (
+                403,
+                "Forbidden",
+                f"this server is not called {host!r}; start it with --allowed-host to give it that name",
+            )
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > max_body(path):
+            return 413, "TooLarge", too_large(path)
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
+            return 403, "Forbidden", "requests from pages of other origins are refused"
+        if self._is_public(path) and method in _READING:
+            return None
+        role = self._tokens.role(headers.get(b"authorization", b""))
+        if role is None:
+            return 401, "Unauthorized", "the authorization header is missing or wrong: Authorization: Bearer TOKEN"
+        if role == "read" and required_role(method, path) == "operate":
+            return 403, "Forbidden", f"this token may only read; {method} {path} needs one for the role operate"
+        return None
+
+    @staticmethod
+    def _note(scope: Scope, headers: Mapping[bytes, bytes], role: Role | None, status: int) -> None:
+        client = scope.get("client")
+        entry = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "role": role, "method": scope["method"],
+            "path": scope["path"], "status": status, "client": None if client is None else client[0],
+            "user": headers.get(b"x-forwarded-user", b"").decode("latin-1") or None,
+        }  # fmt: skip
+        audit.info("%s", json.dumps(entry))

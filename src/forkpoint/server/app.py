@@ -1,0 +1,117 @@
+"""The REST API under /v1, and the page at /, as one application."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, compile_path
+from starlette.types import ASGIApp
+
+from forkpoint.operations.roots import StateRoot
+from forkpoint.server import errors, jobs, savepoints, starting, system
+from forkpoint.server.access import Guard, Tokens
+from forkpoint.server.context import Context
+from forkpoint.server.programs import Programs
+from forkpoint.server.requests import Requests
+from forkpoint.server.service import Service
+from forkpoint.storage.places import plain_place
+
+API = "/v1"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """``programs``: the directory that uploaded programs are kept in."""
+
+    roots: tuple[StateRoot, ...]
+    tokens: Tokens
+    programs: Path | None = None
+    only: str | None = None
+
+
+def application(options: ServerOptions) -> ASGIApp:
+    """All of a server, behind its guard."""
+    service = Service(options.roots, options.only)
+    programs = None if options.programs is None else Programs(options.programs)
+    api = make_api(Context(service, Requests(service.changed), programs))
+    files = page_files()
+    return Guard(api, options.tokens, lambda path: path in files)
+
+
+def job_application(state_root: str, job: str, token: str) -> ASGIApp:
+    """The API and the page for one job, at its driver's own port."""
+    tokens = Tokens(token)
+    return application(ServerOptions((StateRoot(plain_place(state_root)),), tokens, only=job))
+
+
+def make_api(context: Context) -> FastAPI:
+    """The routes, without a guard."""
+    api = FastAPI(
+        title="forkpoint", version=version("forkpoint"), docs_url=None, redoc_url=None, openapi_url=None,
+        generate_unique_id_function=lambda route: f"{route.tags[0] if route.tags else ''}-{route.name}",
+        separate_input_output_schemas=True, redirect_slashes=False,
+    )  # fmt: skip
+    api.state.context = context
+    methods: list[tuple[re.Pattern[str], list[str]]] = []  # once the routes are there
+    errors.install(api, lambda path: next((each for pattern, each in methods if pattern.fullmatch(path)), []))
+    for router in (jobs.router, starting.router, savepoints.router, system.router):
+        api.include_router(router, prefix=API)
+
+    async def description(request: Request) -> Response:
+        return JSONResponse(described(api))
+
+    api.router.routes.append(Route(f"{API}/openapi.json", description, methods=["GET"]))
+    api.router.routes.extend(_page(path, *file) for path, file in page_files().items())
+    for path, operations in sorted(described(api)["paths"].items(), key=lambda item: "{" in item[0]):
+        methods.append((compile_path(path)[0], sorted(method.upper() for method in operations)))
+    return api
+
+
+def described(api: FastAPI) -> dict[str, Any]:
+    """The API's description, with the token that all of it needs."""
+    found = api.openapi()
+    found.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    found["security"] = [{"token": []}]
+    for path in found["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)  # what does not fit is answered with 400
+            for status, response in operation["responses"].items():
+                if status.startswith(("4", "5")):  # also where a result is no JSON
+                    response["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}
+    return found
+
+
+def commands_of(api: FastAPI) -> dict[str, list[str]]:
+    """The calls that do what a command does, by its name."""
+    named: dict[str, list[str]] = {}
+    for path, operations in described(api)["paths"].items():
+        for method, operation in operations.items():
+            if (name := operation.get("x-forkpoint-command")) is not None:
+                named.setdefault(name, []).append(f"{method.upper()} {path}")
+    return named
+
+
+def page_files() -> dict[str, tuple[bytes, str]]:
+    """The page's files, by path: content and media type."""
+    found = {
+        f"/{file.name}": (file.read_bytes(), _TYPES[Path(file.name).suffix])
+        for file in resources.files("forkpoint.server").joinpath("page").iterdir()
+        if Path(file.name).suffix in _TYPES
+    }
+    return {"/": found["/index.html"], **found} if "/index.html" in found else found
+
+
+def _page(path: str, content: bytes, media_type: str) -> Route:
+    async def page(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
+
+    return Route(path, page, methods=["GET"])

@@ -1,0 +1,79 @@
+"""What the routes share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
+from starlette.requests import Request
+
+from forkpoint.server import messages as m
+from forkpoint.server.errors import ErrorAnswer, described
+from forkpoint.server.programs import Programs
+from forkpoint.server.requests import Asked, Requests
+from forkpoint.server.service import JobEntry, Service
+
+
+@dataclass(frozen=True)
+class Context:
+    """``programs``: where programs can be uploaded to; None at a job's own port."""
+
+    service: Service
+    requests: Requests
+    programs: Programs | None = None
+
+    def begin(
+        self, kind: str, job: str | None, request: Request, work: Callable[[Asked], dict[str, Any]],
+        request_id: str | None = None,
+    ) -> m.RequestId:  # fmt: skip
+        """Begin what takes a while."""
+        by = str(getattr(request.state, "role", None))
+        return m.RequestId(request_id=self.requests.begin(kind, job, by, work, request_id).id)
+
+
+def context_of(request: Request) -> Context:
+    found: Context = request.app.state.context
+    return found
+
+
+def job_of(job: str, context: Annotated[Context, Depends(context_of)]) -> JobEntry:
+    """The job with this name or id."""
+    return context.service.job(job)
+
+
+Served = Annotated[Context, Depends(context_of)]
+Job = Annotated[JobEntry, Depends(job_of)]
+RootQuery = Annotated[str | None, Query(description="one of the state roots, if there are several")]
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": text}
+    for status, text in {
+        400: "what was sent does not fit", 401: "no token, or a wrong one", 403: "the token may not do this",
+        404: "there is no such thing", 409: "it cannot be done as things are", 413: "too large", 503: "try again later",
+    }.items()
+}  # fmt: skip
+
+
+def command(name: str) -> dict[str, Any]:
+    """Marks a route as the counterpart of a command."""
+    return {"x-forkpoint-command": name}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def shown(asked: Asked) -> m.RequestShown:
+    """A request, as far as it has come."""
+    done = asked.future.done()
+    error = asked.future.exception() if done else None
+    progress = asked.progress_
+    return m.RequestShown(
+        id=asked.id, kind=asked.kind, job=asked.job, by=asked.by, started_ms=int(asked.started * 1000),
+        status="IN_PROGRESS" if not done else "COMPLETED" if error is None else "FAILED", step=asked.step,
+        done=None if progress is None else progress[0], total=None if progress is None else progress[1],
+        remarks=list(asked.remarks), result=asked.future.result() if done and error is None else None,
+        error=None if error is None else described(error),
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Errors as answers: Flink's shape, ``errors``, and the command line's, ``error``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from forkpoint.errors import (
+    ConfigError,
+    EditRefused,
+    ForkpointError,
+    JobFailed,
+    JobNotFound,
+    RestoreRefused,
+    SavepointCorrupt,
+    SavepointNotFound,
+    StateNotFound,
+    Unavailable,
+)
+from forkpoint.server.programs import ProgramNotFound
+from forkpoint.server.requests import Busy, Unknown
+from forkpoint.server.service import RootNotFound
+
+_STATUS: tuple[tuple[type[ForkpointError], int], ...] = (
+    (JobNotFound, 404), (SavepointNotFound, 404), (StateNotFound, 404), (Unknown, 404), (RootNotFound, 404),
+    (ProgramNotFound, 404), (Busy, 503), (Unavailable, 503),
+    (RestoreRefused, 409), (SavepointCorrupt, 409), (EditRefused, 400), (ConfigError, 400), (JobFailed, 409),
+)  # fmt: skip
+_NAMES = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    413: "TooLarge",
+}
+
+
+class ErrorDetail(BaseModel):
+    code: str
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """``errors``: as Flink's clients read them."""
+
+    errors: list[str]
+    error: ErrorDetail
+
+
+def status_of(error: ForkpointError) -> int:
+    """The HTTP status for an error: 409 if nothing fits, as what was asked for cannot be done as things are."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 409)
+
+
+def answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    body = ErrorAnswer(errors=[message], error=ErrorDetail(code=code, message=message))
+    return JSONResponse(body.model_dump(), status, headers)
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """An error that ended a request."""
+    return {"code": type(error).__name__, "message": str(error) or type(error).__name__}
+
+
+def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
+    """Make the app answer errors like this. ``allowed``: the methods that a path has."""
+
+    @app.exception_handler(ForkpointError)
+    async def _forkpoint(request: Request, error: ForkpointError) -> JSONResponse:
+        return answer(status_of(error), type(error).__name__, str(error))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        message = error.detail
+        if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
+            message = f"{request.method} {request.url.path} is not part of this API; see /v1/openapi.json"
+        headers = {"allow": ", ".join(allowed(request.url.path))} if error.status_code == 405 else None
+        return answer(error.status_code, _NAMES.get(error.status_code, "Error"), message, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return answer(400, "BadRequest", "; ".join(problems))

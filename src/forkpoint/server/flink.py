@@ -1,0 +1,274 @@
+"""Jobs in Flink's shapes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from forkpoint.checkpoint.manifest import Manifest, Run
+from forkpoint.checkpoint.plan import Plan, PlanOperator
+from forkpoint.control.messages import EpochMessage, JournalMessage, StatusMessage
+from forkpoint.functions import MIN_WATERMARK
+from forkpoint.server import messages as m
+from forkpoint.server.service import JobEntry
+
+NONE = -1
+_STATES: Mapping[str, m.JobState] = {
+    "starting": "INITIALIZING", "standby": "CREATED", "running": "RUNNING", "restarting": "RESTARTING",
+    "ending": "CANCELLING", "silent": "RECONCILING", "elsewhere": "RECONCILING", "lost": "SUSPENDED",
+    "unknown": "SUSPENDED", "finished": "FINISHED", "stopped": "FINISHED", "superseded": "FINISHED",
+    "cancelled": "CANCELED", "failed": "FAILED",
+}  # fmt: skip
+_COUNTED: Mapping[m.JobState, str] = {
+    "INITIALIZING": "initializing", "CREATED": "created", "RUNNING": "running", "RESTARTING": "scheduled",
+    "CANCELLING": "canceling", "CANCELED": "canceled", "FINISHED": "finished", "FAILED": "failed",
+    "RECONCILING": "reconciling", "SUSPENDED": "canceled",
+}  # fmt: skip
+
+
+def vertex_id(uid: str) -> str:
+    """The id of an operator in Flink's form: 32 hexadecimal digits."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
+
+
+def state_of(entry: JobEntry) -> m.JobState:
+    return _STATES[entry.view.state]
+
+
+def task_state(state: m.JobState) -> m.TaskState:
+    """The state of a job's tasks."""
+    return cast("m.TaskState", _COUNTED[state].upper())
+
+
+def task_counts(state: m.JobState, total: int) -> m.TaskCounts:
+    return m.TaskCounts(total=total, **{_COUNTED[state]: total})
+
+
+def job_ids(entries: Sequence[JobEntry]) -> m.JobIds:
+    return m.JobIds(jobs=[m.JobIdStatus(id=entry.id, status=state_of(entry)) for entry in entries])
+
+
+def overview(entry: JobEntry, now_ms: int) -> m.JobOverview:
+    view, state = entry.view, state_of(entry)
+    status, late = view.status, view.late_records_dropped
+    parallelism = None if status is None else status.parallelism
+    ended_ms = view.ended_ms
+    return m.JobOverview(
+        jid=entry.id, name=entry.name, start_time=view.started_ms, end_time=NONE if ended_ms is None else ended_ms,
+        duration=max(0, (ended_ms or now_ms) - view.started_ms), state=state,
+        last_modification=ended_ms or view.started_ms, tasks=task_counts(state, parallelism or 0),
+        forkpoint_state=view.state, run=view.run, root=entry.root.place, epoch=view.epoch, restarts=view.restarts,
+        records_read=view.records_read, late_records_dropped=None if late is None else sum(late.values()),
+        parallelism=parallelism, doing=view.doing, reason=view.reason,
+    )  # fmt: skip
+
+
+def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
+    parallelism = _parallelism(entry, record)
+    mode = None if record is None else record.options.get("runtime_mode")
+    nodes = [
+        m.PlanNode(
+            id=vertex_id(operator.uid), uid=operator.uid, parallelism=parallelism, operator=operator.kind, operator_strategy="",
+            description=operator.name, stage=operator.stage, type=operator.type,
+            inputs=[
+                m.PlanInput(
+                    num=number, id=vertex_id(each.uid), uid=each.uid, ship_strategy=each.ship_strategy,
+                    exchange="pipelined_bounded" if each.crosses else "local", tag=each.tag,
+                ) for number, each in enumerate(operator.inputs)
+            ],
+        ) for operator in found.operators
+    ]  # fmt: skip
+    return m.JobPlan(jid=entry.id, name=entry.name, type="BATCH" if mode == "BATCH" else "STREAMING", nodes=nodes)
+
+
+def details(entry: JobEntry, found: Plan, record: Run | None, newest: Manifest | None, now_ms: int) -> m.JobDetails:
+    shown, state, status = overview(entry, now_ms), state_of(entry), entry.view.status
+    watermarks = status.watermarks if status is not None else {} if newest is None else newest.watermarks
+    vertices = [_vertex(shown, operator, status, watermarks, record) for operator in found.operators]
+    stamps = dict.fromkeys(_COUNTED, 0) | {state: shown.last_modification}
+    drawn = plan(entry, found, record)
+    return m.JobDetails(
+        jid=entry.id, name=entry.name, isStoppable=False, state=state, start_time=shown.start_time,
+        end_time=shown.end_time, duration=shown.duration, maxParallelism=_option(record, "max_parallelism", NONE),
+        now=now_ms, timestamps=stamps, vertices=vertices, status_counts={task_state(state): len(vertices)}, plan=drawn,
+        job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, now_ms),
+        unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
+    )  # fmt: skip
+
+
+def sources(newest: Manifest, now_ms: int) -> list[m.SourceShown]:
+    """The sources and their splits, as of the newest manifest; which split the watermark waits for."""
+    shown = []
+    for uid, source in newest.sources.items():
+        active = [each.watermark_ms for each in source.splits.values() if not each.marked_idle]
+        behind = min(active, default=None)
+        splits = [
+            m.SplitShown(
+                split=split, watermark=each.watermark_ms, records=each.count, last_active=each.last_active_ms,
+                idle=each.marked_idle, holds=not each.marked_idle and each.watermark_ms == behind and len(active) > 1,
+            ) for split, each in sorted(source.splits.items())
+        ]  # fmt: skip
+        shown.append(
+            m.SourceShown(uid=uid, finished=source.finished, watermark=newest.watermarks.get(uid), splits=splits)
+        )
+    return shown
+
+
+def config(entry: JobEntry, record: Run | None) -> m.JobConfig:
+    options: dict[str, Any] = {} if record is None else dict(record.options)
+    parameters = options.get("parameters")
+    execution = m.ExecutionConfig(
+        execution_mode="PIPELINED", restart_strategy=_strategy(options.get("restart_strategy")),
+        job_parallelism=_parallelism(entry, record),
+        user_config={} if not isinstance(parameters, dict) else {name: str(value) for name, value in parameters.items()},
+    )  # fmt: skip
+    return m.JobConfig(
+        jid=entry.id, name=entry.name, execution_config=execution, options=options,
+        versions={} if record is None else dict(record.versions),
+    )  # fmt: skip
+
+
+def execution_result(entry: JobEntry) -> m.ExecutionResult:
+    """How the job's newest run has ended, if it has."""
+    view = entry.view
+    ended = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}.get(state_of(entry))
+    if ended is None:
+        return m.ExecutionResult(status=m.AsynchronousStatus(id="IN_PROGRESS"))
+    cause = m.FailureCause(class_="forkpoint.JobFailed", stack_trace=view.reason or "") if ended == "FAILED" else None
+    result = m.JobResult(
+        id=entry.id, application_status=ended, net_runtime=max(0, (view.ended_ms or view.started_ms) - view.started_ms),
+        failure_cause=cause,
+    )  # fmt: skip
+    return m.ExecutionResult(status=m.AsynchronousStatus(id="COMPLETED"), job_execution_result=result)
+
+
+def exceptions(entry: JobEntry, journal: JournalMessage | None) -> m.JobExceptions:
+    """The failures of the job's newest run, newest first."""
+    entries = [
+        m.ExceptionEntry(
+            exceptionName=each.failure.split("\n", 1)[0][:200], stacktrace=each.failure, timestamp=each.at_ms,
+            restarts=each.restarts,
+        ) for each in reversed([] if journal is None else journal.failures)
+    ]  # fmt: skip
+    view = entry.view
+    if not entries and view.reason is not None:
+        entries = [
+            m.ExceptionEntry(
+                exceptionName=view.reason.split("\n", 1)[0][:200], stacktrace=view.reason,
+                timestamp=view.ended_ms or view.started_ms, restarts=view.restarts,
+            )
+        ]  # fmt: skip
+    newest = entries[0] if entries else None
+    truncated = journal is not None and journal.failed > len(journal.failures)
+    return m.JobExceptions(
+        root_exception=None if newest is None else newest.stacktrace, timestamp=None if newest is None else newest.timestamp,
+        truncated=truncated, exception_history=m.ExceptionHistory(entries=entries, truncated=truncated),
+    )  # fmt: skip
+
+
+def checkpoints(entry: JobEntry, journal: JournalMessage | None) -> m.Checkpoints:
+    """The epochs that the driver has noted; none for a job that does not run."""
+    epochs = [] if journal is None else journal.epochs
+    subtasks = 0 if entry.view.status is None else entry.view.status.parallelism
+    history = [checkpoint(each, subtasks) for each in reversed(epochs)]
+    completed = [each for each in history if each.status == "COMPLETED"]
+    committed, failed = (0, 0) if journal is None else (journal.committed, journal.failed)
+    under_way = len(history) - len(completed) if history and history[0].status == "IN_PROGRESS" else 0
+    restored = None
+    if journal is not None and journal.restored_epoch is not None and journal.restored_ms is not None:
+        parent = entry.view.parent
+        restored = m.RestoredCheckpoint(
+            id=journal.restored_epoch, restore_timestamp=journal.restored_ms, is_savepoint=parent.kind == "savepoint",
+            external_path=parent.savepoint_path,
+        )  # fmt: skip
+    made = [] if journal is None else [each for each in journal.savepoints if each.path is not None]
+    sizes = [each.checkpointed_size for each in completed]
+    return m.Checkpoints(
+        counts=m.CheckpointCounts(
+            restored=int(restored is not None), total=committed + failed + min(under_way, 1),
+            in_progress=min(under_way, 1), completed=committed, failed=failed,
+        ),
+        summary=m.CheckpointSummary(
+            checkpointed_size=statistics(sizes), state_size=statistics(sizes),
+            end_to_end_duration=statistics([each.end_to_end_duration for each in completed]),
+        ),
+        latest=m.LatestCheckpoints(
+            completed=completed[0] if completed else None,
+            savepoint=made[-1].model_dump() if made else None, restored=restored,
+        ),
+        history=history,
+    )  # fmt: skip
+
+
+def checkpoint(epoch: EpochMessage, subtasks: int) -> m.Checkpoint:
+    """An epoch as a checkpoint."""
+    begun, newest = min(epoch.phases.values()), max(epoch.phases.values())
+    done = "committed" in epoch.phases
+    size = epoch.changes_bytes + epoch.snapshot_bytes
+    return m.Checkpoint(
+        id=epoch.epoch, status="COMPLETED" if done else "IN_PROGRESS", trigger_timestamp=begun, latest_ack_timestamp=newest,
+        checkpointed_size=size, state_size=size, end_to_end_duration=newest - begun, num_subtasks=subtasks,
+        num_acknowledged_subtasks=subtasks if done else 0, records=dict(epoch.records),
+        phases={str(phase): at_ms for phase, at_ms in epoch.phases.items()},
+    )  # fmt: skip
+
+
+def checkpoints_config(entry: JobEntry, record: Run | None) -> m.CheckpointsConfig:
+    return m.CheckpointsConfig(
+        interval=_option(record, "interval_ms", 0), timeout=_option(record, "timeout_ms", 0),
+        min_pause=_option(record, "min_pause_ms", 0), num_retained=_option(record, "num_retained", 1),
+        externalization=m.Externalization(enabled=True, delete_on_cancellation=False),
+        state_backend=str(None if record is None else record.options.get("state_backend")),
+        checkpoint_storage=entry.root.place,
+    )  # fmt: skip
+
+
+def statistics(values: Sequence[int]) -> m.Statistics:
+    """Of no values, zeros."""
+    ordered = sorted(values) or [0]
+
+    def at(share: float) -> int:
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    return m.Statistics(
+        min=ordered[0], max=ordered[-1], avg=sum(ordered) // len(ordered), p50=at(0.5), p90=at(0.9), p95=at(0.95),
+        p99=at(0.99), p999=at(0.999),
+    )  # fmt: skip
+
+
+def _vertex(
+    shown: m.JobOverview, operator: PlanOperator, status: StatusMessage | None, watermarks: Mapping[str, int],
+    record: Run | None,
+) -> m.Vertex:  # fmt: skip
+    records = 0 if status is None else status.records.get(operator.uid, 0)
+    late = 0 if status is None else status.late_records_dropped.get(operator.uid, 0)
+    mark = watermarks.get(operator.uid)
+    read_in = 0 if not operator.inputs else records
+    at = task_state(shown.state)
+    return m.Vertex(
+        id=vertex_id(operator.uid), uid=operator.uid, name=operator.name, kind=operator.kind, stage=operator.stage,
+        maxParallelism=_option(record, "max_parallelism", NONE), parallelism=shown.parallelism or 0,
+        status=at,
+        start_time=shown.start_time, end_time=shown.end_time, duration=shown.duration, tasks={at: shown.parallelism or 0},
+        metrics=m.VertexMetrics(read_records=read_in, write_records=records - read_in),
+        watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
+        stateful=operator.stateful,
+    )  # fmt: skip
+
+
+def _parallelism(entry: JobEntry, record: Run | None) -> int:
+    status = entry.view.status
+    return status.parallelism if status is not None else _option(record, "parallelism", 0)
+
+
+def _option(record: Run | None, name: str, default: int) -> int:
+    found = None if record is None else record.options.get(name)
+    return found if isinstance(found, int) else default
+
+
+def _strategy(recorded: Any) -> str:
+    if not isinstance(recorded, dict):
+        return "unknown"
+    attempts, delay_ms = recorded.get("attempts"), recorded.get("delay_ms")
+    return f"{recorded.get('kind')}, {'no limit of attempts' if attempts is None else f'{attempts} attempts'}, {delay_ms} ms"

@@ -1,0 +1,469 @@
+"""The shapes of Flink's REST API, as far as they have a counterpart here, and the fields that are forkpoint's own.
+
+Times are milliseconds since 1970 UTC; -1 stands for none, as in Flink.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+JobState = Literal[
+    "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED", "SUSPENDED",
+    "RECONCILING",
+]  # fmt: skip
+
+
+NO_ID = "0" * 32
+
+
+def _hyphens(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Shape(BaseModel):
+    """Field names have hyphens, as most of Flink's do."""
+
+    model_config = ConfigDict(alias_generator=_hyphens, populate_by_name=True, frozen=True)
+
+
+class Snake(BaseModel):
+    """Field names as they are, for shapes of Flink's that have underscores or camel case, and forkpoint's own."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Body(BaseModel):
+    """What is sent: unknown fields are refused, and so are strings for numbers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+# -- jobs
+
+
+class JobIdStatus(Snake):
+    id: str
+    status: JobState
+
+
+class JobIds(Snake):
+    jobs: list[JobIdStatus]
+
+
+class TaskCounts(Snake):
+    total: int
+    created: int = 0
+    scheduled: int = 0
+    deploying: int = 0
+    running: int = 0
+    finished: int = 0
+    canceling: int = 0
+    canceled: int = 0
+    failed: int = 0
+    reconciling: int = 0
+    initializing: int = 0
+
+
+class JobOverview(Shape):
+    """``forkpoint-state``: the state of the job's newest run as `forkpoint list` has it; ``doing``: what it waits for, or what is
+    wrong, in words; ``root``: the state root."""
+
+    jid: str
+    name: str
+    start_time: int
+    end_time: int
+    duration: int
+    state: JobState
+    last_modification: int
+    tasks: TaskCounts
+    pending_operators: int = 0
+    forkpoint_state: str
+    run: str
+    root: str
+    epoch: int | None
+    restarts: int | None
+    records_read: int | None
+    late_records_dropped: int | None
+    parallelism: int | None
+    doing: str | None
+    reason: str | None
+
+
+class JobOverviews(Snake):
+    jobs: list[JobOverview]
+
+
+class VertexMetrics(Shape):
+    read_bytes: int = 0
+    read_bytes_complete: bool = False
+    write_bytes: int = 0
+    write_bytes_complete: bool = False
+    read_records: int = 0
+    read_records_complete: bool = True
+    write_records: int = 0
+    write_records_complete: bool = True
+    accumulated_backpressured_time: int = 0
+    accumulated_idle_time: int = 0
+    accumulated_busy_time: float = 0.0
+
+
+TaskState = Literal[
+    "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED", "RECONCILING", "INITIALIZING",
+]  # fmt: skip
+
+
+class Vertex(Snake):
+    """An operator. ``id``: made of its uid, in Flink's form. ``watermark``: in event time; None before the first one."""
+
+    id: str
+    uid: str
+    name: str
+    kind: str
+    slotSharingGroupId: str = NO_ID  # noqa: N815
+    stage: int
+    maxParallelism: int  # noqa: N815
+    parallelism: int
+    status: TaskState
+    start_time: int = Field(serialization_alias="start-time")
+    end_time: int = Field(serialization_alias="end-time")
+    duration: int
+    tasks: dict[TaskState, int]
+    metrics: VertexMetrics
+    watermark: int | None
+    late_records_dropped: int = Field(serialization_alias="late-records-dropped")
+    stateful: bool
+
+
+class PlanInput(Snake):
+    num: int
+    id: str
+    uid: str
+    ship_strategy: str
+    exchange: str
+    local_strategy: str = ""
+    caching: str = ""
+    tag: str | None
+
+
+class PlanNode(Snake):
+    id: str
+    uid: str
+    parallelism: int
+    operator: str
+    operator_strategy: str
+    description: str
+    stage: int
+    optimizer_properties: dict[str, str] = {}
+    type: str | None
+    inputs: list[PlanInput]
+
+
+class JobPlan(Snake):
+    jid: str
+    name: str
+    type: Literal["STREAMING", "BATCH"]
+    nodes: list[PlanNode]
+
+
+class PlanAnswer(Snake):
+    plan: JobPlan
+
+
+class SplitShown(Snake):
+    """How far a split has come in event time. ``holds``: no other split of its source is further behind, and it is not idle:
+    the source's watermark waits for it."""
+
+    split: str
+    watermark: int
+    records: int
+    last_active: int
+    idle: bool
+    holds: bool
+
+
+class SourceShown(Snake):
+    uid: str
+    finished: bool
+    watermark: int | None
+    splits: list[SplitShown]
+
+
+class JobDetails(Snake):
+    jid: str
+    name: str
+    isStoppable: bool  # noqa: N815
+    state: JobState
+    start_time: int = Field(serialization_alias="start-time")
+    end_time: int = Field(serialization_alias="end-time")
+    duration: int
+    maxParallelism: int  # noqa: N815
+    now: int
+    timestamps: dict[JobState, int]
+    vertices: list[Vertex]
+    status_counts: dict[TaskState, int] = Field(serialization_alias="status-counts")
+    plan: JobPlan
+    job_type: Literal["STREAMING", "BATCH"] = Field(serialization_alias="job-type")
+    pending_operators: int = Field(default=0, serialization_alias="pending-operators")
+    overview: JobOverview
+    sources: list[SourceShown]
+    unpublished: dict[str, int]
+
+
+class ExecutionConfig(Shape):
+    execution_mode: str
+    restart_strategy: str
+    job_parallelism: int
+    object_reuse_mode: bool = False
+    user_config: dict[str, str]
+
+
+class JobConfig(Shape):
+    """``options``: all that the run's record has."""
+
+    jid: str
+    name: str
+    execution_config: ExecutionConfig
+    options: dict[str, JsonValue]
+    versions: dict[str, str]
+
+
+class ExceptionEntry(Snake):
+    exceptionName: str  # noqa: N815
+    stacktrace: str
+    timestamp: int
+    taskName: str | None = None  # noqa: N815
+    restarts: int | None
+
+
+class ExceptionHistory(Snake):
+    entries: list[ExceptionEntry]
+    truncated: bool
+
+
+class JobExceptions(Shape):
+    root_exception: str | None
+    timestamp: int | None
+    all_exceptions: list[JsonValue] = []
+    truncated: bool
+    exception_history: ExceptionHistory = Field(serialization_alias="exceptionHistory")
+
+
+class MetricValue(Snake):
+    id: str
+    value: str | None = None
+
+
+class JobStatusShown(Snake):
+    status: JobState
+
+
+class RunShown(Snake):
+    run: str
+    state: str
+    newest: bool
+    started_ms: int
+    ended_ms: int | None
+    epoch: int | None
+    restarts: int | None
+    reason: str | None
+    parent: dict[str, JsonValue]
+    program: str | None
+
+
+class Runs(Snake):
+    runs: list[RunShown]
+
+
+# -- checkpoints
+
+
+class CheckpointCounts(Snake):
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+class Statistics(Snake):
+    min: int
+    max: int
+    avg: int
+    p50: int
+    p90: int
+    p95: int
+    p99: int
+    p999: int
+
+
+class CheckpointSummary(Snake):
+    checkpointed_size: Statistics
+    state_size: Statistics
+    end_to_end_duration: Statistics
+
+
+class Checkpoint(Snake):
+    """An epoch, which is a checkpoint here. ``phases``: when it reached each phase. ``records``: elements by uid."""
+
+    id: int
+    status: Literal["IN_PROGRESS", "COMPLETED"]
+    is_savepoint: bool = False
+    trigger_timestamp: int
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int = 0
+    processed_data: int = 0
+    persisted_data: int = 0
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    checkpoint_type: Literal["CHECKPOINT"] = "CHECKPOINT"
+    phases: dict[str, int]
+    records: dict[str, int]
+
+
+class RestoredCheckpoint(Snake):
+    id: int
+    restore_timestamp: int
+    is_savepoint: bool
+    external_path: str | None
+
+
+class LatestCheckpoints(Snake):
+    completed: Checkpoint | None
+    savepoint: JsonValue
+    failed: None = None
+    restored: RestoredCheckpoint | None
+
+
+class Checkpoints(Snake):
+    counts: CheckpointCounts
+    summary: CheckpointSummary
+    latest: LatestCheckpoints
+    history: list[Checkpoint]
+
+
+class Externalization(Snake):
+    enabled: bool
+    delete_on_cancellation: bool
+
+
+class CheckpointsConfig(Snake):
+    mode: Literal["exactly_once"] = "exactly_once"
+    interval: int
+    timeout: int
+    min_pause: int
+    max_concurrent: int = 1
+    externalization: Externalization
+    state_backend: str
+    checkpoint_storage: str
+    num_retained: int
+
+
+# -- what takes a while
+
+
+class RequestId(Shape):
+    request_id: str
+
+
+class AsynchronousStatus(Snake):
+    id: Literal["IN_PROGRESS", "COMPLETED"]
+
+
+class FailureCause(Shape):
+    """As Flink shows a throwable: ``class`` and ``stack-trace``."""
+
+    class_: str = Field(serialization_alias="class")
+    stack_trace: str
+
+
+class JobResult(Shape):
+    """``application-status``: SUCCEEDED, FAILED, CANCELED or UNKNOWN."""
+
+    id: str
+    application_status: str
+    accumulator_results: dict[str, str] = {}
+    net_runtime: int
+    failure_cause: FailureCause | None = None
+
+
+class ExecutionResult(Shape):
+    status: AsynchronousStatus
+    job_execution_result: JobResult | None = None
+
+
+class SavepointOperation(Shape):
+    location: str | None = None
+    failure_cause: FailureCause | None = None
+
+
+class SavepointStatus(Snake):
+    status: AsynchronousStatus
+    operation: SavepointOperation | None = None
+
+
+class DisposalOperation(Shape):
+    failure_cause: FailureCause | None = None
+
+
+class DisposalStatus(Snake):
+    status: AsynchronousStatus
+    operation: DisposalOperation | None = None
+
+
+class RequestShown(Snake):
+    """A request. ``result``: as the command of this name prints it with `--output json`."""
+
+    id: str
+    kind: str
+    job: str | None
+    by: str
+    started_ms: int
+    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+    step: str | None
+    done: int | None
+    total: int | None
+    remarks: list[str]
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+Text = Annotated[str, Field(max_length=2_000)]
+
+
+class SavepointBody(BaseModel):
+    """Flink's; ``label``, ``note`` and ``skip-unreadable`` are forkpoint's."""
+
+    target_directory: Text | None = Field(None, alias="target-directory")
+    cancel_job: bool = Field(False, alias="cancel-job")
+    format_type: Literal["CANONICAL", "NATIVE"] | None = Field(None, alias="formatType")
+    trigger_id: Text | None = Field(None, alias="triggerId")
+    label: Text | None = None
+    note: Text | None = None
+    skip_unreadable: bool = Field(False, alias="skip-unreadable")
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StopBody(BaseModel):
+    target_directory: Text | None = Field(None, alias="targetDirectory")
+    drain: bool = False
+    format_type: Literal["CANONICAL", "NATIVE"] | None = Field(None, alias="formatType")
+    trigger_id: Text | None = Field(None, alias="triggerId")
+    skip_unreadable: bool = Field(False, alias="skip-unreadable")
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class DisposalBody(BaseModel):
+    savepoint_path: Text = Field(alias="savepoint-path")
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Empty(Snake):
+    """Nothing."""

@@ -1,0 +1,196 @@
+"""The jobs below one or several state roots, and what their drivers say about them. Answers are shared for a second, so that
+many callers cost a job no more than one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from forkpoint.checkpoint.manifest import RUN, Run
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.plan import PLAN, Plan
+from forkpoint.control.client import RunClient, Unreachable
+from forkpoint.control.messages import JournalMessage
+from forkpoint.control.registry import RunView, client_of, list_runs
+from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
+from forkpoint.operations.roots import StateRoot
+from forkpoint.savepoint.naming import all_savepoints
+from forkpoint.storage.base import Storage
+from forkpoint.storage.places import plain_place
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 1.0
+
+
+def job_id(root: str, job: str) -> str:
+    """The id of a job in Flink's form: 32 hexadecimal digits."""
+    return hashlib.sha256(f"{root}\n{job}".encode()).hexdigest()[:32]
+
+
+class RootNotFound(ForkpointError):
+    """This state root is not served."""
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    """A job. ``view``: its newest run. ``runs``: all of them, newest first."""
+
+    id: str
+    name: str
+    root: StateRoot
+    view: RunView
+    runs: tuple[RunView, ...]
+
+    @property
+    def paths(self) -> JobPaths:
+        return JobPaths(self.name)
+
+    @property
+    def storage(self) -> Storage:
+        return self.root.storage
+
+
+@dataclass
+class _Cache:
+    """Results by key, each computed by one caller at a time, and given to others for a while."""
+
+    seconds: float
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _known: dict[Any, tuple[float, Future[Any]]] = field(default_factory=dict)
+
+    def get(self, key: Any, compute: Callable[[], T]) -> T:
+        with self._lock:
+            now = time.monotonic()
+            self._known = {k: (at, f) for k, (at, f) in self._known.items() if not f.done() or now - at < self.seconds}
+            found = self._known.get(key)
+            mine = found is None
+            if found is None:
+                found = self._known[key] = now, Future()
+        future = cast("Future[T]", found[1])
+        if mine:
+            try:
+                future.set_result(compute())
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
+
+    def clear(self) -> None:
+        """Forget what is known: somebody has changed it."""
+        with self._lock:
+            self._known = {}
+
+
+class Service:
+    """``only``: the one job that is served, at that job's own port."""
+
+    def __init__(self, roots: tuple[StateRoot, ...], only: str | None = None) -> None:
+        self.roots = roots
+        self.only = only
+        self._cache = _Cache(FRESH_SECONDS)
+
+    def jobs(self) -> list[JobEntry]:
+        """All jobs, those first whose newest run has started last."""
+        entries = [entry for root in self.roots for entry in self._cache.get(root, partial(self._listed, root))]
+        return sorted(entries, key=lambda entry: -entry.view.started_ms)
+
+    def job(self, ref: str) -> JobEntry:
+        """The job with this name or id. Raises JobNotFound, and ConfigError if several state roots have a job of this name."""
+        entries = self.jobs()
+        named = [entry for entry in entries if entry.name == ref]
+        if len(named) > 1:
+            listed = ", ".join(f"{entry.id} in {entry.root.place}" for entry in named)
+            raise ConfigError(f"several state roots have a job {ref!r}; use its id: {listed}")
+        found = named or [entry for entry in entries if entry.id == ref.lower()]
+        if not found:
+            known = ", ".join(repr(entry.name) for entry in entries[:20]) or "none"
+            raise JobNotFound(f"there is no job {ref!r}; there are: {known}")
+        return found[0]
+
+    def root(self, place: str | None) -> StateRoot:
+        """The state root at this place. Raises RootNotFound if it is not served, and ConfigError if there are several."""
+        found = [root for root in self.roots if place is None or root.place == place]
+        places = ", ".join(root.place for root in self.roots)
+        if not found:
+            raise RootNotFound(f"the state root {place!r} is not served here; there are {places}")
+        if len(found) > 1:
+            raise ConfigError(f"name one of the state roots with `root`: {places}")
+        return found[0]
+
+    def journal(self, entry: JobEntry) -> JournalMessage | None:
+        """What the job's driver says has happened lately; None if it does not run, or does not answer."""
+        endpoint = entry.view.endpoint
+        if endpoint is None or not entry.view.is_live:
+            return None
+
+        def ask() -> JournalMessage | None:
+            try:
+                with client_of(entry.storage, endpoint) as client:
+                    return client.journal()
+            except Unreachable:
+                return None
+
+        return self._cache.get(("journal", entry.id, endpoint.run), ask)
+
+    def client(self, entry: JobEntry) -> RunClient:
+        """A client of the job's driver. Raises JobNotFound if it does not run."""
+        endpoint = entry.view.endpoint
+        if endpoint is None or not entry.view.is_live:
+            raise JobNotFound(f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}")
+        return client_of(entry.storage, endpoint)
+
+    def plan(self, entry: JobEntry) -> Plan:
+        """The operators of the job's newest run; none if that was started by an older release."""
+        return PLAN.load_if_whole(entry.storage, entry.paths.plan_file(entry.view.run)) or Plan(operators=[])
+
+    def record(self, entry: JobEntry) -> Run | None:
+        return RUN.load_if_whole(entry.storage, entry.paths.run_file(entry.view.run))
+
+    def savepoint(self, ref: str, place: str | None = None) -> tuple[StateRoot, str]:
+        """The state root and path of the savepoint with this id, label or path: one below the state roots, never another place.
+        Raises SavepointNotFound, and ConfigError for a label of several."""
+        roots = self.roots if place is None else (self.root(place),)
+        found = {
+            each.path: root
+            for root in roots for each in all_savepoints(root.storage, self.only)
+            if (made := each.listed.savepoint) is not None and ref in (made.id, made.label, each.path, plain_place(each.path))
+        }  # fmt: skip
+        if not found:
+            raise SavepointNotFound(f"there is no savepoint with the id, label or path {ref!r} below the state roots")
+        if len(found) > 1:
+            raise ConfigError(f"{ref!r} is a label of several savepoints; give an id: {', '.join(sorted(found))}")
+        ((path, root),) = found.items()
+        return root, path
+
+    def directory(self, given: str | None, entry: JobEntry) -> str | None:
+        """A directory for savepoints that a caller has named: only below the job's state root."""
+        if given is None:
+            return None
+        root = entry.root.place.rstrip("/")
+        wanted = given.rstrip("/") if "://" in given else os.path.realpath(given)
+        inside = os.path.realpath(root) if "://" not in root else root
+        if ".." in given.split("/") or not f"{wanted}/".startswith(f"{inside}/"):
+            raise ConfigError(
+                f"savepoints can be written below the state root {root} only, not to {given}; leave it out"
+            )
+        return wanted
+
+    def changed(self) -> None:
+        """Something was started, stopped or written: the next answers are new."""
+        self._cache.clear()
+
+    def _listed(self, root: StateRoot) -> list[JobEntry]:
+        runs: dict[str, list[RunView]] = {}
+        for view in list_runs(root.storage, self.only):
+            runs.setdefault(view.job, []).append(view)
+        return [
+            JobEntry(job_id(root.place, job), job, root, next((v for v in views if v.newest), views[0]), tuple(views))
+            for job, views in runs.items()
+        ]

@@ -1,0 +1,144 @@
+"""Routes: the server itself, and requests that take a while."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+
+from forkpoint.server import flink
+from forkpoint.server import messages as m
+from forkpoint.server.commands import run_command
+from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
+from forkpoint.server.requests import Asked
+from forkpoint.server.starting import Setting
+
+router = APIRouter(responses=ERRORS, tags=["server"])
+
+
+class Features(m.Shape):
+    web_submit: bool
+    web_cancel: bool = True
+    web_history: bool = False
+
+
+class ServerConfig(m.Shape):
+    """``only``: the one job that is served; ``role``: the caller's; ``uploads``: whether programs can be uploaded."""
+
+    refresh_interval: int = 1_000
+    timezone_name: str = "UTC"
+    timezone_offset: int = 0
+    flink_version: str
+    flink_revision: str
+    features: Features
+    forkpoint_version: str
+    roots: list[str]
+    only: str | None
+    role: str
+
+
+class ClusterOverview(m.Shape):
+    taskmanagers: int = 0
+    slots_total: int = 0
+    slots_available: int = 0
+    jobs_running: int
+    jobs_finished: int
+    jobs_cancelled: int
+    jobs_failed: int
+    flink_version: str
+    flink_commit: str
+
+
+class DoctorBody(m.Body):
+    """``conf``: Spark's settings, of the cluster."""
+
+    directories: list[m.Text] = Field(default_factory=list, max_length=100)
+    conf: dict[m.Text, Setting] = Field(default_factory=dict, max_length=1_000)
+
+
+class Health(m.Snake):
+    """``problems``: what is wrong, a sentence each; empty if all is well."""
+
+    status: Literal["ok", "problems"]
+    problems: list[str]
+
+
+class RequestList(m.Snake):
+    requests: list[m.RequestShown]
+
+
+@router.get("/config", response_model=ServerConfig)
+def config(request: Request, served: Served) -> ServerConfig:
+    """What this server is."""
+    own = version("forkpoint")
+    return ServerConfig(
+        flink_version=f"forkpoint {own}", flink_revision=own, features=Features(web_submit=served.programs is not None),
+        forkpoint_version=own, roots=[root.place for root in served.service.roots], only=served.service.only,
+        role=str(request.state.role),
+    )  # fmt: skip
+
+
+@router.get("/overview", response_model=ClusterOverview)
+def overview(served: Served) -> ClusterOverview:
+    """How many jobs there are in each state."""
+    states = [flink.state_of(entry) for entry in served.service.jobs()]
+    own = version("forkpoint")
+    return ClusterOverview(
+        jobs_running=sum(each in ("RUNNING", "INITIALIZING", "RESTARTING") for each in states),
+        jobs_finished=states.count("FINISHED"), jobs_cancelled=states.count("CANCELED"),
+        jobs_failed=states.count("FAILED") + states.count("SUSPENDED"), flink_version=f"forkpoint {own}", flink_commit=own,
+    )  # fmt: skip
+
+
+@router.get("/health", response_model=Health)
+def health(served: Served) -> Health:
+    """What is wrong with the jobs, in sentences."""
+    problems = [problem for entry in served.service.jobs() if (problem := problem_of(entry)) is not None]
+    return Health(status="problems" if problems else "ok", problems=problems)
+
+
+def problem_of(entry: Any) -> str | None:
+    """What is wrong with a job, in a sentence; None if nothing is known to be."""
+    view, name = entry.view, entry.name
+    match view.state:
+        case "lost":
+            return f"job {name!r} is lost: the driver of run {view.run} was killed; run its program again"
+        case "failed":
+            return f"job {name!r} has failed: {view.reason}"
+        case "silent":
+            return f"job {name!r} does not answer, although its driver is alive"
+        case "elsewhere":
+            return f"job {name!r} does not answer; its driver ran on another machine"
+        case "restarting":
+            return f"job {name!r} is restarting, for the {view.restarts}th time: {view.reason}"
+        case "running" if view.doing is not None:
+            return f"job {name!r}: {view.doing}"
+    return None
+
+
+@router.get("/requests", response_model=RequestList)
+def requests(served: Served) -> RequestList:
+    """The latest requests, newest first."""
+    return RequestList(requests=[shown(each) for each in served.requests.latest()])
+
+
+@router.get("/requests/{request_id}", response_model=m.RequestShown)
+def request_(request_id: str, served: Served) -> m.RequestShown:
+    """How far a request has come, and its result."""
+    return shown(served.requests.find(request_id))
+
+
+@router.post("/doctor", status_code=202, response_model=m.RequestId, openapi_extra=command("doctor"))
+def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery = None) -> m.RequestId:
+    """Check that the hosts of a Spark cluster can run jobs."""
+    at = served.service.root(root)
+    options = [part for each in body.directories for part in ("--directory", each)]
+    options += [part for name, value in body.conf.items() for part in ("--conf", f"{name}={value}")]
+
+    def work(asked: Asked) -> dict[str, Any]:
+        return run_command(at, ["doctor", *options], asked)
+
+    return served.begin("doctor", None, request, work)
