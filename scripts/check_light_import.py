@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pyspark", "starlette", "uvicorn", "click", "duckdb", "pandas", "rocksdict")
+HEAVY = ("pyspark", "starlette", "uvicorn", "click", "duckdb", "pandas", "rocksdict", "prometheus_client")
 
 
 def loaded_by_import() -> set[str]:

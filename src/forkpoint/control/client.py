@@ -18,6 +18,7 @@ from forkpoint.control.messages import (
     HandOverBody,
     LongRequest,
     Message,
+    MetricsMessage,
     RequestBody,
     RescaleBody,
     SavepointBody,
@@ -60,6 +61,10 @@ class RunClient(ABC):
     @abstractmethod
     def status(self) -> StatusMessage:
         """The run's status."""
+
+    @abstractmethod
+    def metrics(self) -> MetricsMessage:
+        """The run's metrics."""
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
@@ -171,6 +176,9 @@ class ControlClient(RunClient):
         if found.run != self.endpoint.run:
             raise Unreachable(f"{self._who}: its port now belongs to run {found.run} of job {found.job!r}")
         return found
+
+    def metrics(self) -> MetricsMessage:
+        return self._ask("GET", "/v1/metrics", MetricsMessage)
 
     def cancel(self) -> None:
         self._ask("POST", "/v1/cancel", StatusMessage)

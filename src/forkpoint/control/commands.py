@@ -16,6 +16,7 @@ from forkpoint.control.messages import (
     ErrorDetail,
     HandOverBody,
     LongRequest,
+    MetricsMessage,
     RequestBody,
     RescaleBody,
     SavepointBody,
@@ -23,6 +24,7 @@ from forkpoint.control.messages import (
     StatusMessage,
     StopBody,
 )
+from forkpoint.control.metrics import metrics_message
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ForkpointError
@@ -57,6 +59,13 @@ class Commands:
             ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
             savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
             failure=status.failure, pid=os.getpid(), doing=self._doing(),
+        )  # fmt: skip
+
+    def metrics(self) -> MetricsMessage:
+        driver = self._driver
+        return metrics_message(
+            driver.status(), driver.metrics(), sources={o.uid for o in driver.graph.sources},
+            parallelism=driver.parallelism, epoch_ms=driver.epoch_ms, now_ms=wall_clock_ms(),
         )  # fmt: skip
 
     def request(self, body: LongRequest) -> Accepted:

@@ -109,15 +109,19 @@ class Mailbox:
             raise Refused("bad-request", f"{path} is for run {request.run}, this is run {self._run}")
         model = _BODIES.get(request.operation)
         if model is None:
-            return None, MailedAnswer(
-                status=self._commands.status() if request.operation == "status" else self._commands.cancel()
-            )
+            return None, self._answered(request.operation)
         try:
             body = model.model_validate(request.body)
         except ValidationError as error:
             raise bad_request(error, model) from None
         savepoint = self._commands.request(body).request_id
         return savepoint, MailedAnswer(savepoint=self._commands.answer(savepoint))
+
+    def _answered(self, operation: Operation) -> MailedAnswer:
+        """The answer to what is answered at once."""
+        if operation == "metrics":
+            return MailedAnswer(metrics=self._commands.metrics())
+        return MailedAnswer(status=self._commands.status() if operation == "status" else self._commands.cancel())
 
     def _report(self) -> None:
         """Write how far the requested savepoints have come, and remove answers that nobody has fetched."""

@@ -18,6 +18,7 @@ from forkpoint.control.messages import (
     LongRequest,
     MailedAnswer,
     MailedRequest,
+    MetricsMessage,
     Operation,
     RequestBody,
     RescaleBody,
@@ -49,6 +50,11 @@ class MailboxClient(RunClient):
 
     def status(self) -> StatusMessage:
         return self._status_after("status")
+
+    def metrics(self) -> MetricsMessage:
+        _, answer = self._send("metrics")
+        assert answer.metrics is not None
+        return answer.metrics
 
     def cancel(self) -> None:
         self._status_after("cancel")

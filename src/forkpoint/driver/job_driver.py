@@ -36,6 +36,7 @@ from forkpoint.driver.handing_over import WAY_BACK_EPOCHS, HandingOver
 from forkpoint.driver.history import History
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.metrics import JobMetrics, MetricsListener
 from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.preflight import check_hosts
 from forkpoint.driver.publishing import Publisher, clean_sinks
@@ -107,7 +108,10 @@ class JobDriver:
         self._status = StatusListener(job, self.run_id, started_ms)
         self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
         observers = (self._autoscaler, None if steps is None else StepListener(steps))
-        self._listener = Listeners([self._status, *listeners, *(each for each in observers if each is not None)])
+        self._metrics = MetricsListener()
+        self._listener = Listeners(
+            [self._status, self._metrics, *listeners, *(each for each in observers if each is not None)]
+        )
         self._records = RunRecords(storage, self.history.paths, options, started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
         self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
@@ -219,6 +223,9 @@ class JobDriver:
         runner = self._runner
         ignored = {} if runner is None else runner.planner.ignored()
         return replace(self._status.status, ignored_files=ignored, publishing_problem=self._publisher.problem)
+
+    def metrics(self) -> JobMetrics:
+        return self._metrics.metrics
 
     # -- the run
 
@@ -350,7 +357,8 @@ class JobDriver:
             now_ms=self.now_ms, listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
+        started = AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms())
+        self._listener.on_event(started)
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
