@@ -1,5 +1,7 @@
 """Metrics in Prometheus' text format, and the ways to them."""
 
+import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -121,6 +123,23 @@ def test_promtool_finds_no_fault_in_the_metrics():
 def test_promtool_accepts_the_alert_rules_and_their_tests_pass():
     promtool("check", "rules", "forkpoint.rules.yaml")
     promtool("test", "rules", str(ROOT / "tests/control/alerts.test.yaml"))
+
+
+def test_the_documentation_lists_each_metric():
+    exposed = {family.name for family in text_string_to_metric_families(exposition([message()]))}
+    listed = re.findall(r"^\| `(forkpoint_\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    assert sorted(name.removesuffix("_total") for name in listed) == sorted(exposed)
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(tmp_path):
+    dashboard = json.loads((ROOT / "deploy/monitoring/forkpoint.dashboard.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    exposed = {name for name, _ in samples(exposition([message()]))}
+    assert {name for expr in asked for name in re.findall(r"forkpoint_\w+", expr)} <= exposed
+    records = [{"record": f"panel:{i}", "expr": expr.replace("$__rate_interval", "5m")} for i, expr in enumerate(asked)]
+    rules = tmp_path / "rules.json"  # JSON is YAML
+    rules.write_text(json.dumps({"groups": [{"name": "panels", "rules": records}]}))
+    promtool("check", "rules", str(rules))
 
 
 @pytest.fixture
