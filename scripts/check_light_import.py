@@ -8,7 +8,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pyspark", "starlette", "uvicorn", "click", "duckdb", "pandas", "rocksdict")
+HEAVY = (
+    "pyspark",
+    "starlette",
+    "uvicorn",
+    "click",
+    "duckdb",
+    "pandas",
+    "rocksdict",
+    "prometheus_client",
+    "opentelemetry",
+)
 
 
 def loaded_by_import() -> set[str]:

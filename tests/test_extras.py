@@ -100,6 +100,7 @@ def test_each_extra_is_declared_and_all_has_them_all():
         "paho.mqtt": "paho-mqtt",
         "opensearchpy": "opensearch-py",
         "cassandra": "cassandra-driver",
+        "opentelemetry.sdk": "opentelemetry-sdk",
     }
     for package, extra in extras._EXTRAS.items():
         distribution = distributions.get(package, package.replace("_", "-"))

@@ -8,7 +8,7 @@ import forkpoint
 
 HEAVY = (
     "pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "redis", "cassandra", "boto3", "sqlalchemy", "psycopg",
-    "deltalake", "pyiceberg", "pika", "paho", "opensearchpy",
+    "deltalake", "pyiceberg", "pika", "paho", "opensearchpy", "prometheus_client",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import (
+    Backlog,
     ReaderContext,
     SideElements,
     Sink,
@@ -278,6 +279,7 @@ __all__ = [
     "Avg",
     "AvroRowDeserializationSchema",
     "AvroRowSerializationSchema",
+    "Backlog",
     "BadMessage",
     "BatchContext",
     "BatchState",

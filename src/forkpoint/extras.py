@@ -28,18 +28,20 @@ _EXTRAS = {
     "redis": "redis",
     "opensearchpy": "opensearch",
     "cassandra": "cassandra",
+    "opentelemetry.sdk": "otel",
 }
 
 
 def require(package: str, feature: str) -> None:
     """Raise ConfigError, naming the extra to install, unless the package is installed."""
-    if not _is_installed(package):
+    if not is_installed(package):
         raise ConfigError(
             f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{_EXTRAS[package]}]"'
         )
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether an optional package can be imported."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # the package that it is in

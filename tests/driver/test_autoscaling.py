@@ -118,8 +118,8 @@ def test_busy_is_the_share_of_time_between_plan_and_publication(monkeypatch: pyt
     scaler = Autoscaler(BOUNDS)
     scaler.on_event(AttemptStarted(0, 0, {}))
     for second in range(13):
-        scaler.on_event(EpochReached(second, "planned", second * 1000))
-        scaler.on_event(EpochReached(second, "published", second * 1000 + 700))
+        scaler.on_event(EpochReached(second, "planned", second * 1000, second * 1000))
+        scaler.on_event(EpochReached(second, "published", second * 1000 + 700, second * 1000))
         assert scaler.wanted(4, full=second > 6, now_ms=second * 1000 + 700) is None
     assert [(round(load.busy, 2), load.behind) for load in seen] == [(0.7, False), (0.7, True)]
 

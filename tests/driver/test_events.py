@@ -163,8 +163,8 @@ STATUS = Status("job", "run", 7)
     [
         (RestoreProgressed(1, 3), {"restored": (1, 3)}),
         (AttemptStarted(4, 1, {"a": 9}), {"state": "running", "epoch": 4, "restarts": 1, "watermarks": {"a": 9}}),
-        (EpochReached(5, "committed", 0), {"epoch": 5}),
-        (EpochReached(5, "published", 0), {}),
+        (EpochReached(5, "committed", 0, 0), {"epoch": 5}),
+        (EpochReached(5, "published", 0, 0), {}),
         (Restarting("why", 2, 100), {"state": "restarting", "failure": "why", "restarts": 2}),
         (SavepointProgressed("s", 5, 2, 8), {"savepoint_progress": (2, 8)}),
         (RunEnded("failed", "why"), {"state": "ended", "failure": "why"}),

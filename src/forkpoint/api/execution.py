@@ -26,6 +26,7 @@ from forkpoint.driver.endings import Result
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions, RestoreOptions
@@ -40,9 +41,13 @@ from forkpoint.storage.private import close_to_others
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.streams import DataStream
+    from forkpoint.control.telemetry import Telemetry
 
 UNNAMED = "forkpoint-job"
 LOCAL_PARALLELISM = 2
+_OTLP = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+)  # fmt: skip
 
 
 @dataclass
@@ -55,6 +60,7 @@ class Job:
     launch: Launch
     temporary: str | None
     driver: JobDriver
+    telemetry: Telemetry | None = None
     began: float = field(default_factory=time.monotonic)
 
     def begin(self) -> Callable[[], Result]:
@@ -79,6 +85,8 @@ class Job:
         finally:
             if ended is not None and outcome is not None:
                 ended(outcome)
+            if self.telemetry is not None:
+                self.telemetry.close()
             if self.temporary is not None:
                 shutil.rmtree(self.temporary, ignore_errors=True)
 
@@ -146,13 +154,27 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
             "set the job's parallelism with env.set_parallelism()",
             stacklevel=4,
         )
+    telemetry = _telemetry(name)
+    listeners = launch.listeners if telemetry is None else [*launch.listeners, telemetry]
     driver = JobDriver(
         name, graph, options, storage, executor, parallelism=parallelism,
-        local_dir=str(stores_directory()), steps=launch.steps, listeners=launch.listeners,
+        local_dir=str(stores_directory()), steps=launch.steps, listeners=listeners,
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
         standby=launch.standby, succeeds=launch.succeeds, lease=temporary is None, pinned=launch.pinned,
     )  # fmt: skip
-    return Job(name, graph, options, launch, temporary, driver)
+    if telemetry is not None:
+        telemetry.attach(driver)
+    return Job(name, graph, options, launch, temporary, driver, telemetry)
+
+
+def _telemetry(job: str) -> Telemetry | None:
+    """What sends a job's metrics and traces, if OpenTelemetry's environment variables ask for that and it is installed."""
+    asked = any(os.environ.get(name) for name in _OTLP) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    if not asked or not is_installed("opentelemetry.sdk"):
+        return None
+    from forkpoint.control.telemetry import Telemetry  # not needed for `import forkpoint`
+
+    return Telemetry(job)
 
 
 def _compile(env: StreamExecutionEnvironment, options: JobOptions, *, require_uids: bool) -> Compiled:

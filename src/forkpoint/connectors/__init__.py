@@ -2,6 +2,7 @@
 
 from forkpoint.connectors.base import (
     JSON,
+    Backlog,
     Elements,
     Sink,
     SinkBatch,
@@ -20,6 +21,7 @@ from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink, Stag
 
 __all__ = [
     "JSON",
+    "Backlog",
     "CollectSink",
     "CollectionSource",
     "CounterSource",

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,14 @@ class SplitRange:
     end: JSON
     rows: int | None = None
     info: JSON = None
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """How much a source knows of and has not planned yet, in elements or bytes."""
+
+    amount: int
+    unit: Literal["elements", "bytes"] = "elements"
 
 
 class SplitEnumerator(ABC):
@@ -95,6 +103,11 @@ class SplitEnumerator(ABC):
         Returns whether the source can do so, by default False; if not, it is paused as a whole.
         """
         return False
+
+    def backlog(self) -> Backlog | None:
+        """What it knows of and has not planned yet, for the job's metrics; None if that is unknown. Asked once for each epoch, so
+        it sends no request to the system that is read."""
+        return None
 
     @property
     def ignored(self) -> int:

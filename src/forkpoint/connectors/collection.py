@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.connectors.base import JSON, Backlog, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
@@ -91,6 +91,9 @@ class _CollectionEnumerator(SplitEnumerator):
             self._next[split] += share
         self._announced = True
         return ranges
+
+    def backlog(self) -> Backlog:
+        return Backlog(sum(self._sizes if self._stops is None else self._stops) - sum(self._next))
 
     @property
     def position(self) -> JSON:

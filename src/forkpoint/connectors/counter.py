@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.connectors.base import JSON, Backlog, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.connectors.collection import in_pieces
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, Types
@@ -75,6 +75,10 @@ class _CounterEnumerator(SplitEnumerator):
         ranges = in_pieces("counter", self._next, count, parallelism_hint) if count else []
         self._next += count
         return ranges
+
+    def backlog(self) -> Backlog | None:
+        end = min((n for n in (self._stop, self._stop_at) if n is not None), default=None)
+        return None if end is None else Backlog(max(0, end - self._next))
 
     @property
     def position(self) -> JSON:

@@ -19,6 +19,7 @@ from forkpoint.control.messages import (
     JournalMessage,
     LongRequest,
     Message,
+    MetricsMessage,
     RequestBody,
     RescaleBody,
     SavepointBody,
@@ -65,6 +66,10 @@ class RunClient(ABC):
     @abstractmethod
     def journal(self) -> JournalMessage:
         """The run's latest epochs, failures and savepoints."""
+
+    @abstractmethod
+    def metrics(self) -> MetricsMessage:
+        """The run's metrics."""
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
@@ -179,6 +184,9 @@ class ControlClient(RunClient):
 
     def journal(self) -> JournalMessage:
         return self._ask("GET", "/v1/journal", JournalMessage)
+
+    def metrics(self) -> MetricsMessage:
+        return self._ask("GET", "/v1/metrics", MetricsMessage)
 
     def cancel(self) -> None:
         self._ask("POST", "/v1/cancel", StatusMessage)

@@ -20,6 +20,7 @@ from forkpoint.control.messages import (
     HandOverBody,
     JournalMessage,
     LongRequest,
+    MetricsMessage,
     RequestBody,
     RescaleBody,
     SavepointBody,
@@ -28,6 +29,7 @@ from forkpoint.control.messages import (
     StatusMessage,
     StopBody,
 )
+from forkpoint.control.metrics import metrics_message
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ForkpointError
@@ -72,6 +74,13 @@ class Commands:
             restored_ms=at_ms, epochs=[EpochMessage.model_validate(asdict(each)) for each in journal.epochs],
             failures=[FailureMessage.model_validate(asdict(each)) for each in journal.failures],
             savepoints=[SavepointMessage.model_validate(asdict(each)) for each in journal.savepoints],
+        )  # fmt: skip
+
+    def metrics(self) -> MetricsMessage:
+        driver = self._driver
+        return metrics_message(
+            driver.status(), driver.metrics(), sources={o.uid for o in driver.graph.sources},
+            parallelism=driver.parallelism, epoch_ms=driver.epoch_ms, now_ms=wall_clock_ms(),
         )  # fmt: skip
 
     def request(self, body: LongRequest) -> Accepted:

@@ -124,6 +124,8 @@ class Mailbox:
                 return MailedAnswer(status=self._commands.status())
             case "journal":
                 return MailedAnswer(journal=self._commands.journal())
+            case "metrics":
+                return MailedAnswer(metrics=self._commands.metrics())
             case "cancel":
                 return MailedAnswer(status=self._commands.cancel())
         return None

@@ -19,6 +19,7 @@ from forkpoint.control.messages import (
     LongRequest,
     MailedAnswer,
     MailedRequest,
+    MetricsMessage,
     Operation,
     RequestBody,
     RescaleBody,
@@ -55,6 +56,11 @@ class MailboxClient(RunClient):
         _, answer = self._send("journal")
         assert answer.journal is not None
         return answer.journal
+
+    def metrics(self) -> MetricsMessage:
+        _, answer = self._send("metrics")
+        assert answer.metrics is not None
+        return answer.metrics
 
     def cancel(self) -> None:
         self._status_after("cancel")

@@ -152,6 +152,108 @@ class JournalMessage(Message):
     restored_ms: int | None = None
 
 
+class OperatorMetrics(Message):
+    """An operator's counts since the last (re)start. ``busy_ms``: the time, over all subtasks, in which it was at work.
+    ``bytes_in`` and ``bytes_out``: of exchanges between stages, and of what a source has read as columns. ``watermark_ms``: None
+    before the first one, and after the last element."""
+
+    records_in: int = 0
+    records_out: int = 0
+    late_records_dropped: int = 0
+    busy_ms: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    watermark_ms: int | None = None
+
+
+class WatermarkMetrics(Message):
+    """The lowest watermark among the splits of a source (or timestamp assigner) that are neither idle nor read to their end, None
+    if there is no watermark yet; and the split that has it."""
+
+    watermark_ms: int | None
+    split: str
+
+
+class BacklogMetrics(Message):
+    """What a source knows of and has not planned yet."""
+
+    amount: int
+    unit: Literal["elements", "bytes"]
+
+
+class DurationMetrics(Message):
+    """How many durations there were, their sum, and how many took at most each of ``bounds_ms``."""
+
+    count: int
+    sum_ms: int
+    bounds_ms: list[int]
+    at_most: list[int]
+
+
+class CatchUpMetrics(Message):
+    """How often subtasks' stores were brought to an epoch's initial state in one way, and how long that took."""
+
+    count: int
+    sum_ms: int
+
+
+class UserMetrics(Message):
+    """A metric of a user function; ``group``: the names of its groups, joined by dots. ``value``: a count, or a gauge's value,
+    which has a ``subtask``. Distributions also have a sum, and the least and greatest value."""
+
+    uid: str
+    group: str
+    name: str
+    kind: Literal["counter", "meter", "distribution", "gauge"]
+    subtask: int | None = None
+    value: float
+    sum: float = 0.0
+    least: float | None = None
+    greatest: float | None = None
+
+
+class MetricsMessage(Message):
+    """The metrics of a run. They add up committed epochs only. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's
+    clock.
+
+    Counts are since the last (re)start, at ``since_ms``; ``restarts``, ``rescalings`` and ``savepoints`` since the run's start.
+    ``operators``: by uid. ``watermarks``: by the uid of the source or timestamp assigner. ``epoch``: the last committed one, at
+    ``committed_ms``; ``epochs``: how many; ``epoch_ms``: how long the one under way has been computing. ``durations``: by part
+    of an epoch (plan, compute, write, commit, publish), and of whole ones ("epoch"). ``state_entries`` and ``state_bytes``:
+    about what the subtasks' stores have; None if unknown. ``catch_ups``: by kind; ``stores_reused``: the tasks that found their
+    store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid.
+    """
+
+    job: str
+    run: str
+    state: Literal["starting", "standby", "running", "restarting", "ended"]
+    now_ms: int
+    started_ms: int
+    since_ms: int | None
+    epoch: int
+    epochs: int
+    committed_ms: int | None
+    epoch_ms: int
+    restarts: int
+    rescalings: int
+    parallelism: int
+    operators: dict[str, OperatorMetrics]
+    watermarks: dict[str, WatermarkMetrics]
+    backlog: dict[str, BacklogMetrics]
+    user: list[UserMetrics]
+    durations: dict[str, DurationMetrics]
+    changelog_bytes: int
+    snapshot_bytes: int
+    state_entries: int | None
+    state_bytes: int | None
+    catch_ups: dict[str, CatchUpMetrics]
+    stores_reused: int
+    unpublished: dict[str, int]
+    savepoints: int
+    savepoints_failed: int
+    savepoint_ms: int | None
+
+
 ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
 
 
@@ -166,7 +268,7 @@ class ErrorMessage(Message):
     error: ErrorDetail
 
 
-Operation = Literal["status", "journal", "savepoint", "stop", "rescale", "hand-over", "cancel"]
+Operation = Literal["status", "journal", "metrics", "savepoint", "stop", "rescale", "hand-over", "cancel"]
 
 
 class MailedRequest(RequestBody):
@@ -178,11 +280,12 @@ class MailedRequest(RequestBody):
 
 
 class MailedAnswer(Message):
-    """Its answer: ``status`` after a status or cancel request, ``journal`` after one for that, ``savepoint`` after one for what
-    takes a while, as far as that has come, ``error`` if it was refused."""
+    """Its answer: ``status`` after a status or cancel request, ``journal`` and ``metrics`` after one for them, ``savepoint`` after
+    one for what takes a while, as far as that has come, ``error`` if it was refused."""
 
     status: StatusMessage | None = None
     journal: JournalMessage | None = None
+    metrics: MetricsMessage | None = None
     savepoint: Answer | None = None
     error: ErrorDetail | None = None
 

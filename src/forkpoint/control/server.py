@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forkpoint.control.commands import Commands, Refused, bad_request
 from forkpoint.control.endpoint import HOST
+from forkpoint.control.exposition import CONTENT_TYPE, exposition
 from forkpoint.control.limits import read_body
 from forkpoint.control.listening import Listening
 from forkpoint.control.messages import (
@@ -67,6 +68,13 @@ def _make_app(commands: Commands) -> Starlette:
     async def status(request: Request) -> Response:
         return _reply(await run_in_threadpool(commands.status))
 
+    async def metrics(request: Request) -> Response:
+        return _reply(await run_in_threadpool(commands.metrics))
+
+    async def prometheus(request: Request) -> Response:
+        text = exposition([await run_in_threadpool(commands.metrics)])
+        return Response(text, media_type=CONTENT_TYPE)
+
     async def savepoint(request: Request) -> Response:
         return _reply(commands.request(await _body(request, SavepointBody)), 202)
 
@@ -92,6 +100,8 @@ def _make_app(commands: Commands) -> Starlette:
         routes=[
             Route("/v1/status", status, methods=["GET"]),
             Route("/v1/journal", journal, methods=["GET"]),
+            Route("/v1/metrics", metrics, methods=["GET"]),
+            Route("/metrics", prometheus, methods=["GET"]),
             Route("/v1/savepoints", savepoint, methods=["POST"]),
             Route("/v1/savepoints/{request_id}", answer, methods=["GET"]),
             Route("/v1/rescale", rescale, methods=["POST"]),
@@ -129,8 +139,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = error.detail
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         message = (
-            f"{request.method} {request.url.path} is not supported; there are GET /v1/status, POST /v1/savepoints, "
-            "GET /v1/savepoints/ID, POST /v1/rescale, GET /v1/rescale/ID, POST /v1/stop and POST /v1/cancel"
+            f"{request.method} {request.url.path} is not supported; there are GET /v1/status, GET /v1/metrics, GET /metrics, "
+            "POST /v1/savepoints, GET /v1/savepoints/ID, POST /v1/rescale, GET /v1/rescale/ID, POST /v1/stop and POST /v1/cancel"
         )
     return _error(error.status_code, message)
 

@@ -131,7 +131,7 @@ class Savepoints:
             except Exception as error:
                 self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, failure=str(error)))
                 raise
-            self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, target.url))
+            self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, target.url, at_ms=self.now_ms()))
         for state in savepoint.left_out:
             log.warning(
                 "job %r: savepoint %s leaves out %d entries of operator %r, state %r, which do not fit its type",

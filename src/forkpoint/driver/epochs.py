@@ -28,6 +28,7 @@ from forkpoint.driver.manifests import (
     splits_by_origin,
     staged_from,
 )
+from forkpoint.driver.measurements import Measurements, measurements, slowest_splits
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
@@ -80,6 +81,7 @@ class EpochRunner:
         self.trial = TrialProgress(trial, self.now_ms())
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while an epoch is computed
+        self._since_ms = now_ms()  # when the current phase began
         self.undecided: Manifest | None = None  # the manifest whose commit is under way, or has failed
         # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
         self._one_by_one: set[str] = set()
@@ -125,6 +127,7 @@ class EpochRunner:
 
     def _step(self, drain: bool, frame: Any, frames: Mapping[str, SourcePosition]) -> bool:
         while True:
+            self._since_ms = self._wall_ms()
             tasks = self.planner.plan(self._limits(max(self.now_ms(), self.manifest.processing_time_ms)))
             finished = frozenset(self.planner.finished())
             ends = bool(self.graph.sources) and finished == {o.uid for o in self.graph.sources}
@@ -209,7 +212,7 @@ class EpochRunner:
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(context, rows)
-        self._listener.on_event(_committed(manifest, rows))
+        self._listener.on_event(_committed(manifest, rows, self._measured(context, rows)))
         return True
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
@@ -339,7 +342,12 @@ class EpochRunner:
             progress.since_snapshot[row.subtask] = (epochs + (row.stage == 1), size)
 
     def _reached(self, epoch: int, phase: Phase) -> None:
-        self._listener.on_event(EpochReached(epoch, phase, self._wall_ms()))
+        since_ms, self._since_ms = self._since_ms, self._wall_ms()
+        self._listener.on_event(EpochReached(epoch, phase, self._since_ms, since_ms))
+
+    def _measured(self, context: EpochContext, rows: Sequence[CommitRow]) -> Measurements:
+        slowest = slowest_splits(self.graph, self.manifest, context.processing_time_ms, context.finished)
+        return measurements(rows, self.planner.backlog(), slowest)
 
 
 def _native(manifest: Manifest) -> dict[str, Any]:
@@ -363,7 +371,7 @@ def _in_flight(rows: Sequence[CommitRow]) -> int:
     return sum(row.in_flight for row in rows)
 
 
-def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
+def _committed(manifest: Manifest, rows: Sequence[CommitRow], measured: Measurements) -> EpochCommitted:
     return EpochCommitted(
         manifest.epoch,
         records_in=added_up(row.records_in for row in rows),
@@ -374,6 +382,7 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow]) -> EpochCommitted:
         snapshot_bytes=sum(row.snapshot.size for row in rows if row.snapshot is not None),
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
         stores_reused=sum(row.stage > 0 and row.catch_up is None for row in rows),
+        measured=measured,
     )
 
 

@@ -1,4 +1,4 @@
-"""The events of a run, for progress bars and tests, and for metrics to come.
+"""The events of a run, for its status and metrics, progress bars and tests.
 
 Listeners are called in order, on the thread of the event. An error that a listener raises ends the run as a failure of that
 step. Times are in ms since 1970.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from forkpoint.driver.measurements import Measurements
 from forkpoint.runtime.exchange.control import CatchUp
 
 Outcome = Literal["finished", "stopped", "cancelled", "failed"]
@@ -49,15 +50,17 @@ class AttemptStarted:
     epoch: int
     restarts: int
     watermarks: Mapping[str, int]
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class EpochReached:
-    """An epoch has completed a phase."""
+    """An epoch has completed a phase, which began at ``since_ms``."""
 
     epoch: int
     phase: Phase
     at_ms: int
+    since_ms: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class EpochCommitted:
 
     ``watermarks``: at its end. ``changes_bytes`` and ``snapshot_bytes``: size of the state its tasks wrote. ``catch_ups``: how
     tasks brought their local stores to the epoch's initial state; ``stores_reused``: the tasks that found it there already.
+    ``measured``: what was measured beside that.
     """
 
     epoch: int
@@ -77,6 +81,7 @@ class EpochCommitted:
     snapshot_bytes: int
     catch_ups: Sequence[CatchUp]
     stores_reused: int = 0
+    measured: Measurements = field(default_factory=Measurements)
 
 
 def added_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -108,12 +113,13 @@ class SavepointProgressed:
 
 @dataclass(frozen=True)
 class SavepointEnded:
-    """A savepoint is complete, at ``path``, or has failed."""
+    """A savepoint is complete, at ``path``, since ``at_ms``, or has failed."""
 
     savepoint: str
     epoch: int
     path: str | None = None
     failure: str | None = None
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from forkpoint.driver.history import History
 from forkpoint.driver.journal import Journal, JournalListener
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.metrics import JobMetrics, MetricsListener
 from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.plan import plan_of
 from forkpoint.driver.preflight import check_hosts
@@ -110,8 +111,9 @@ class JobDriver:
         self._journal = JournalListener(now_ms)
         self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
         observers = (self._autoscaler, None if steps is None else StepListener(steps))
+        self._metrics = MetricsListener()
         self._listener = Listeners(
-            [self._status, self._journal, *listeners, *(each for each in observers if each is not None)]
+            [self._status, self._journal, self._metrics, *listeners, *(each for each in observers if each is not None)]
         )
         self._records = RunRecords(storage, self.history.paths, options, plan_of(self.graph), started_ms)
         self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
@@ -233,6 +235,9 @@ class JobDriver:
     def journal(self) -> Journal:
         """The run's latest epochs, failures and savepoints."""
         return self._journal.journal
+
+    def metrics(self) -> JobMetrics:
+        return self._metrics.metrics
 
     # -- the run
 
@@ -364,7 +369,8 @@ class JobDriver:
             now_ms=self.now_ms, listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        self._listener.on_event(AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks))
+        started = AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms())
+        self._listener.on_event(started)
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:

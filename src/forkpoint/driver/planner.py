@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.connectors import SplitEnumerator, SplitRange
+from forkpoint.connectors import Backlog, SplitEnumerator, SplitRange
 from forkpoint.graph.batch import read_first
 from forkpoint.graph.job import JobGraph, Operator
 
@@ -84,6 +84,11 @@ class SourcePlanner:
 
     def positions(self) -> dict[str, Any]:
         return {operator.uid: enumerator.position for operator, enumerator in self._operators}
+
+    def backlog(self) -> dict[str, Backlog]:
+        """What sources know of and have not planned yet, of those that can tell."""
+        found = ((operator.uid, enumerator.backlog()) for operator, enumerator in self._operators)
+        return {uid: backlog for uid, backlog in found if backlog is not None}
 
     def ignored(self) -> dict[str, int]:
         """The number of ignored files, by source."""

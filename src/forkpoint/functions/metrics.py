@@ -117,22 +117,30 @@ class MetricGroup:
         """The distribution of this name."""
         return self._metric(name, Distribution, Distribution)
 
-    def values(self, prefix: str = "") -> Iterator[tuple[str, float]]:
+    def values(self) -> Iterator[tuple[str, float]]:
         """All values by name, prefixed by the names of nested groups and a dot."""
-        for name, metric in self._metrics.items():
+        for group, name, metric in self.walk():
+            name = f"{group}.{name}" if group else name
             if isinstance(metric, Counter):
-                yield prefix + name, metric.get_count()
+                yield name, metric.get_count()
             elif isinstance(metric, Meter):
-                yield f"{prefix}{name}.count", metric.get_count()
-                yield f"{prefix}{name}.rate", metric.get_rate()
+                yield f"{name}.count", metric.get_count()
+                yield f"{name}.rate", metric.get_rate()
             elif isinstance(metric, Distribution):
                 for part, value in vars(metric).items():
                     if value is not None:
-                        yield f"{prefix}{name}.{part}", value
+                        yield f"{name}.{part}", value
+            elif callable(metric):
+                yield name, metric()
+
+    def walk(self, group: str = "") -> Iterator[tuple[str, str, Metric | Callable[[], float]]]:
+        """All metrics, and the functions of gauges: the names of nested groups, joined by dots; the name; the metric."""
+        for name, metric in self._metrics.items():
+            yield group, name, metric
         for name, obj in self._gauges.items():
-            yield prefix + name, obj()
-        for name, group in self._groups.items():
-            yield from group.values(f"{prefix}{name}.")
+            yield group, name, obj
+        for name, nested in self._groups.items():
+            yield from nested.walk(f"{group}.{name}" if group else name)
 
     def _metric(self, name: str, kind: type[M], make: Callable[[], M]) -> M:
         metric = self._metrics.get(name)

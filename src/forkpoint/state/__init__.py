@@ -42,7 +42,7 @@ from forkpoint.state.keys import (
     timer_key,
     timer_range,
 )
-from forkpoint.state.store import Changes, Store, StoreKind, destroy_store, open_store
+from forkpoint.state.store import Changes, Store, StoreKind, StoreSize, destroy_store, open_store
 from forkpoint.state.write_back import WriteBackStore
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "OperatorKey",
     "Store",
     "StoreKind",
+    "StoreSize",
     "WriteBackStore",
     "as_changes",
     "decode_operator_key",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, acquire
-from forkpoint.state.store import Changes, check_base, check_load
+from forkpoint.state.store import Changes, StoreSize, check_base, check_load
 
 
 class _Table(Handle):
@@ -80,6 +80,9 @@ class DictStore:
             check_load(self.path, table.version, version)
             table.rows = {key: value for key, value in rows.items() if value is not None}
             table.version, table.ordered = version, None
+
+    def size(self) -> StoreSize:
+        return StoreSize(len(self._table.rows), None)
 
     def clear(self) -> None:
         table = self._table

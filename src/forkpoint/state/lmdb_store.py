@@ -29,7 +29,7 @@ import lmdb
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, check_base, check_load, check_scan, check_token
+from forkpoint.state.store import Changes, StoreSize, check_base, check_load, check_scan, check_token
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
 
@@ -336,6 +336,14 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             _put_state(txn, _READY, version)
 
         handle.write(end)
+
+    def size(self) -> StoreSize:
+        """Bytes are those of the pages in use, which are rarely full."""
+        handle = self._handle
+        with handle.transaction() as txn:
+            stat, row = handle.env().stat(), txn.get(_STATE_KEY)
+        pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return StoreSize(stat["entries"] - (row is not None), pages * stat["psize"])
 
     def clear(self) -> None:
         self._handle.write(_delete_all)

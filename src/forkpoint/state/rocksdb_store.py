@@ -23,12 +23,13 @@ import rocksdict
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, check_base, check_load, check_scan, check_token
+from forkpoint.state.store import Changes, StoreSize, check_base, check_load, check_scan, check_token
 
 _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
 _STATE_KEY = b"state"
 _NOTHING = Changes([], [])
+_SIZES = ("rocksdb.estimate-num-keys", "rocksdb.estimate-live-data-size", "rocksdb.cur-size-all-mem-tables")
 
 _used_by: int | None = None  # the process that started RocksDB's threads, here or before a fork
 
@@ -200,6 +201,12 @@ class RocksDbStore(SharedStore[_RocksHandle]):
         with handle.use():
             check_token(self.path, token, handle.state().token)
             handle.write(_NOTHING, _READY, version)
+
+    def size(self) -> StoreSize:
+        """As RocksDB estimates it."""
+        with self._handle.use() as db:
+            entries, stored, in_memory = (db.property_int_value(name) or 0 for name in _SIZES)
+        return StoreSize(entries, stored + in_memory)
 
     def clear(self) -> None:
         handle = self._handle

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from forkpoint.errors import ConfigError, StorageError
 from forkpoint.extras import require
@@ -52,6 +52,13 @@ class Changes:
         return ordered
 
 
+class StoreSize(NamedTuple):
+    """About how many entries a store has, and how many bytes they take; None if that is unknown."""
+
+    entries: int
+    bytes: int | None
+
+
 class Store(Protocol):
     """The store of a subtask. All methods raise StorageError if the store is damaged or closed.
 
@@ -80,6 +87,9 @@ class Store(Protocol):
 
         Fastest when the keys are in order over all chunks. Raises StorageError if the store is not empty.
         """
+
+    def size(self) -> StoreSize:
+        """How much is in the store, as far as that can be told without reading it."""
 
     def clear(self) -> None:
         """Remove everything; the version becomes 0."""

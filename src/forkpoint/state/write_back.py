@@ -13,7 +13,7 @@ from typing import Any
 
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
-from forkpoint.state.store import Changes, Store, check_base
+from forkpoint.state.store import Changes, Store, StoreSize, check_base
 
 MAX_EPOCHS = 32  # so that a process that takes over has few to read again
 MAX_ENTRIES = 1 << 18
@@ -105,6 +105,12 @@ class WriteBackStore:
         self._store.load(chunks, version)
         self._base = self._version = version
         self._stored(version)
+
+    def size(self) -> StoreSize:
+        """As of the last flush, but never below what is held."""
+        stored = self._store.size()
+        size = None if stored.bytes is None else max(stored.bytes, self._bytes)
+        return StoreSize(max(stored.entries, len(self._held)), size)
 
     def clear(self) -> None:
         self._drop()

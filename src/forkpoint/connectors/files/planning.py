@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
-from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
+from forkpoint.connectors.base import JSON, Backlog, SplitEnumerator, SplitRange
 from forkpoint.connectors.files.formats import FileFormat
 from forkpoint.connectors.files.index import FileIndex, WholeIndex, estimated_rows
 from forkpoint.connectors.files.listing import SeenFiles
@@ -110,6 +110,7 @@ class FileEnumerator(SplitEnumerator):
         self._bounded = bounded
         self._seen = seen
         self._pending: deque[FileEntry] = deque()
+        self._pending_bytes = 0
         self._listed_at = float("-inf")
         self._listing_cost = 0.0
         self._files = 0
@@ -139,7 +140,11 @@ class FileEnumerator(SplitEnumerator):
                 f"file source {self._base}: cannot stop after {stop.files} files, as it has read {self._files}; "
                 "give a later position"
             )
-        self._pending = deque(self._before_stop(self._pending))
+        self._wait_for(self._before_stop(self._pending))
+
+    def _wait_for(self, files: list[FileEntry]) -> None:
+        self._pending = deque(files)
+        self._pending_bytes = sum(entry.size for entry in files)
 
     @property
     def at_stop(self) -> bool:
@@ -170,6 +175,12 @@ class FileEnumerator(SplitEnumerator):
         self._seen.forget(self._pending[0].mtime_ns if self._pending else None)
         return _ranges(portions, parallelism_hint, self._format)
 
+    def backlog(self) -> Backlog:
+        """Of a partly read file, only where places are in bytes."""
+        current = self._current
+        rest = current.size - current.at if current is not None and self._format.unit != "row" else 0
+        return Backlog(self._pending_bytes + max(0, rest), "bytes")
+
     @property
     def position(self) -> JSON:
         return {
@@ -193,7 +204,7 @@ class FileEnumerator(SplitEnumerator):
         found = sorted({**waiting, **{e.path: e for e in appeared if self._seen.is_new(e)}}.values())
         if self._until is not None:  # files that appeared after the first start are not part of a bounded source
             found = [e for e in found if [e.mtime_ns, e.path] <= self._until]
-        self._pending = deque(self._before_stop(found))
+        self._wait_for(self._before_stop(found))
         self._listed_at = time.monotonic()
         self._listing_cost = self._listed_at - started
 
@@ -224,7 +235,9 @@ class FileEnumerator(SplitEnumerator):
                 if not expected:
                     expected = self._expect(budget)
                 started, expected = started + 1, expected - 1
-                if not self._start(self._pending.popleft()):
+                entry = self._pending.popleft()
+                self._pending_bytes -= entry.size
+                if not self._start(entry):
                     continue
             if self._current is not None and self._stop is not None and self._stop.is_at(self._current):
                 break

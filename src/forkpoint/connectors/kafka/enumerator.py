@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
+from forkpoint.connectors.base import JSON, Backlog, SplitEnumerator, SplitRange
 from forkpoint.connectors.collection import fair_shares
 from forkpoint.connectors.kafka.feed import close_feeds
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
@@ -26,6 +26,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._paused: frozenset[str] = frozenset()
         self._until: Mapping[str, int] | None = None
         self._short_since: dict[str, float] = {}
+        self._ends: Mapping[str, int] | None = None  # as known at the last plan
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         seen = self._watching().seen()
@@ -33,7 +34,7 @@ class KafkaEnumerator(SplitEnumerator):
             return []
         new = self._begin(seen)
         assert self._next is not None
-        ends = {p.split: end for p, end in seen.ends.items()}
+        self._ends = ends = {p.split: end for p, end in seen.ends.items()}
         self._check_ends(ends)
         backlog = {split: self._limit(split, ends) - self._next[split] for split in sorted(self._next)}
         backlog = {split: left for split, left in backlog.items() if left > 0 or split in new}
@@ -44,6 +45,14 @@ class KafkaEnumerator(SplitEnumerator):
                 ranges.append(SplitRange(split, 0, start, start + share, share))
             self._next[split] = start + share
         return ranges
+
+    def backlog(self) -> Backlog | None:
+        """Paused splits count. Offsets of transactions' markers count as elements, too."""
+        if self._ends is None or self._next is None:
+            return None
+        ends, bounds = self._ends, (self._stops, self._until or {})
+        limits = {s: min([ends.get(s, 0), *(b[s] for b in bounds if s in b)]) for s in self._next}
+        return Backlog(sum(max(0, limit - self._next[split]) for split, limit in limits.items()))
 
     def _watching(self) -> PartitionWatcher:
         if self._watcher is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.job import JobGraph
-from forkpoint.state import StoreKind
+from forkpoint.state import StoreKind, StoreSize
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,44 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
 
 
+MetricKind = Literal["counter", "meter", "distribution", "gauge"]
+
+
+class UserMetric(msgspec.Struct, frozen=True, array_like=True):
+    """A metric of a user function, in a task's report. ``group``: the names of its groups, joined by dots.
+
+    ``value``: a gauge's value; else the change of the count since the subtask's last report, as ``sum`` is that of a
+    distribution's sum. ``least`` and ``greatest``: of all a distribution's values.
+    """
+
+    kind: MetricKind
+    group: str
+    name: str
+    value: int | float
+    sum: int | float = 0
+    least: int | float | None = None
+    greatest: int | float | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """What a task has measured of one operator in an epoch.
+
+    ``busy_us``: the time in which the operator was at work, rather than others that it passes elements to. ``bytes_in`` and
+    ``bytes_out``: of exchanges; of what a source has read as columns.
+    """
+
+    busy_us: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    user: list[UserMetric] = []
+
+
 class CommitRow(msgspec.Struct, frozen=True):
     """One task's report to the driver; those of all tasks become the manifest.
 
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
     ``mutable``: operators found to have mutable outputs. ``one_by_one``: the one for which this was found too late, which
-    ended the task.
+    ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store.
     """
 
     stage: int
@@ -163,6 +195,8 @@ class CommitRow(msgspec.Struct, frozen=True):
     needs_whole_splits: list[int] = []
     mutable: list[str] = []
     one_by_one: list[str] = []
+    measured: dict[str, Measured] = {}
+    state_size: StoreSize | None = None
     failure: Failure | None = None
 
 

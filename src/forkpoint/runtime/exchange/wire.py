@@ -44,9 +44,10 @@ class Piece(NamedTuple):
 
 @dataclass
 class Inbox:
-    """What one subtask received: its chunks by edge, the progress of all splits, and rows to pass on."""
+    """What one subtask received: its chunks by edge, their bytes, the progress of all splits, and rows to pass on."""
 
     chunks: dict[int, list[tuple[Piece | None, Batch]]] = field(default_factory=dict)
+    bytes: dict[int, int] = field(default_factory=dict)
     progress: list[SplitProgress] = field(default_factory=list)
     passing: list[ChunkRow] = field(default_factory=list)
 
@@ -130,6 +131,7 @@ def receive(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
     for edge, blobs in chunks.items():
         # Rows arrive in any order; sorted by origin (upstream task, number) they are the same in every attempt.
         blobs.sort(key=lambda item: item[0])
+        inbox.bytes[edge] = sum(len(blob) for _, blob in blobs)
         inbox.chunks[edge] = [decode_chunk(blob, edges[edge]) for _, blob in blobs]
     return inbox
 

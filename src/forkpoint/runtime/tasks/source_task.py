@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,7 @@ from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window, element_positions
 from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
-from forkpoint.runtime.exchange.control import encode_progress
+from forkpoint.runtime.exchange.control import UserMetric, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
 from forkpoint.runtime.operators.base import Epoch, user_code
@@ -37,7 +38,9 @@ class SourceTask(Task):
 
     clocks: dict[Piece, PieceClock] = field(default_factory=dict)
     sequence: dict[tuple[int, str, int], int] = field(default_factory=dict)
-    records: dict[str, int] = field(default_factory=dict)
+    records_in: Counter[str] = field(default_factory=Counter)
+    records_out: Counter[str] = field(default_factory=Counter)
+    used: dict[str, int] = field(default_factory=dict)  # the operators that have run, by uid
     latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
     begun: set[tuple[int, str, int]] = field(default_factory=set)
     needs_whole_splits: set[int] = field(default_factory=set)
@@ -50,6 +53,7 @@ class SourceTask(Task):
         A function that reads the watermark gets that of the pieces read by this task: the split's, unless other tasks read
         pieces ahead of this one.
         """
+        self.clock.switch(operator.uid)
         self.place(operator, split, piece)
         known = piece == 0 or (operator.id, split, piece - 1) in self.begun
         if known:
@@ -62,6 +66,8 @@ class SourceTask(Task):
         start = self._numbered(operator, split, piece, size + sum(len(side.elements) for side in run.sides))
         numbers, of_sides = interleaved(start, size, [side.before for side in run.sides])
         table = elements if isinstance(elements, pa.RecordBatch) else None
+        if table is not None:
+            self.bytes_in[operator.uid] += table.nbytes
         values = None if isinstance(elements, pa.RecordBatch) else self._outlet(operator).take_all(elements)
         batch = Batch(
             size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps
@@ -84,7 +90,7 @@ class SourceTask(Task):
         place = (operator.id, split, piece)
         start = self.sequence.get(place, piece << _PIECE_SHIFT)
         self.sequence[place] = start + size
-        self.records[operator.uid] = self.records.get(operator.uid, 0) + size
+        self.records_in[operator.uid] += size
         return start
 
     def _outlet(self, operator: Operator) -> Outlet:
@@ -127,6 +133,12 @@ class SourceTask(Task):
                 self._run(consumer, elements, piece)
 
     def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
+        caller = self.clock.switch(operator.uid)
+        self.records_in[operator.uid] += batch.size
+        self._process(operator, batch, piece)
+        self.clock.switch(caller)
+
+    def _process(self, operator: Operator, batch: Batch, piece: Piece) -> None:
         if isinstance(operator.spec, SinkSpec):
             self.sink(operator).write(batch)
             return
@@ -143,6 +155,8 @@ class SourceTask(Task):
             on_watermark_read=self._on_watermark_read, one_by_one=operator.uid in self.context.one_by_one,
         )  # fmt: skip
         outputs = instance.run([batch], epoch)
+        self.used[operator.uid] = operator.id
+        self.records_out[operator.uid] += outputs.main.size
         for tag, output in ((None, outputs.main), *outputs.sides.items()):
             self._emit(operator, output, piece, tag)
 
@@ -166,14 +180,22 @@ class SourceTask(Task):
 
     def finish(self) -> list[ChunkRow]:
         """The chunk rows, the progress of the splits, and the commit row."""
+        self.clock.switch(None)
         progress = [clock.progress(*piece) for piece, clock in self.clocks.items()]
+        committables = self.committables()
         report = self.report(
-            progress=progress, committables=self.committables(), records_in=self.records,
-            needs_whole_splits=sorted(self.needs_whole_splits),
+            progress=progress, committables=committables, records_in=self.records_in, records_out=self.records_out,
+            needs_whole_splits=sorted(self.needs_whole_splits), measured=self.measured(self._user_metrics()),
         )  # fmt: skip
         targets = range(self.spec.parallelism if self.spec.graph.stages else 0)
         shared = encode_progress([msgspec.structs.replace(p, generator=None) for p in progress])
         return [*self.rows, *((target, PROGRESS, 0, shared) for target in targets), report]
+
+    def _user_metrics(self) -> dict[str, list[UserMetric]]:
+        if not self.used:
+            return {}
+        worker = worker_for(self.spec)
+        return {uid: found for uid, id in self.used.items() if (found := worker.user_metrics(id, 0))}
 
 
 def read_ranges(task: SourceTask, plan: bytes) -> None:
@@ -208,6 +230,7 @@ def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> 
 def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
     """Process the rows of one partition of a Spark DataFrame; its number is the piece."""
     assert isinstance(operator.spec, DataFrameSpec)
+    task.clock.switch(operator.uid)
     column = operator.spec.split_column
     for batch in batches:
         if column is None:

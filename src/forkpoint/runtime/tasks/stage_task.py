@@ -16,7 +16,7 @@ from forkpoint.graph.transformations import Broadcast, Forward
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
-from forkpoint.runtime.exchange.control import Snapshot
+from forkpoint.runtime.exchange.control import Snapshot, UserMetric
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, receive
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance
@@ -49,6 +49,7 @@ class StageTask(Task):
         origins = origin_splits(graph, self.context, inbox.progress)
         windows = watermarks_of(graph, self.context, origins).windows
         waiting: Waiting = {o.id: {} for o in operators}
+        self._user: dict[str, list[UserMetric]] = {}
         self._deliver(inbox, operators, origins, waiting)
         self._parts: dict[str, Any] = {
             "states": [],
@@ -62,6 +63,7 @@ class StageTask(Task):
         log = Changes([], [])
         timers: list[int | None] = []
         for operator in operators:
+            self.clock.switch(operator.uid)
             inputs = self._inputs(operator, waiting.pop(operator.id))
             self._parts["records_in"][operator.uid] = sum(b.size for b in inputs)
             if isinstance(operator.spec, FeedbackSpec):
@@ -85,10 +87,15 @@ class StageTask(Task):
                 timers.append(stateful.next_processing_timer_ms())
             for tag, batch in ((None, outputs.main), *outputs.sides.items()):
                 self._forward(operator, batch, tag, waiting)
+            if user := worker.user_metrics(operator.id, self.subtask):
+                self._user[operator.uid] = user
+        self.clock.switch(None)
         self._parts["next_processing_timer_ms"] = min((t for t in timers if t is not None), default=None)
         self._parts["changes"] = self._write_changes(worker, state, log)
-        if self.stage == 1 and self.subtask in self.context.snapshot_subtasks:
-            self._parts["snapshot"] = self._write_snapshot(worker, state)
+        if self.stage == 1:
+            self._parts["state_size"] = state.store.size()
+            if self.subtask in self.context.snapshot_subtasks:
+                self._parts["snapshot"] = self._write_snapshot(worker, state)
 
     def _epoch(self, operator: Operator, window: Window) -> Epoch:
         ended = self.spec.graph.batch and window.end == MAX_MS
@@ -106,6 +113,7 @@ class StageTask(Task):
         ranks = {o: rank for rank, o in enumerate(sorted(origins))}
         for operator in operators:
             for edge in operator.inputs:
+                self.bytes_in[operator.uid] += inbox.bytes.get(edge.id, 0)
                 for piece, batch in inbox.chunks.pop(edge.id, ()):
                     if piece is not None:
                         self._complete(batch, piece, origins[piece.origin], ranks[piece.origin])
@@ -205,4 +213,6 @@ class StageTask(Task):
 
     def finish(self) -> list[ChunkRow]:
         passing = [(self.subtask, *row[1:]) for row in self.passing]
-        return [*self.rows, *passing, self.report(**self._parts, committables=self.committables())]
+        committables = self.committables()
+        measured = self.measured(self._user)
+        return [*self.rows, *passing, self.report(**self._parts, committables=committables, measured=measured)]

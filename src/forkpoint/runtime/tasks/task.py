@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.graph.job import InEdge, Operator
-from forkpoint.runtime.exchange.control import CommitRow, EpochContext, JobSpec, encode_commit
+from forkpoint.runtime.exchange.control import (
+    CommitRow,
+    EpochContext,
+    JobSpec,
+    Measured,
+    UserMetric,
+    encode_commit,
+)
 from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 from forkpoint.runtime.operators.sinks import SinkInstance
+from forkpoint.runtime.tasks.measuring import Stopwatch
 
 
 @dataclass
@@ -25,6 +35,9 @@ class Task(ABC):
     rows: list[ChunkRow] = field(default_factory=list)
     passing: list[ChunkRow] = field(default_factory=list)
     sinks: dict[str, SinkInstance] = field(default_factory=dict)
+    clock: Stopwatch = field(default_factory=Stopwatch)
+    bytes_in: Counter[str] = field(default_factory=Counter)
+    bytes_out: Counter[str] = field(default_factory=Counter)
 
     def sink(self, operator: Operator) -> SinkInstance:
         sink = self.sinks.get(operator.uid)
@@ -34,6 +47,7 @@ class Task(ABC):
         return sink
 
     def send(self, edge: InEdge, target: int, blob: bytes) -> None:
+        self.bytes_out[self.spec.graph.by_id[edge.upstream].uid] += len(blob)
         self.rows.append((target, edge.id, (self.subtask << 32) + len(self.rows), blob))
 
     @abstractmethod
@@ -41,7 +55,20 @@ class Task(ABC):
         """All rows of the completed task."""
 
     def committables(self) -> dict[str, list[Any]]:
-        return {uid: done for uid, sink in self.sinks.items() if (done := sink.prepare_commit())}
+        found: dict[str, list[Any]] = {}
+        for uid, sink in self.sinks.items():
+            self.clock.switch(uid)
+            if done := sink.prepare_commit():
+                found[uid] = done
+        self.clock.switch(None)
+        return found
+
+    def measured(self, user: Mapping[str, list[UserMetric]]) -> dict[str, Measured]:
+        """What was measured of the operators that were at work. ``user``: the changes of user metrics."""
+        return {
+            uid: Measured(round(seconds * 1e6), self.bytes_in[uid], self.bytes_out[uid], user.get(uid, []))
+            for uid, seconds in self.clock.seconds.items()
+        }
 
     def report(self, **parts: Any) -> ChunkRow:
         """The report to the driver, a row that reaches it by way of a subtask."""

@@ -10,10 +10,11 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import StorageError
 from forkpoint.functions import CheckpointListener
 from forkpoint.graph.job import Operator
-from forkpoint.runtime.exchange.control import EpochContext, JobSpec
+from forkpoint.runtime.exchange.control import EpochContext, JobSpec, UserMetric
 from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.measuring import MetricReporter
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.state import HostChanges, Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 from forkpoint.storage.base import Storage, open_storage
@@ -24,6 +25,7 @@ from forkpoint.storage.private import make_own_directory
 class _Kept:
     instance: OperatorInstance
     listener: CheckpointListener | None
+    metrics: MetricReporter
     epoch: int = 0
     attempt: str = ""
 
@@ -70,15 +72,24 @@ class Worker:
             store = self.state(subtask).store if operator.stateful else None
             restored = any(state.uid == operator.uid for state in spec.known_states.values())
             with user_code(operator.uid, lambda: "none yet: open()"):
-                kept = _Kept(*make_instance(info, store, restored=restored))
+                instance, listener = make_instance(info, store, restored=restored)
+            kept = _Kept(instance, listener, MetricReporter(operator.uid, info.metrics))
             self.instances[operator.id, subtask] = kept
-        elif kept.listener is not None:
-            if kept.epoch <= context.committed:
-                kept.listener.notify_checkpoint_complete(context.committed)
-            else:
-                kept.listener.notify_checkpoint_aborted(kept.epoch)
+        else:
+            if not accepted:
+                kept.metrics.skip()
+            if kept.listener is not None:
+                if kept.epoch <= context.committed:
+                    kept.listener.notify_checkpoint_complete(context.committed)
+                else:
+                    kept.listener.notify_checkpoint_aborted(kept.epoch)
         kept.epoch, kept.attempt = context.epoch, attempt
         return kept.instance
+
+    def user_metrics(self, operator_id: int, subtask: int) -> list[UserMetric]:
+        """How the operator's user metrics have changed; none if the process has no instance of it."""
+        kept = self.instances.get((operator_id, subtask))
+        return [] if kept is None else kept.metrics.take()
 
     def close(self) -> None:
         for kept in self.instances.values():

@@ -1,0 +1,76 @@
+"""A run's metrics as a message. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import accumulate
+
+from forkpoint.control.messages import (
+    BacklogMetrics,
+    CatchUpMetrics,
+    DurationMetrics,
+    MetricsMessage,
+    OperatorMetrics,
+    UserMetrics,
+    WatermarkMetrics,
+)
+from forkpoint.driver.measurements import is_time
+from forkpoint.driver.metrics import BOUNDS_MS, Durations, JobMetrics
+from forkpoint.driver.status import Status
+
+
+def metrics_message(
+    status: Status, metrics: JobMetrics, *, sources: Collection[str], parallelism: int, epoch_ms: int, now_ms: int
+) -> MetricsMessage:
+    """``sources``: their uids, as what they read is also what they emit. ``epoch_ms``: how long the epoch under way has been
+    computing."""
+    size = metrics.state_size
+    return MetricsMessage(
+        job=status.job, run=status.run, state=status.state, now_ms=now_ms, started_ms=status.started_ms,
+        since_ms=metrics.since_ms, epoch=status.epoch, epochs=metrics.epochs, committed_ms=metrics.committed_ms,
+        epoch_ms=epoch_ms, restarts=metrics.restarts, rescalings=metrics.rescalings, parallelism=parallelism,
+        operators=_operators(metrics, sources),
+        watermarks={
+            uid: WatermarkMetrics(watermark_ms=_time(slowest.watermark_ms), split=slowest.split)
+            for uid, slowest in metrics.slowest.items()
+        },
+        backlog={
+            uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit) for uid, backlog in metrics.backlog.items()
+        },
+        user=[UserMetrics(**key._asdict(), **vars(value)) for key, value in sorted(metrics.user.items(), key=_place)],
+        durations={part: _durations(found) for part, found in metrics.durations.items()},
+        changelog_bytes=metrics.changes_bytes, snapshot_bytes=metrics.snapshot_bytes,
+        state_entries=None if size is None else size.entries, state_bytes=None if size is None else size.bytes,
+        catch_ups={
+            kind: CatchUpMetrics(count=found.count, sum_ms=found.sum_ms) for kind, found in metrics.catch_ups.items()
+        },
+        stores_reused=metrics.stores_reused, unpublished=dict(metrics.unpublished), savepoints=metrics.savepoints,
+        savepoints_failed=metrics.savepoints_failed, savepoint_ms=metrics.savepoint_ms,
+    )  # fmt: skip
+
+
+def _operators(metrics: JobMetrics, sources: Collection[str]) -> dict[str, OperatorMetrics]:
+    counts = (metrics.records_in, metrics.records_out, metrics.busy_us, metrics.watermarks)
+    out = {**metrics.records_out, **{uid: n for uid, n in metrics.records_in.items() if uid in sources}}
+    return {
+        uid: OperatorMetrics(
+            records_in=metrics.records_in.get(uid, 0), records_out=out.get(uid, 0),
+            late_records_dropped=metrics.late_records_dropped.get(uid, 0), busy_ms=metrics.busy_us.get(uid, 0) / 1000,
+            bytes_in=metrics.bytes_in.get(uid, 0), bytes_out=metrics.bytes_out.get(uid, 0),
+            watermark_ms=_time(metrics.watermarks.get(uid)),
+        )
+        for uid in dict.fromkeys(uid for each in counts for uid in each)
+    }  # fmt: skip
+
+
+def _durations(found: Durations) -> DurationMetrics:
+    at_most = list(accumulate(found.up_to[:-1]))
+    return DurationMetrics(count=found.count, sum_ms=found.sum_ms, bounds_ms=list(BOUNDS_MS), at_most=at_most)
+
+
+def _time(watermark_ms: int | None) -> int | None:
+    return watermark_ms if watermark_ms is not None and is_time(watermark_ms) else None
+
+
+def _place(item: tuple[object, object]) -> str:
+    return str(item[0])

@@ -1,0 +1,213 @@
+"""What a run measures: the pure folding of its events, and jobs on the local engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forkpoint as fp
+from forkpoint.api.execution import prepare
+from forkpoint.api.launch import Launch
+from forkpoint.control.commands import Commands
+from forkpoint.control.messages import MetricsMessage
+from forkpoint.driver.events import (
+    AttemptStarted,
+    EpochCommitted,
+    EpochReached,
+    PublishingProgressed,
+    RescaleEnded,
+    Restarting,
+    SavepointEnded,
+)
+from forkpoint.driver.measurements import Measurements, UserReport
+from forkpoint.driver.metrics import BOUNDS_MS, CatchUps, Durations, JobMetrics, UserKey, UserValue, after
+from forkpoint.graph.options import RestartStrategy
+from forkpoint.runtime.exchange.control import CatchUp, UserMetric
+from forkpoint.runtime.tasks.measuring import MetricReporter, Stopwatch
+from forkpoint.state import StoreSize
+
+
+def epoch(**measured: Any) -> EpochCommitted:
+    return EpochCommitted(
+        5, {"a": 2}, {"a": 3}, {"a": 1}, {"a": 40}, 10, 20, [CatchUp(0, "memory", 1, 7)], 3, Measurements(**measured)
+    )
+
+
+def test_committed_epochs_add_up() -> None:
+    one = epoch(busy_us={"a": 5}, bytes_in={"a": 6}, bytes_out={"a": 7}, state_size=StoreSize(8, 9))
+    metrics = after(after(JobMetrics(), one), one)
+    assert (metrics.epochs, metrics.records_in, metrics.records_out) == (2, {"a": 4}, {"a": 6})
+    assert (metrics.busy_us, metrics.bytes_in, metrics.bytes_out) == ({"a": 10}, {"a": 12}, {"a": 14})
+    assert (metrics.changes_bytes, metrics.snapshot_bytes, metrics.stores_reused) == (20, 40, 6)
+    assert metrics.catch_ups == {"memory": CatchUps(2, 14)}
+    assert (metrics.late_records_dropped, metrics.watermarks) == ({"a": 2}, {"a": 40})
+    assert metrics.state_size == StoreSize(8, 9)
+
+
+def test_a_restart_begins_counts_anew_but_not_those_of_the_run() -> None:
+    metrics = JobMetrics()
+    for event in (
+        epoch(), Restarting("why", 1, 0), RescaleEnded(3, 7), RescaleEnded(3, failure="no"), PublishingProgressed({"s": 2}),
+        SavepointEnded("s", 5, "there", at_ms=70), SavepointEnded("s", 5, failure="no"),
+        AttemptStarted(5, 1, {"a": 40}, 90),
+    ):  # fmt: skip
+        metrics = after(metrics, event)
+    assert (metrics.epochs, metrics.records_in, metrics.changes_bytes) == (0, {}, 0)
+    assert (metrics.restarts, metrics.rescalings, metrics.savepoints, metrics.savepoints_failed) == (1, 1, 1, 1)
+    assert (metrics.since_ms, metrics.savepoint_ms, metrics.unpublished) == (90, 70, {"s": 2})
+
+
+def test_phases_and_whole_epochs_have_durations() -> None:
+    metrics = JobMetrics()
+    for phase, at_ms, since_ms in (("planned", 104, 100), ("computed", 354, 104), ("published", 600_100, 600_099)):
+        metrics = after(metrics, EpochReached(5, phase, at_ms, since_ms))
+    assert metrics.durations["plan"].up_to[0] == 1
+    assert metrics.durations["compute"] == Durations().with_one(250)
+    assert metrics.durations["compute"].up_to[BOUNDS_MS.index(250)] == 1
+    assert (metrics.durations["epoch"].sum_ms, metrics.durations["epoch"].up_to[-1]) == (600_000, 1)
+    assert metrics.began_ms is None
+
+
+def test_user_metrics_add_changes_and_keep_the_last_value_of_each_gauge() -> None:
+    metrics = JobMetrics()
+    for reports in (
+        [("counter", 3, 0, None, None), ("distribution", 2, 9, 4, 5), ("gauge", 7, 0, None, None)],
+        [("counter", -1, 0, None, None), ("distribution", 1, 1, 1, 5), ("gauge", 6, 0, None, None)],
+    ):
+        user = [UserReport("a", 1, UserMetric(kind, "g", "n", *rest)) for kind, *rest in reports]
+        metrics = after(metrics, epoch(user=user))
+    assert metrics.user == {
+        UserKey("a", "g", "n", "counter"): UserValue(2),
+        UserKey("a", "g", "n", "distribution"): UserValue(3, 10, 1, 5),
+        UserKey("a", "g", "n", "gauge", 1): UserValue(6),
+    }
+
+
+def test_a_report_has_only_what_has_changed_since_the_last_one() -> None:
+    group = fp.MetricGroup()
+    seen, sizes = group.counter("seen"), group.add_group("io").distribution("sizes")
+    reporter = MetricReporter("a", group)
+    seen.inc(2)
+    sizes.update(4)
+    assert reporter.take() == [
+        UserMetric("counter", "", "seen", 2), UserMetric("distribution", "io", "sizes", 1, 4, 4, 4),
+    ]  # fmt: skip
+    assert reporter.take() == []
+    seen.inc(5)
+    reporter.skip()
+    seen.dec()
+    assert reporter.take() == [UserMetric("counter", "", "seen", -1)]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "text", None])
+def test_a_gauge_without_a_number_is_left_out(value: Any) -> None:
+    group = fp.MetricGroup()
+    group.gauge("g", lambda: value)
+    assert MetricReporter("a", group).take() == []
+
+
+def test_a_gauge_that_fails_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    group = fp.MetricGroup()
+    group.gauge("g", lambda: 1 / 0)
+    reporter = MetricReporter("a", group)
+    assert reporter.take() == reporter.take() == []
+    assert len(caplog.records) == 1
+
+
+def test_time_belongs_to_the_operator_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.0, 4.0, 9.0])
+    monkeypatch.setattr("forkpoint.runtime.tasks.measuring.time.perf_counter", lambda: next(times))
+    clock = Stopwatch()
+    clock.switch("outer")
+    caller = clock.switch("inner")
+    clock.switch(caller)
+    assert clock.switch(None) == "outer"
+    assert clock.seconds == {"outer": 6.0, "inner": 3.0}
+
+
+class Seen(fp.MapFunction):
+    def __init__(self, fails_at: Path | None) -> None:
+        self.fails_at = fails_at
+
+    def open(self, runtime_context: fp.RuntimeContext) -> None:
+        group = runtime_context.get_metrics_group()
+        self.seen = group.counter("seen")
+        self.sizes = group.add_group("io", "in").distribution("sizes")
+        group.meter("events")
+        self.rate = group.meter("events")
+        group.gauge("last", lambda: self.last)
+        self.last = 0
+
+    def map(self, value: int) -> int:
+        self.seen.inc()
+        self.sizes.update(value)
+        self.rate.mark_event(2)
+        self.last = value
+        if self.fails_at is not None and value == 500 and not self.fails_at.exists():
+            self.fails_at.touch()
+            raise ValueError("once")
+        return value
+
+
+def metrics_of(
+    root: Path, *, rows: int = 100, stop: int = 1000, keyed: bool = False, fails_at: Path | None = None,
+    change: Callable[[Any], Any] = lambda options: options,
+) -> MetricsMessage:  # fmt: skip
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(root)).set_parallelism(2).set_max_epoch_rows(rows)
+    env.options = change(replace(env.options, restart=RestartStrategy.fixed_delay(3, 1)))
+    numbers = env.from_source(fp.CounterSource(stop), fp.WatermarkStrategy.no_watermarks(), "n").uid("numbers")
+    seen = Seen(fails_at)
+    stream = numbers if keyed else numbers.map(seen, fp.Types.LONG()).uid("seen")
+    counted = stream.key_by(lambda n: n % 5, int).map_with_state(lambda n, s: (n, (s or 0) + 1), int).uid("counts")
+    (counted.map(seen).uid("seen") if keyed else counted).sink_to(fp.DiscardSink()).uid("out")
+    env.launch = Launch(options={"engine": "local"})
+    job = prepare(env, "job")
+    job.begin()()
+    return Commands(job.driver).metrics()
+
+
+def user(message: MetricsMessage, kind: str) -> list[Any]:
+    return [u for u in message.user if u.kind == kind]
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["at the source", "behind keys"])
+def test_each_operator_counts_elements_and_time(tmp_path: Path, keyed: bool) -> None:
+    message = metrics_of(tmp_path, keyed=keyed)
+    assert {uid: (o.records_in, o.records_out) for uid, o in message.operators.items()} == {
+        "numbers": (1000, 1000), "seen": (1000, 1000), "counts": (1000, 1000), "out": (1000, 0),
+    }  # fmt: skip
+    assert all(operator.busy_ms > 0 for operator in message.operators.values())
+    sender = "numbers" if keyed else "seen"
+    assert message.operators["counts"].bytes_in == message.operators[sender].bytes_out > 0
+    assert message.state_entries == 5
+    assert message.backlog["numbers"].amount == 0
+    assert message.durations["epoch"].count == message.epochs == 10
+    assert set(message.durations) == {"plan", "compute", "write", "commit", "publish", "epoch"}
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["at the source", "behind keys"])
+def test_user_metrics_count_each_element_once(tmp_path: Path, keyed: bool) -> None:
+    message = metrics_of(tmp_path, keyed=keyed)
+    (counter,), (meter,), (sizes,) = user(message, "counter"), user(message, "meter"), user(message, "distribution")
+    assert (counter.value, meter.value, sizes.group) == (1000, 2000, "io.in")
+    if keyed:
+        return
+    assert (sizes.value, sizes.sum, sizes.least, sizes.greatest) == (1000, 499_500, 0, 999)
+    assert max(gauge.value for gauge in user(message, "gauge")) == 999
+
+
+def test_after_a_failure_counts_are_since_the_restart(tmp_path: Path) -> None:
+    message = metrics_of(tmp_path, fails_at=tmp_path / "failed")
+    assert message.restarts == 1
+    assert message.operators["numbers"].records_in == 500
+    assert [counter.value for counter in user(message, "counter")] == [500]
+
+
+def test_a_message_survives_json(tmp_path: Path) -> None:
+    message = metrics_of(tmp_path)
+    assert MetricsMessage.model_validate_json(message.model_dump_json()) == message
