@@ -12,6 +12,7 @@ import click
 from forkpoint.cli import failures
 from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
+from forkpoint.cli.completion import completion
 from forkpoint.cli.doctor import doctor
 from forkpoint.cli.edit import edit
 from forkpoint.cli.fork import fork
@@ -61,7 +62,7 @@ main = Group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, diff_,
-              edit, import_spark, dispose, label, gc, recover, tree, doctor],
+              edit, import_spark, dispose, label, gc, recover, tree, doctor, completion],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -12,6 +12,7 @@ from forkpoint import operations
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
+from forkpoint.cli.names import JOB, SAVEPOINT
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.text import attributes
@@ -20,7 +21,7 @@ _SHOWN_POSITION = 100
 
 
 @click.command(cls=Command)
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 def savepoints(job: str | None) -> None:
     """List the savepoints of JOB, or of all jobs, below the state root, oldest first."""
     settings = current()
@@ -70,7 +71,7 @@ def totals(savepoint: Savepoint) -> tuple[int, int]:
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 def show(savepoint: str) -> None:
     """Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
     settings = current()
@@ -164,7 +165,7 @@ def parent_text(parent: Parent) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 @click.option("--force", is_flag=True, help="Delete it even if runs or other savepoints depend on it.")
 def dispose(savepoint: str, force: bool) -> None:
     """Delete SAVEPOINT (path, URL, id or label). Refused while a run or another savepoint depends on it."""
@@ -175,7 +176,7 @@ def dispose(savepoint: str, force: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 @click.argument("label", metavar="[LABEL]", required=False)
 @click.option("--note", metavar="TEXT", help="A remark, shown with it; an empty text removes the note.")
 @click.option("--force", is_flag=True, help="Take the label from the job's savepoint that has it.")

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from forkpoint.cli.failures import Failure
+from forkpoint.cli.names import PlaceType
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
 from forkpoint.operations.roots import DEFAULT_STATE_ROOT, STATE_ROOT, StateRoot
 
@@ -52,7 +53,7 @@ def options() -> list[click.Parameter]:
     """New instances of the options."""
     return [
         click.Option(
-            ["--state-root"], metavar="PATH|URL", expose_value=False, callback=_change,
+            ["--state-root"], metavar="PATH|URL", type=PlaceType(), expose_value=False, callback=_change,
             help=f"Where jobs keep their state. [env: {STATE_ROOT}; default: {DEFAULT_STATE_ROOT}]",
         ),
         click.Option(

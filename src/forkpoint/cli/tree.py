@@ -13,6 +13,7 @@ from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.manifest import Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
+from forkpoint.cli.names import JOB
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.text import attributes
@@ -23,7 +24,7 @@ _COLORS = {"run": "cyan", "savepoint": "yellow"}
 
 
 @click.command(cls=Command)
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 def tree(job: str | None) -> None:
     """Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first."""
     settings = current()
