@@ -15,7 +15,6 @@ from forkpoint.cli import text
 from forkpoint.cli.names import PlaceType
 from forkpoint.cli.options import Pairs, pairs_option
 from forkpoint.cli.output import TextOutput
-from forkpoint.cli.savepoints import totals
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.text import attributes
 from forkpoint.functions import (
@@ -26,6 +25,7 @@ from forkpoint.functions import (
 )
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.operations import ImportRequest
+from forkpoint.savepoint.display import totals
 from forkpoint.state_processor import CheckpointFound, ImportedCheckpoint, ImportedOperator, ImportedState
 from forkpoint.storage.places import plain_place
 

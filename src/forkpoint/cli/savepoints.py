@@ -16,6 +16,7 @@ from forkpoint.cli.names import JOB, SAVEPOINT
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.text import attributes
+from forkpoint.savepoint.display import OPERATOR_TITLES, operator_rows, totals
 
 _SHOWN_POSITION = 100
 
@@ -64,12 +65,6 @@ def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
     return {**shown, "entries": entries, "bytes": size, "path": path}
 
 
-def totals(savepoint: Savepoint) -> tuple[int, int]:
-    """Entries and bytes of all its states."""
-    states = [state for operator in savepoint.operators for state in operator.states]
-    return sum(s.entries for s in states), sum(s.bytes for s in states)
-
-
 @click.command(cls=Command)
 @click.argument("savepoint", type=SAVEPOINT)
 def show(savepoint: str) -> None:
@@ -111,29 +106,9 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
 
 
 def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
-    titles = ["OPERATOR", "KIND", "STATE", "KEY", "TYPE", "ENTRIES", "SIZE", "WATERMARK"]
-    rows: list[list[str | Text]] = []
-    for operator in savepoint.operators:
-        mark = savepoint.watermarks.get(operator.uid)
-        first: list[str | Text] = [operator.uid, operator.kind]
-        last = "" if mark is None else text.watermark(mark)
-        if not operator.states:
-            rows.append([*first, "", "", "", "", "", last])
-        for state in operator.states:
-            info = state.info
-            parts = [info.namespace_type, info.value_type]
-            inner = ", ".join(text.type_name(part) for part in parts if part is not None)
-            ttl = f", ttl {text.duration(info.ttl_ms)}" if info.ttl_ms is not None else ""
-            type_shown = f"{info.kind}<{inner}>{ttl}" if inner else f"{info.kind}{ttl}"
-            rows.append(
-                [
-                    *first, info.name, text.type_name(info.key_type), type_shown, text.number(state.entries),
-                    text.size(state.bytes), last,
-                ]
-            )  # fmt: skip
-            first, last = ["", ""], ""
+    rows = operator_rows(savepoint)
     if rows:
-        out.table(titles, rows, right=("ENTRIES", "SIZE"))
+        out.table([title.upper() for title in OPERATOR_TITLES], rows, right=("ENTRIES", "SIZE"))
 
 
 def _show_sources(out: TextOutput, savepoint: Savepoint) -> None:
