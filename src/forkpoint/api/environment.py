@@ -12,6 +12,7 @@ from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.base import check_type
 from forkpoint.api.configuration import Configuration, apply_configuration
 from forkpoint.api.dataframes import check_frame, frame_type
+from forkpoint.api.defaults import with_defaults
 from forkpoint.api.display import graph_html
 from forkpoint.api.keys import timestamp_column
 from forkpoint.api.launch import current_launch
@@ -56,8 +57,8 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def get_execution_environment(
         configuration: Configuration | Mapping[str, Any] | None = None,
     ) -> StreamExecutionEnvironment:
-        """Create an environment with the options of the configuration."""
-        env = StreamExecutionEnvironment()
+        """Create an environment with the options of the configuration, over those of environment variables and forkpoint.toml."""
+        env = StreamExecutionEnvironment(with_defaults(JobOptions()))
         return env if configuration is None else env.configure(configuration)
 
     # -- options

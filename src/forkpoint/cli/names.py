@@ -12,12 +12,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SAVEPOINTS, unescape, within
+from forkpoint.config_file import CONFIG, DEFAULT_STATE_ROOT
+from forkpoint.config_file import state_root as configured
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
-STATE_ROOT = "FORKPOINT_STATE_ROOT"
-DEFAULT_STATE_ROOT = "./.forkpoint"
 _LABEL_FILE = "label.json"
 _MOST_SAVEPOINTS = 300  # the newest ones
 
@@ -88,11 +88,16 @@ def _load(storage: Storage, path: str) -> dict[str, Any] | None:
 
 def state_root(ctx: click.Context | None) -> str:
     """The state root that the command line so far means."""
+    at = ctx
+    while at is not None:
+        if (file := at.params.get("config")) is not None:
+            os.environ[CONFIG] = str(file)
+        at = at.parent
     while ctx is not None:
         if (given := ctx.params.get("state_root")) is not None:
             return absolute(str(given))
         ctx = ctx.parent
-    return absolute(os.environ.get(STATE_ROOT) or DEFAULT_STATE_ROOT)
+    return absolute(configured() or DEFAULT_STATE_ROOT)
 
 
 class NameType(click.types.StringParamType):
