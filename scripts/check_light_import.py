@@ -1,4 +1,4 @@
-"""`import forkpoint` must stay light: it loads no Spark, no server, no command line.
+"""What `forkpoint` loads with its first name must stay light: no Spark, no server, no command line.
 
 The import contracts check the package's own imports; this checks what a fresh interpreter really loads.
 """
@@ -22,8 +22,8 @@ HEAVY = (
 
 
 def loaded_by_import() -> set[str]:
-    """Top-level names in `sys.modules` after `import forkpoint` in a fresh interpreter."""
-    program = "import sys, forkpoint; print(*{name.partition('.')[0] for name in sys.modules})"
+    """Top-level names in `sys.modules` after the first use of `forkpoint` in a fresh interpreter."""
+    program = "import sys, forkpoint.public; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
     return set(done.stdout.split())
 
@@ -31,7 +31,9 @@ def loaded_by_import() -> set[str]:
 def main() -> int:
     found = sorted(loaded_by_import() & set(HEAVY))
     if found:
-        print(f"`import forkpoint` loads {', '.join(found)}. See how: python -X importtime -c 'import forkpoint'")
+        print(
+            f"`import forkpoint` loads {', '.join(found)}. See how: python -X importtime -c 'import forkpoint.public'"
+        )
         return 1
     print(f"`import forkpoint` loads none of {', '.join(HEAVY)}")
     return 0

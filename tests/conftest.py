@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The plugin's own fixtures, also where forkpoint was installed before it had a plugin.
+from forkpoint.pytest_plugin import (  # noqa: F401
+    forkpoint_clock,
+    forkpoint_env,
+    forkpoint_harness,
+    forkpoint_run,
+    forkpoint_state_root,
+)
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

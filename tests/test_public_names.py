@@ -14,11 +14,25 @@ HEAVY = (
 
 def test_the_public_names_are_those_of_all():
     public = {
-        name for name, value in vars(forkpoint).items()
+        name for name, value in vars(forkpoint.public).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }  # fmt: skip
     assert public == set(forkpoint.__all__)
     assert len(forkpoint.__all__) == len(public)
+
+
+def test_names_are_loaded_when_they_are_used():
+    program = (
+        "import sys, forkpoint; print('numpy' in sys.modules, 'DataStream' in dir(forkpoint)); forkpoint.DataStream.map"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "True"]
+    program = (
+        "from forkpoint import *; DataStream, Types; import forkpoint; forkpoint.testing.run_local; forkpoint.errors"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="module 'forkpoint' has no attribute 'DataStreams'"):
+        _ = forkpoint.DataStreams
 
 
 def test_all_is_sorted():
@@ -28,7 +42,7 @@ def test_all_is_sorted():
 
 
 def test_importing_forkpoint_loads_neither_an_engine_nor_a_server():
-    program = f"import sys, forkpoint; print([m for m in {HEAVY} if m in sys.modules])"
+    program = f"import sys, forkpoint.public; print([m for m in {HEAVY} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
 

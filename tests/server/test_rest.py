@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import JOB, OPERATE, Server, result
 from forkpoint.cli import main
@@ -21,6 +22,8 @@ from forkpoint.server.service import Service, job_id
 
 LOCAL = {
     "server": "is the server itself",
+    "completion": "is about a shell",
+    "config show": "is about this machine's files and variables",
     "supervise": "keeps a process of this machine running; a server's jobs are started with run",
     "import-spark-checkpoint": "reads from a path that is not below the state roots",
 }
@@ -129,6 +132,17 @@ def test_programs_are_uploaded_checked_run_and_stopped(http):
     refused = result(http, http.post("/v1/check", json={"program": another, "savepoint": stopped["savepoint"]}))
     assert not refused["fits"]
     assert http.get("/v1/jobs/other").json()["state"] == "FINISHED"
+
+
+def test_metrics_of_all_jobs_are_scraped(http):
+    scraped = http.get("/metrics")
+    assert scraped.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(scraped.text) for sample in family.samples
+    }  # fmt: skip
+    assert samples["forkpoint_job_state", "counting", "running"] == 1
+    assert samples["forkpoint_operator_records_in_total", "counting", "counts"] > 0
 
 
 def test_a_repeated_trigger_id_is_one_request(http):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
+from forkpoint.api.display import graph_html, operator_text, type_text
 from forkpoint.api.keys import key_by
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, KeySelector, Partitioner, StateDescriptor, declared_states
@@ -33,6 +34,16 @@ class StreamBase(ABC, Generic[T_co]):
         self._env = env
         self._edges = edges
         self._type = output_type
+
+    def __repr__(self) -> str:
+        of = ", ".join(operator_text(edge.upstream) for edge in self._edges)
+        return f"<{type(self).__name__} of {type_text(self._type)} from {of}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the operators up to here."""
+        producers = [edge.upstream for edge in self._edges]
+        title = f"{type(self).__name__} of {type_text(self._type)}"
+        return graph_html(title, producers, producers)
 
     def get_type(self) -> TypeInformation[T_co] | None:
         """The type of the elements, None if untyped."""

@@ -14,6 +14,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.graph.options import (
     Autoscale,
     CheckpointingMode,
+    CheckpointOptions,
     ExternalizedCheckpointRetention,
     JobOptions,
     RestartStrategy,
@@ -307,6 +308,37 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
     return replace(options, **changes)
 
 
+_USUAL = {
+    "execution.engine": "spark", "spark.master": "local[*]",
+    "restart-strategy.type": "exponential-delay with checkpointing, else none",
+}  # fmt: skip
+
+
+def default_of(key: str) -> Any:
+    """The value of an option that nobody sets, as one would write it; None if it has none."""
+    parse: Parser = _text
+    value = _USUAL.get(key)
+    if value is None and key in _JOB_KEYS:
+        name, parse = _JOB_KEYS[key]
+        value = getattr(JobOptions(), name)
+    elif key in _CHECKPOINT_KEYS:
+        name, parse = _CHECKPOINT_KEYS[key]
+        value = getattr(CheckpointOptions(), name)
+    elif value is None and key in _RESTART_KEYS:
+        name, parse = _RESTART_KEYS[key]
+        value = getattr(_strategies()[key.split(".")[1]], name)
+    if isinstance(value, Enum):
+        return value.name
+    return f"{value} ms" if parse is parse_duration_ms and value is not None else value
+
+
+def _strategies() -> dict[str, RestartStrategy]:
+    return {
+        "none": RestartStrategy.none(), "fixed-delay": RestartStrategy.fixed_delay(),
+        "exponential-delay": RestartStrategy.exponential_delay(), "failure-rate": RestartStrategy.failure_rate(),
+    }  # fmt: skip
+
+
 def _parsed(given: Mapping[str, Any], keys: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
     return {name: parse(key, given[key]) for key, (name, parse) in keys.items() if key in given}
 
@@ -328,11 +360,11 @@ def _autoscale(given: Mapping[str, Any], known: Autoscale | None) -> Autoscale:
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:
     """A given type starts from its defaults; settings without a type change the current strategy."""
     type_key = "restart-strategy.type"
-    bases = {
-        "none": RestartStrategy.none(), "fixed-delay": RestartStrategy.fixed_delay(),
-        "exponential-delay": RestartStrategy.exponential_delay(), "failure-rate": RestartStrategy.failure_rate(),
-    }  # fmt: skip
-    base = bases[_choice(_STRATEGIES)(type_key, given[type_key])] if type_key in given else options.restart_strategy
+    base = (
+        _strategies()[_choice(_STRATEGIES)(type_key, given[type_key])]
+        if type_key in given
+        else options.restart_strategy
+    )
     mine = {k: v for k, v in _RESTART_KEYS.items() if k.startswith(f"restart-strategy.{base.kind}.")}
     return replace(base, **_parsed(given, mine))
 

@@ -12,6 +12,8 @@ from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.base import check_type
 from forkpoint.api.configuration import Configuration, apply_configuration
 from forkpoint.api.dataframes import check_frame, frame_type
+from forkpoint.api.defaults import with_defaults
+from forkpoint.api.display import graph_html
 from forkpoint.api.keys import timestamp_column
 from forkpoint.api.launch import current_launch
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult
@@ -55,8 +57,8 @@ class StreamExecutionEnvironment(AcceptedMixin):
     def get_execution_environment(
         configuration: Configuration | Mapping[str, Any] | None = None,
     ) -> StreamExecutionEnvironment:
-        """Create an environment with the options of the configuration."""
-        env = StreamExecutionEnvironment()
+        """Create an environment with the options of the configuration, over those of environment variables and forkpoint.toml."""
+        env = StreamExecutionEnvironment(with_defaults(JobOptions()))
         return env if configuration is None else env.configure(configuration)
 
     # -- options
@@ -259,6 +261,14 @@ class StreamExecutionEnvironment(AcceptedMixin):
         """The sinks of the job, and operators whose output is not read, which run as well, as in Flink."""
         read = {id(edge.upstream) for operator in self._operators for edge in operator.inputs}
         return tuple(operator for operator in self._operators if id(operator) not in read)
+
+    def __repr__(self) -> str:
+        operators = topological_order(self.transformations)
+        return f"<StreamExecutionEnvironment with {len(operators)} operator{'' if len(operators) == 1 else 's'}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the job as it would be executed now."""
+        return graph_html(repr(self)[1:-1], self.transformations)
 
     def get_execution_plan(self) -> str:
         """The job's operators and edges as JSON for Flink's plan visualizer. GraphError without operators."""

@@ -20,6 +20,7 @@ from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.paths import AREAS
+from forkpoint.config_file import state_root
 from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.declared import check_program
 from forkpoint.driver.endings import Result
@@ -188,7 +189,7 @@ def _options(env: StreamExecutionEnvironment) -> JobOptions:
 
 
 def _state_root(launch: Launch, options: JobOptions) -> str | None:
-    return options.state_root or launch.state_root or os.environ.get("FORKPOINT_STATE_ROOT") or None
+    return options.state_root or launch.state_root or state_root()
 
 
 def _job_name(launch: Launch, name: str | None) -> str:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
+from forkpoint.api.display import job_html, job_text, show_job
 from forkpoint.types.variables import T_co
 
 if TYPE_CHECKING:
@@ -106,6 +107,16 @@ class JobClient:
             self._result.set_result(self.job.result(run()))
         except BaseException as error:
             self._result.set_exception(error)
+
+    def __repr__(self) -> str:
+        return job_text(self)
+
+    def _repr_html_(self) -> str:
+        return job_html(self)
+
+    def _ipython_display_(self) -> None:
+        """In a notebook: a table that is updated until the job ends."""
+        show_job(self)
 
     def get_job_id(self) -> str:
         """The job's id."""

@@ -1,5 +1,22 @@
 """The command line: ``forkpoint``. It parses arguments, calls operations and prints results."""
 
-from forkpoint.cli.command import main
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forkpoint.cli.command import main
 
 __all__ = ["main"]
+
+
+def __getattr__(name: str) -> Any:
+    """``main``: what the installed script calls. For a shell's completions, the commands take too long to load."""
+    if name != "main":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if "_FORKPOINT_COMPLETE" in os.environ:
+        from forkpoint.cli.completing import main as completing
+
+        return completing
+    from forkpoint.cli.command import main
+
+    return main

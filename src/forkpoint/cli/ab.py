@@ -12,6 +12,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import text
+from forkpoint.cli.names import SAVEPOINT, PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import AppType, RunCommand, request_of, start_options, until_option
 from forkpoint.cli.settings import current
@@ -40,10 +41,10 @@ def split_keys(ctx: click.Context, param: click.Parameter, given: Sequence[str])
 @click.option(
     "--samples", type=click.IntRange(0), default=5, show_default=True, help="Differing keys to show for each sink."
 )
-@click.option("--keep", metavar="DIR", help="Keep the rows, state and logs of both versions here.")
+@click.option("--keep", metavar="DIR", type=PlaceType(), help="Keep the rows, state and logs of both versions here.")
 @start_options
 @until_option
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 @click.argument("app_a", type=AppType())
 @click.argument("app_b", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

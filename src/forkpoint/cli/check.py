@@ -11,6 +11,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import failures
+from forkpoint.cli.names import SAVEPOINT_OR_LATEST
 from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand
@@ -23,7 +24,7 @@ _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refuse
 
 @click.command(cls=RunCommand)
 @click.option(
-    "-s", "--savepoint", metavar="SAVEPOINT|latest", default=LATEST, show_default=True,
+    "-s", "--savepoint", metavar="SAVEPOINT|latest", type=SAVEPOINT_OR_LATEST, default=LATEST, show_default=True,
     help="The savepoint: a path, URL, id or label, or the job's latest.",
 )  # fmt: skip
 @allow_non_restored_option

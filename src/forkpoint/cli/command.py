@@ -12,6 +12,8 @@ import click
 from forkpoint.cli import failures
 from forkpoint.cli.ab import ab
 from forkpoint.cli.check import check
+from forkpoint.cli.completion import completion
+from forkpoint.cli.config import config
 from forkpoint.cli.doctor import doctor
 from forkpoint.cli.edit import edit
 from forkpoint.cli.fork import fork
@@ -23,7 +25,7 @@ from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, label, savepoints, show
 from forkpoint.cli.server import server
-from forkpoint.cli.settings import current, options
+from forkpoint.cli.settings import configure, current, options
 from forkpoint.cli.state import diff_, state
 from forkpoint.cli.supervise import supervise
 from forkpoint.cli.tree import tree
@@ -36,6 +38,7 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            configure(ctx)
             return super().invoke(ctx)
         except ForkpointError as error:
             current().end(failures.describe(error))
@@ -62,7 +65,7 @@ main = Group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, diff_,
-              edit, import_spark, dispose, label, gc, recover, tree, doctor, server],
+              edit, import_spark, dispose, label, gc, recover, tree, doctor, server, completion, config],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

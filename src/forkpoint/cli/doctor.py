@@ -9,6 +9,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import failures
+from forkpoint.cli.names import PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
@@ -16,8 +17,9 @@ from forkpoint.cli.spark_options import spark_options, spark_settings
 
 @click.command(cls=Command)
 @click.option(
-    "--directory", "directories", metavar="DIR", multiple=True, help="A directory that sinks write to; repeatable."
-)
+    "--directory", "directories", metavar="DIR", type=PlaceType(), multiple=True,
+    help="A directory that sinks write to; repeatable.",
+)  # fmt: skip
 @spark_options
 def doctor(directories: tuple[str, ...], **options: Any) -> None:
     """Check that the hosts of a Spark cluster can run jobs.

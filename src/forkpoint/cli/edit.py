@@ -11,6 +11,7 @@ import click
 
 from forkpoint import operations
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.cli.names import ANY_UID, SAVEPOINT_OR_LATEST, SOURCE_UID, UID_STATE, PlaceType
 from forkpoint.cli.options import Pairs, pairs_option
 from forkpoint.cli.settings import Command, current
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
@@ -18,11 +19,19 @@ from forkpoint.operations import EditRequest, StateFilter
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
-@click.option("--remove-uid", metavar="UID", multiple=True, help="Remove an operator or source; repeatable.")
-@click.option("--remove-state", metavar="UID.STATE", multiple=True, help="Remove a state, or UID.timers; repeatable.")
-@pairs_option("--rename-uid", "rename_uid", "OLD=NEW", "Change a uid; repeatable.")
-@pairs_option("--rename-state", "rename_state", "UID.STATE=NEW", "Rename a state; repeatable.")
+@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
+@click.option(
+    "--remove-uid", metavar="UID", type=ANY_UID, multiple=True, help="Remove an operator or source; repeatable."
+)
+@click.option(
+    "--remove-state",
+    metavar="UID.STATE",
+    type=UID_STATE,
+    multiple=True,
+    help="Remove a state, or UID.timers; repeatable.",
+)
+@pairs_option("--rename-uid", "rename_uid", "OLD=NEW", "Change a uid; repeatable.", ANY_UID)
+@pairs_option("--rename-state", "rename_state", "UID.STATE=NEW", "Rename a state; repeatable.", UID_STATE)
 @click.option(
     "--filter", "filters", metavar="'UID.STATE: SQL'", multiple=True,
     help="Keep the rows of a state, or of UID.timers, that match a SQL condition over its columns; with UID alone, filter all "
@@ -32,13 +41,22 @@ from forkpoint.operations import EditRequest, StateFilter
     "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
     help="Recompute all key groups for N.",
 )  # fmt: skip
-@pairs_option("--set-position", "set_position", "UID=JSON", "Set where a source resumes; repeatable.")
-@click.option("--remove-position", metavar="UID", multiple=True, help="Start a source from its beginning; repeatable.")
+@pairs_option("--set-position", "set_position", "UID=JSON", "Set where a source resumes; repeatable.", SOURCE_UID)
+@click.option(
+    "--remove-position",
+    metavar="UID",
+    type=SOURCE_UID,
+    multiple=True,
+    help="Start a source from its beginning; repeatable.",
+)
 @click.option("--reset-watermarks", is_flag=True, help="Forget all watermarks; needed where sources go back.")
 @click.option("--label", metavar="L", help="A label for the new savepoint.")
 @click.option("--note", metavar="N", help="A note.")
 @click.option(
-    "--to", metavar="PATH|URL", help="The new savepoint's directory. [default: a new one below the state root]"
+    "--to",
+    metavar="PATH|URL",
+    type=PlaceType(),
+    help="The new savepoint's directory. [default: a new one below the state root]",
 )
 def edit(
     savepoint: str, remove_uid: Sequence[str], remove_state: Sequence[str], rename_uid: Pairs, rename_state: Pairs,

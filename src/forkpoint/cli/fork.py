@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from forkpoint import operations
+from forkpoint.cli.names import JOB_OR_SAVEPOINT
 from forkpoint.cli.run import AppType, RunCommand, detached_option, request_of, start, start_options, until_option
 from forkpoint.cli.settings import current
 
@@ -17,7 +18,7 @@ from forkpoint.cli.settings import current
 @detached_option
 @start_options
 @until_option
-@click.argument("origin", metavar="SAVEPOINT|JOB")
+@click.argument("origin", metavar="SAVEPOINT|JOB", type=JOB_OR_SAVEPOINT)
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def fork(origin: str, detached: bool, app: str, args: Sequence[str], **options: Any) -> None:

@@ -8,6 +8,7 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import text
+from forkpoint.cli.names import JOB
 from forkpoint.cli.options import DurationType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
@@ -15,7 +16,7 @@ from forkpoint.operations.shapes import gc_json
 
 
 @click.command(cls=Command)
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
     "--older-than", "age_ms", metavar="TIME", type=DurationType(), default="1h", show_default=True,

@@ -12,6 +12,7 @@ import click
 from forkpoint import operations
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli import text
+from forkpoint.cli.names import PlaceType
 from forkpoint.cli.options import Pairs, pairs_option
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
@@ -23,7 +24,8 @@ from forkpoint.functions import (
 )
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.operations import ImportRequest
-from forkpoint.operations.shapes import attributes, totals
+from forkpoint.operations.shapes import attributes
+from forkpoint.savepoint.display import totals
 from forkpoint.state_processor import CheckpointFound, ImportedCheckpoint, ImportedOperator, ImportedState
 from forkpoint.storage.places import plain_place
 
@@ -34,7 +36,12 @@ _ONLY = "state"
 @click.argument("path")
 @click.option("--dry-run", is_flag=True, help="Only show sources, operators, and states with their columns and rows.")
 @click.option("--job", metavar="NAME", help="The savepoint's job. Required without --dry-run.")
-@click.option("--to", metavar="PATH|URL", help="The savepoint's directory. [default: a new one below the state root]")
+@click.option(
+    "--to",
+    metavar="PATH|URL",
+    type=PlaceType(),
+    help="The savepoint's directory. [default: a new one below the state root]",
+)
 @pairs_option(
     "--source", "sources", "INDEX=UID",
     "The uid of a source, by its index in the plan or its name; repeatable. [default: source; source-0 … of several]",

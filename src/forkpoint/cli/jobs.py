@@ -9,6 +9,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import text
+from forkpoint.cli.names import JOB, PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.control.registry import RunView
@@ -54,8 +55,8 @@ def _row(view: RunView) -> list[str | Text]:
 
 
 @click.command(cls=Command)
-@click.argument("job")
-@click.argument("directory", required=False)
+@click.argument("job", type=JOB)
+@click.argument("directory", type=PlaceType(), required=False)
 @click.option("--label", help="A name for it, for `run -s` and `show`; no schedule removes a labelled savepoint.")
 @click.option("--note", help="A remark, shown with it.")
 @SKIP_UNREADABLE
@@ -73,7 +74,7 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("-p", "--parallelism", type=int, required=True, help="The new number of subtasks.")
 def rescale(job: str, parallelism: int) -> None:
     """Change the parallelism of JOB while it runs, without a restart."""
@@ -84,9 +85,11 @@ def rescale(job: str, parallelism: int) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("--drain", is_flag=True, help="First fire all timers and windows; use it if the job will not resume.")
-@click.option("-p", "--savepoint-path", metavar="DIR", help="The directory for the savepoint: a path or URL.")
+@click.option(
+    "-p", "--savepoint-path", metavar="DIR", type=PlaceType(), help="The directory for the savepoint: a path or URL."
+)
 @SKIP_UNREADABLE
 def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
     """Stop JOB with a savepoint, and print the savepoint's path. Nothing is committed after it."""
@@ -99,7 +102,7 @@ def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: boo
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@click.argument("job", type=JOB)
 def cancel(job: str) -> None:
     """Cancel JOB, without a savepoint. Its checkpoints stay: the next run resumes from the last one."""
     settings = current()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import click
 
 from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.cli.names import ANY_UID, NameType
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, SavepointSchedule
 
@@ -31,9 +32,9 @@ def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
     return found
 
 
-def pairs_option(option: str, name: str, metavar: str, text: str) -> Callable[[Any], Any]:
-    """A repeatable option whose values become a dict; each NAME may be given once."""
-    return click.option(option, name, metavar=metavar, multiple=True, callback=pairs, help=text)
+def pairs_option(option: str, name: str, metavar: str, text: str, left: NameType | None = None) -> Callable[[Any], Any]:
+    """A repeatable option whose values become a dict; each NAME may be given once. ``left`` completes it."""
+    return click.option(option, name, metavar=metavar, type=left, multiple=True, callback=pairs, help=text)
 
 
 def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
@@ -42,7 +43,7 @@ def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[st
 
 
 map_option = click.option(
-    "--map", "renames", metavar="OLD=NEW", multiple=True, callback=split_renames,
+    "--map", "renames", metavar="OLD=NEW", type=ANY_UID, multiple=True, callback=split_renames,
     help="Restore the state of uid OLD to uid NEW; repeatable.",
 )  # fmt: skip
 pyflink_option = click.option(

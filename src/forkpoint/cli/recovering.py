@@ -6,6 +6,7 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import failures, text
+from forkpoint.cli.names import JOB
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.driver.recovery import RecoveryPlan
@@ -14,7 +15,7 @@ from forkpoint.operations.shapes import recovery_json
 
 @click.command(cls=Command)
 @click.option("--dry-run", is_flag=True, help="Only show what the job would resume from, and what that loses.")
-@click.argument("job")
+@click.argument("job", type=JOB)
 def recover(dry_run: bool, job: str) -> None:
     """Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
 

@@ -13,6 +13,7 @@ import click
 
 from forkpoint import operations
 from forkpoint.cli import failures
+from forkpoint.cli.names import RESTORED
 from forkpoint.cli.options import (
     allow_non_restored_option,
     autoscale_option,
@@ -111,7 +112,7 @@ until_option = click.option(
 @click.command(cls=RunCommand)
 @detached_option
 @click.option(
-    "-s", "--savepoint", metavar="SAVEPOINT|latest|none",
+    "-s", "--savepoint", metavar="SAVEPOINT|latest|none", type=RESTORED,
     help="Start from this savepoint (path, URL, id or label), from the job's latest, or with empty state. [default: from the "
     "job's newest checkpoint, if it has one]",
 )  # fmt: skip

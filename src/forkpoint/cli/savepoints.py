@@ -11,15 +11,17 @@ from forkpoint import operations
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.cli import text
+from forkpoint.cli.names import JOB, SAVEPOINT
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.operations.shapes import savepoint_json, savepoints_json, totals, type_name
+from forkpoint.operations.shapes import savepoint_json, savepoints_json
+from forkpoint.savepoint.display import OPERATOR_TITLES, operator_rows, totals
 
 _SHOWN_POSITION = 100
 
 
 @click.command(cls=Command)
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 def savepoints(job: str | None) -> None:
     """List the savepoints of JOB, or of all jobs, below the state root, oldest first."""
     settings = current()
@@ -51,7 +53,7 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 def show(savepoint: str) -> None:
     """Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks."""
     settings = current()
@@ -88,29 +90,9 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
 
 
 def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
-    titles = ["OPERATOR", "KIND", "STATE", "KEY", "TYPE", "ENTRIES", "SIZE", "WATERMARK"]
-    rows: list[list[str | Text]] = []
-    for operator in savepoint.operators:
-        mark = savepoint.watermarks.get(operator.uid)
-        first: list[str | Text] = [operator.uid, operator.kind]
-        last = "" if mark is None else text.watermark(mark)
-        if not operator.states:
-            rows.append([*first, "", "", "", "", "", last])
-        for state in operator.states:
-            info = state.info
-            parts = [info.namespace_type, info.value_type]
-            inner = ", ".join(type_name(part) for part in parts if part is not None)
-            ttl = f", ttl {text.duration(info.ttl_ms)}" if info.ttl_ms is not None else ""
-            type_shown = f"{info.kind}<{inner}>{ttl}" if inner else f"{info.kind}{ttl}"
-            rows.append(
-                [
-                    *first, info.name, type_name(info.key_type), type_shown, text.number(state.entries),
-                    text.size(state.bytes), last,
-                ]
-            )  # fmt: skip
-            first, last = ["", ""], ""
+    rows = operator_rows(savepoint)
     if rows:
-        out.table(titles, rows, right=("ENTRIES", "SIZE"))
+        out.table([title.upper() for title in OPERATOR_TITLES], rows, right=("ENTRIES", "SIZE"))
 
 
 def _show_sources(out: TextOutput, savepoint: Savepoint) -> None:
@@ -142,7 +124,7 @@ def parent_text(parent: Parent) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 @click.option("--force", is_flag=True, help="Delete it even if runs or other savepoints depend on it.")
 def dispose(savepoint: str, force: bool) -> None:
     """Delete SAVEPOINT (path, URL, id or label). Refused while a run or another savepoint depends on it."""
@@ -153,7 +135,7 @@ def dispose(savepoint: str, force: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT)
 @click.argument("label", metavar="[LABEL]", required=False)
 @click.option("--note", metavar="TEXT", help="A remark, shown with it; an empty text removes the note.")
 @click.option("--force", is_flag=True, help="Take the label from the job's savepoint that has it.")

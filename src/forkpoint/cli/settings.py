@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, TypeAlias
 
 import click
 
+from forkpoint.api.defaults import Setting
+from forkpoint.cli.configuring import Known, command_settings, default_map
 from forkpoint.cli.failures import Failure
+from forkpoint.cli.names import PlaceType
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
-from forkpoint.operations.roots import DEFAULT_STATE_ROOT, STATE_ROOT, StateRoot
+from forkpoint.config_file import CONFIG, DEFAULT_STATE_ROOT, FILE, STATE_ROOT
+from forkpoint.operations.roots import StateRoot
+
+Configured: TypeAlias = Mapping[str, tuple[Known, Setting]]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``given_root``: from the command line; a program's own takes precedence over the environment and the default."""
+    """``given_…``: from the command line. A program's own state root takes precedence over that of the environment, of the file,
+    and the default. ``as_given``: the options of the command line are all, for drivers that forkpoint starts itself.
+    ``configured``: what the environment and the file set."""
 
     given_root: str | None = None
-    output_format: str = "text"
-    verbose: bool = False
+    given_format: str | None = None
+    given_verbose: bool = False
+    as_given: bool = False
+    configured: Configured = field(default_factory=dict)
 
     @property
     def state_root(self) -> StateRoot:
         return StateRoot(self.given_root)
+
+    @property
+    def output_format(self) -> str:
+        return self.given_format or str(self._configured("output", "text"))
+
+    @property
+    def verbose(self) -> bool:
+        return self.given_verbose or bool(self._configured("verbose", False))
+
+    def _configured(self, name: str, default: Any) -> Any:
+        return self.configured[name][1].value if name in self.configured else default
 
     @property
     def output(self) -> Output:
@@ -43,16 +66,48 @@ def current() -> Settings:
 def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # The group and the command both have each option; if both are given, the command's wins.
     if value not in (None, False):
-        names = {"state_root": "given_root", "output": "output_format", "verbose": "verbose"}
+        names = {
+            "state_root": "given_root",
+            "output": "given_format",
+            "verbose": "given_verbose",
+            "as_given": "as_given",
+        }
         root = ctx.find_root()
         root.obj = replace(root.obj or Settings(), **{names[param.name or ""]: value})
+
+
+def configure(ctx: click.Context) -> None:
+    """Take what the environment and the configuration file set for the options of commands. Raises ConfigError."""
+    root = ctx.find_root()
+    settings = root.obj or Settings()
+    if settings.as_given:
+        return
+    assert isinstance(root.command, click.Group)
+    found = command_settings(root.command)
+    root.obj = replace(settings, configured=found)
+    root.default_map = default_map(found)
+    _take_defaults(ctx)
+
+
+def _take_defaults(ctx: click.Context) -> Any:
+    """Those of a context, which were taken from its parent when it was made."""
+    if ctx.parent is not None:
+        ctx.default_map = (_take_defaults(ctx.parent) or {}).get(ctx.info_name, {})
+    return ctx.default_map
+
+
+def _use(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    if path is not None and not ctx.resilient_parsing:
+        os.environ[CONFIG] = os.path.abspath(path)  # for programs and drivers that are started, too
+        if ctx.parent is not None:
+            configure(ctx)
 
 
 def options() -> list[click.Parameter]:
     """New instances of the options."""
     return [
         click.Option(
-            ["--state-root"], metavar="PATH|URL", expose_value=False, callback=_change,
+            ["--state-root"], metavar="PATH|URL", type=PlaceType(), expose_value=False, callback=_change,
             help=f"Where jobs keep their state. [env: {STATE_ROOT}; default: {DEFAULT_STATE_ROOT}]",
         ),
         click.Option(
@@ -63,6 +118,12 @@ def options() -> list[click.Parameter]:
             ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change,
             help="Show tracebacks of errors.",
         ),
+        click.Option(
+            ["--config"], metavar="FILE", type=click.Path(exists=True, dir_okay=False), expose_value=False, callback=_use,
+            is_eager=True,
+            help=f"The configuration. [env: {CONFIG}; default: ./{FILE}, else ~/.config/forkpoint/config.toml]",
+        ),
+        click.Option(["--as-given"], is_flag=True, expose_value=False, callback=_change, hidden=True),
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import text
+from forkpoint.cli.names import SAVEPOINT_OR_LATEST, STATE, UID
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.cli.text import shown
@@ -23,7 +24,7 @@ def state() -> None:
 
 
 @state.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
 def ls(savepoint: str) -> None:
     """List the states and timers of SAVEPOINT, with their types, rows and sizes."""
     settings = current()
@@ -46,9 +47,9 @@ def ls(savepoint: str) -> None:
 
 
 @state.command(cls=Command)
-@click.argument("savepoint")
-@click.argument("uid")
-@click.argument("state")
+@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
+@click.argument("uid", type=UID)
+@click.argument("state", type=STATE)
 @click.argument("key", required=False)
 @click.option(
     "--limit", metavar="N", type=click.IntRange(min=0), default=LIMIT, show_default=True,
@@ -77,7 +78,7 @@ def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> No
 
 
 @state.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
 @click.argument("sql")
 def query(savepoint: str, sql: str) -> None:
     """Run a SELECT over SAVEPOINT, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
@@ -92,8 +93,8 @@ def query(savepoint: str, sql: str) -> None:
 
 
 @click.command("diff", cls=Command)
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", type=SAVEPOINT_OR_LATEST)
+@click.argument("after", type=SAVEPOINT_OR_LATEST)
 @click.option(
     "--samples", metavar="N", type=click.IntRange(min=0), default=SAMPLES, show_default=True,
     help="Show N differing entries of each state.",

@@ -48,9 +48,11 @@ def supervise(attempts: int | None, delay_ms: int, max_delay_ms: int, run_argume
     and failures that a new process would repeat, end the supervisor with the exit code of `run`.
     """
     ctx = click.get_current_context()
-    with run.make_context("run", list(run_arguments), parent=ctx) as parsed:
+    configured = (ctx.find_root().default_map or {}).get("run", {})
+    with run.make_context("run", list(run_arguments), parent=ctx, default_map=configured) as parsed:
         options = dict(parsed.params)
-    if options.pop("detached"):
+        given = parsed.get_parameter_source("detached")
+    if options.pop("detached") and given is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("a supervised run is in the foreground; leave out -d", ctx)
     request = request_of(options.pop("app"), options.pop("args"), options)
     strategy = RestartStrategy.exponential_delay(delay_ms, max_delay_ms, reset_after=RESET_AFTER, attempts=attempts)

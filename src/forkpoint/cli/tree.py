@@ -11,6 +11,7 @@ from forkpoint import operations
 from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.manifest import Run
 from forkpoint.cli import text
+from forkpoint.cli.names import JOB
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.operations import Tree
@@ -20,7 +21,7 @@ _COLORS = {"run": "cyan", "savepoint": "yellow"}
 
 
 @click.command(cls=Command)
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 def tree(job: str | None) -> None:
     """Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first."""
     settings = current()

@@ -11,6 +11,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.check import plan_shown
+from forkpoint.cli.names import JOB
 from forkpoint.cli.options import autoscale_option, schedule_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand, request_of, start_options
@@ -35,7 +36,7 @@ from forkpoint.operations.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
 @start_options
 @autoscale_option
 @schedule_options
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def upgrade(

@@ -280,8 +280,8 @@ class MailedRequest(RequestBody):
 
 
 class MailedAnswer(Message):
-    """Its answer: ``status`` after a status or cancel request, ``journal`` and ``metrics`` after one for them, ``savepoint`` after
-    one for what takes a while, as far as that has come, ``error`` if it was refused."""
+    """Its answer: ``status`` after a status or cancel request, ``journal`` and ``metrics`` after one for them, ``savepoint``
+    after one for what takes a while, as far as that has come, ``error`` if it was refused."""
 
     status: StatusMessage | None = None
     journal: JournalMessage | None = None

@@ -9,6 +9,7 @@ from forkpoint.control.registry import list_runs, load_runs
 from forkpoint.errors import ConfigError
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.catalog import free_label, list_savepoints, readable
+from forkpoint.savepoint.display import savepoint_html
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.label import check_label, set_label
 from forkpoint.savepoint.naming import Found, all_savepoints, known_savepoints, named_savepoint
@@ -21,6 +22,9 @@ class SavepointShown:
 
     path: str
     savepoint: Savepoint
+
+    def _repr_html_(self) -> str:
+        return savepoint_html(self.savepoint, self.path)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def start_detached(
 
 def driver_command(root: StateRoot, verbose: bool = False) -> list[str]:
     """The command line of a ``forkpoint run`` process, without the options of ``run``."""
-    options = ["--verbose"] if verbose else []
+    options = ["--as-given", *(["--verbose"] if verbose else [])]  # the configuration's are in the request
     options += [] if root.given is None else ["--state-root", root.place]
     return [sys.executable, "-P", "-m", "forkpoint.cli", *options, "run"]
 

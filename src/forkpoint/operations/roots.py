@@ -6,26 +6,24 @@ import os
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.config_file import DEFAULT_STATE_ROOT, STATE_ROOT, state_root
 from forkpoint.errors import JobNotFound
 from forkpoint.savepoint.catalog import free_label
 from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
-STATE_ROOT = "FORKPOINT_STATE_ROOT"
-DEFAULT_STATE_ROOT = "./.forkpoint"
-
 
 @dataclass(frozen=True)
 class StateRoot:
-    """``given``: the state root; None for that of the environment, else the default."""
+    """``given``: the state root; None for that of the environment or of forkpoint.toml, else the default."""
 
     given: str | None = None
 
     @property
     def place(self) -> str:
         """The state root as an absolute path or URL."""
-        return absolute(self.given or os.environ.get(STATE_ROOT) or DEFAULT_STATE_ROOT)
+        return absolute(self.given or state_root() or DEFAULT_STATE_ROOT)
 
     @property
     def storage(self) -> Storage:
@@ -36,8 +34,7 @@ class StateRoot:
         """The storage, for operations that list. Raises JobNotFound for a missing state root if it was named, as it is most
         likely misspelt."""
         storage = self.storage
-        named = self.given or os.environ.get(STATE_ROOT)
-        if named and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
+        if (self.given or state_root()) and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
             raise JobNotFound(f"there is no state root {self.place}; check the path (--state-root, {STATE_ROOT})")
         return storage
 

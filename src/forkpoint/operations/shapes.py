@@ -17,10 +17,12 @@ from forkpoint.operations.editing import Edited
 from forkpoint.operations.inspecting import QueryResult, StateEntries, StateShown, StatesShown
 from forkpoint.operations.lineage import Tree, job_of
 from forkpoint.operations.recovering import Recovery
+from forkpoint.savepoint.display import totals
 from forkpoint.savepoint.naming import Found
 from forkpoint.state_processor import SavepointDiff
 from forkpoint.storage.places import plain_place
 from forkpoint.types import Row
+from forkpoint.wording import type_name
 
 
 def attributes(thing: Any, names: str) -> dict[str, Any]:
@@ -41,26 +43,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
     return msgspec.to_builtins(value, enc_hook=str)
-
-
-def type_name(description: Any) -> str:
-    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? if it may be
-    None."""
-    if description is None:
-        return "-"
-    if isinstance(description, str):
-        return description
-    if not isinstance(description, dict):
-        return str(description)
-    kind = str(description.get("kind", "?"))
-    if isinstance(fields := description.get("fields"), list):
-        inside = ", ".join(f"{f.get('name')}: {type_name(f.get('type'))}" for f in fields if isinstance(f, dict))
-        return f"{description.get('name') or kind}({inside})"
-    parts = [type_name(value) for key, value in description.items() if key != "kind" and isinstance(value, dict)]
-    parts += [type_name(each) for value in description.values() if isinstance(value, list) for each in value]
-    if kind == "optional" and len(parts) == 1:
-        return f"{parts[0]}?"
-    return f"{kind}<{', '.join(parts)}>" if parts else kind
 
 
 def view_json(view: RunView) -> dict[str, Any]:
@@ -96,12 +78,6 @@ def savepoint_json(shown: SavepointShown) -> dict[str, Any]:
     entries, size = totals(shown.savepoint)
     record = shown.savepoint.model_dump(mode="json")
     return {"path": shown.path, "entries": entries, "bytes": size, "savepoint": record}
-
-
-def totals(savepoint: Savepoint) -> tuple[int, int]:
-    """Entries and bytes of all its states."""
-    states = [state for operator in savepoint.operators for state in operator.states]
-    return sum(s.entries for s in states), sum(s.bytes for s in states)
 
 
 def tree_json(tree: Tree) -> dict[str, Any]:

@@ -65,6 +65,7 @@ def make_api(context: Context) -> FastAPI:
     errors.install(api, lambda path: next((each for pattern, each in methods if pattern.fullmatch(path)), []))
     for router in (jobs.router, starting.router, savepoints.router, system.router):
         api.include_router(router, prefix=API)
+    api.include_router(system.scraped)
 
     async def description(request: Request) -> Response:
         return JSONResponse(described(api))

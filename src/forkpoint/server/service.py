@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.plan import PLAN, Plan
-from forkpoint.control.client import RunClient, Unreachable
-from forkpoint.control.messages import JournalMessage
+from forkpoint.control.client import RunClient
+from forkpoint.control.messages import JournalMessage, MetricsMessage
 from forkpoint.control.registry import RunView, client_of, list_runs
 from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
 from forkpoint.operations.roots import StateRoot
@@ -126,18 +126,25 @@ class Service:
 
     def journal(self, entry: JobEntry) -> JournalMessage | None:
         """What the job's driver says has happened lately; None if it does not run, or does not answer."""
+        return self._asked("journal", entry, RunClient.journal)
+
+    def metrics(self, entry: JobEntry) -> MetricsMessage | None:
+        """The job's metrics; None if it does not run, or does not answer."""
+        return self._asked("metrics", entry, RunClient.metrics)
+
+    def _asked(self, what: str, entry: JobEntry, ask: Callable[[RunClient], T]) -> T | None:
         endpoint = entry.view.endpoint
         if endpoint is None or not entry.view.is_live:
             return None
 
-        def ask() -> JournalMessage | None:
+        def answer() -> T | None:
             try:
                 with client_of(entry.storage, endpoint) as client:
-                    return client.journal()
-            except Unreachable:
+                    return ask(client)
+            except ForkpointError:  # it has ended, or is too busy to answer
                 return None
 
-        return self._cache.get(("journal", entry.id, endpoint.run), ask)
+        return self._cache.get((what, entry.id, endpoint.run), answer)
 
     def client(self, entry: JobEntry) -> RunClient:
         """A client of the job's driver. Raises JobNotFound if it does not run."""

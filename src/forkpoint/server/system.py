@@ -8,7 +8,9 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
+from forkpoint.control.exposition import CONTENT_TYPE, exposition
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.commands import run_command
@@ -17,6 +19,7 @@ from forkpoint.server.requests import Asked
 from forkpoint.server.starting import Setting
 
 router = APIRouter(responses=ERRORS, tags=["server"])
+scraped = APIRouter(responses=ERRORS, tags=["server"])
 
 
 class Features(m.Shape):
@@ -142,3 +145,12 @@ def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery =
         return run_command(at, ["doctor", *options], asked)
 
     return served.begin("doctor", None, request, work)
+
+
+@scraped.get("/metrics", response_class=PlainTextResponse)
+def metrics(served: Served) -> PlainTextResponse:
+    """The metrics of all jobs, for Prometheus."""
+    entries = served.service.jobs()
+    found = [message for entry in entries if (message := served.service.metrics(entry)) is not None]
+    others = {entry.name: entry.view.state for entry in entries if entry.view.state in ("lost", "silent", "failed")}
+    return PlainTextResponse(exposition(found, others), media_type=CONTENT_TYPE)

@@ -16,6 +16,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
+from forkpoint.savepoint.display import savepoint_html
 from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint, Verified, open_savepoint, verify_files
@@ -26,6 +27,7 @@ from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_s
 from forkpoint.state_processor.rows import objects_of
 from forkpoint.state_processor.steps import entries_of
 from forkpoint.storage.base import open_storage
+from forkpoint.storage.places import plain_place
 from forkpoint.types import TypeInformation
 
 
@@ -38,6 +40,14 @@ class SavepointReader:
     """
 
     opened: OpenedSavepoint
+
+    def __repr__(self) -> str:
+        saved = self.opened.savepoint
+        return f"<SavepointReader of {saved.id}, job {saved.job!r}, epoch {saved.epoch}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its operators and states."""
+        return savepoint_html(self.opened.savepoint, plain_place(self.opened.url))
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> SavepointReader:

@@ -1,4 +1,5 @@
-"""Testing kit: whole jobs in this process (``run_local``), single operators (harnesses), scripted inputs, a manual clock.
+"""Testing kit: whole jobs in this process (``run_local``, ``run_upgrade``), single operators (harnesses), scripted inputs, a
+manual clock.
 
 Everything here runs on the engine's own runtime.
 """
@@ -17,6 +18,7 @@ from forkpoint.testing.function_harnesses import (
 from forkpoint.testing.local import LocalRun, run_local
 from forkpoint.testing.sink import Record, TestSink
 from forkpoint.testing.source import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause, Rescale, TestSource
+from forkpoint.testing.upgrade import UpgradeRun, run_upgrade
 from forkpoint.testing.window_harness import WindowHarness
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "TestSink",
     "TestSource",
     "TwoInputHarness",
+    "UpgradeRun",
     "WindowHarness",
     "run_local",
+    "run_upgrade",
 ]

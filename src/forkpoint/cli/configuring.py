@@ -1,0 +1,158 @@
+"""Defaults of commands' options from forkpoint.toml and the environment, for click, which lets flags override them."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from forkpoint.api.defaults import Setting
+from forkpoint.config_file import JOB, STATE_ROOT_KEY, ConfigFile, config_file
+from forkpoint.errors import ConfigError
+
+GENERAL = (STATE_ROOT_KEY, "output", "verbose")
+_COMMON = {"state_root", "output", "verbose", "config", "version", "help", "as_given"}  # of every command
+
+
+@dataclass(frozen=True)
+class Known:
+    """An option of a command. ``section``: the command's name, or names: "state.get"; "" for the options of all commands."""
+
+    section: str
+    key: str
+    command: click.Command
+    param: click.Option
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}.{self.key}" if self.section else self.key
+
+    @property
+    def variable(self) -> str:
+        section = f"{_upper(self.section)}__" if self.section else ""
+        return f"FORKPOINT_{section}{_upper(self.key)}"
+
+
+def _upper(name: str) -> str:
+    return name.upper().replace("-", "_").replace(".", "_")
+
+
+def known_options(group: click.Group, prefix: str = "") -> Iterator[Known]:
+    """The options of all commands below a group that can be set outside of the command line."""
+    for name, command in group.commands.items():
+        section = f"{prefix}{name}"
+        for param in command.params:
+            if isinstance(param, click.Option) and not param.hidden and param.name not in _COMMON:
+                yield Known(section, max(param.opts, key=len).lstrip("-"), command, param)
+        if isinstance(command, click.Group):
+            yield from known_options(command, f"{section}.")
+
+
+def general_options(group: click.Group) -> list[Known]:
+    named = {param.name: param for param in group.params if isinstance(param, click.Option)}
+    return [Known("", key, group, named[key.replace("-", "_")]) for key in GENERAL]
+
+
+def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
+    """The options that the environment or the file sets, by full name. Raises ConfigError for what is wrong in either."""
+    file = config_file()
+    known = {each.name: each for each in (*general_options(group), *known_options(group))}
+    found: dict[str, tuple[Known, Setting]] = {}
+    for name, value in _flat(group, file.content, ""):
+        if name not in known:
+            raise ConfigError(_unknown(file, name, known))
+        found[name] = (known[name], Setting(_typed(known[name], value, file.place(name)), "file", file.place(name)))
+    found |= dict(_of_environment(known))
+    return found
+
+
+def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Known, Setting]]]:
+    variables = {each.variable: each for each in known.values()}
+    for variable, text in os.environ.items():
+        option = variables.get(variable)
+        if option is not None and text:
+            value: Any = text
+            if option.param.is_flag:
+                value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
+                    text.lower(), text
+                )
+            elif option.param.multiple:
+                value = text.split()
+            yield option.name, (option, Setting(_typed(option, value, variable), "environment", variable))
+        elif option is None and text and _is_ours(variable):
+            near = difflib.get_close_matches(variable, variables, 1)
+            hint = f"did you mean {near[0]}?" if near else "`forkpoint config show -a` lists all"
+            raise ConfigError(f"the environment variable {variable} sets no option; {hint}")
+
+
+def _is_ours(variable: str) -> bool:
+    """Whether it can only be meant for a command's option; Kubernetes makes others, such as FORKPOINT_SERVER_PORT."""
+    return (
+        variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
+    )
+
+
+def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]:
+    """The defaults of commands' options, as click has them: by command and parameter."""
+    found: dict[str, Any] = {}
+    for option, setting in settings.values():
+        if option.section:
+            inner = found
+            for name in option.section.split("."):
+                inner = inner.setdefault(name, {})
+            inner[str(option.param.name)] = setting.value
+    return found
+
+
+def _flat(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a table; tables within it are those of commands."""
+    for key, value in table.items():
+        if prefix or key != JOB:
+            inner = command.commands.get(key) if isinstance(command, click.Group) else None
+            if isinstance(value, Mapping) and inner is not None:
+                yield from _flat(inner, value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", value
+
+
+def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
+    sections = {each.section for each in known.values() if each.section} | {JOB}
+    is_section = isinstance(file.content.get(name), Mapping)
+    near = difflib.get_close_matches(name, sorted(sections if is_section else known), 1)
+    hint = f"did you mean {near[0]!r}?" if near else "`forkpoint config show -a` lists all settings"
+    return f"{file.place(name)}: there is no {'section' if is_section else 'setting'} {name!r}; {hint}"
+
+
+def _typed(option: Known, value: Any, place: str) -> Any:
+    """The value as the option takes it. Raises ConfigError, with the key, the value and the remedy."""
+    param = option.param
+    wrong = None
+    if param.is_flag and not isinstance(value, bool):
+        wrong = "write true or false"
+    elif param.multiple and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        wrong = 'write a list of texts, such as ["a", "b"]'
+    elif (
+        not param.is_flag
+        and not param.multiple
+        and (isinstance(value, bool) or not isinstance(value, str | int | float))
+    ):
+        wrong = "write a text or a number"
+    if wrong is not None:
+        raise ConfigError(f"{place}: {option.name} = {value!r}; {wrong}")
+    given = value if param.is_flag or param.multiple else str(value)
+    if option.section:
+        try:
+            param.process_value(click.Context(option.command, info_name=option.section), given)
+        except click.UsageError as error:
+            raise ConfigError(
+                f"{place}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there"
+            ) from None
+    elif isinstance(param.type, click.Choice) and given not in param.type.choices:
+        raise ConfigError(
+            f"{place}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}"
+        )
+    return given

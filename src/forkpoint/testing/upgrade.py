@@ -1,0 +1,70 @@
+"""A job that is stopped with a savepoint, and goes on as another version of its program."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from forkpoint.graph.options import RestoreOptions
+from forkpoint.storage.base import open_storage
+from forkpoint.testing.local import Build, LocalRun, run_local
+from forkpoint.testing.source import PAUSE, Eof
+
+
+class UpgradeRun:
+    """What ``run_upgrade`` gives. ``before``: the old version's run. ``after``: the new version's, from the savepoint on."""
+
+    def __init__(
+        self, before: LocalRun, after: LocalRun, new: Build, inputs: Sequence[Sequence[Any]], options: Mapping[str, Any]
+    ) -> None:
+        self.before = before
+        self.after = after
+        self._again = (new, inputs, options)
+
+    @property
+    def output(self) -> list[Any]:
+        """The elements of the only output, of both runs."""
+        return [*self.before.output, *self.after.output]
+
+    @property
+    def outputs(self) -> dict[str, list[Any]]:
+        """The elements of both runs, by name."""
+        names = {**self.before.outputs, **self.after.outputs}
+        return {name: [*self.before.outputs.get(name, ()), *self.after.outputs.get(name, ())] for name in names}
+
+    @cached_property
+    def undisturbed(self) -> LocalRun:
+        """The new version over all elements from the start: a change that keeps the results has the same output."""
+        new, inputs, options = self._again
+        return run_local(new, *inputs, **options)
+
+
+def run_upgrade(
+    old: Build,
+    new: Build,
+    *inputs: tuple[Sequence[Any], Sequence[Any]],
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    new_parallelism: int | None = None,
+    **options: Any,
+) -> UpgradeRun:
+    """Run ``old``, stop it with a savepoint, and go on from that with ``new``. RestoreRefused if the saved state does not fit.
+
+    ``inputs``: for each source the elements that ``old`` reads, and those that ``new`` reads; both may have sentinels.
+    ``allow_non_restored`` and ``renames``: as in RestoreOptions. ``new_parallelism``: of the second run. ``options``: those of
+    ``run_local``, for both runs. Every source, sink and stateful operator needs a uid.
+    """
+    scripts = [[*before, Eof(savepoint=True), *after] for before, after in inputs]
+    root = options.pop("state_root", None) or f"memory://{uuid.uuid4().hex}"
+    try:
+        stopped = run_local(old, *scripts, state_root=root, **options)
+        restore = RestoreOptions(stopped.savepoint, allow_non_restored, dict(renames or {}))
+        later = {**options, "parallelism": new_parallelism or options.get("parallelism")}
+        resumed = run_local(new, *scripts, state_root=root, restore=restore, **later)
+    finally:
+        if str(root).startswith("memory:"):
+            for area in ("jobs", "savepoints"):
+                open_storage(str(root)).delete_prefix(area)
+    return UpgradeRun(stopped, resumed, new, [[*before, PAUSE, *after] for before, after in inputs], options)

@@ -1,0 +1,98 @@
+"""Values as people read them: numbers, sizes, times, types, and text without hidden characters. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+_END_MS = 253_402_300_800_000  # the year 10000
+_FAR_MS = 2**60
+_UNITS = ("kB", "MB", "GB", "TB")
+# Characters that move a terminal's cursor, reorder or hide text, or cannot be encoded: control characters, directional
+# marks, line and paragraph separators, lone surrogates.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """The text with terminal control characters escaped; line ends and tabs stay."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def visible_cell(text: str) -> str:
+    """As ``visible``, with line ends and tabs escaped, too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def visible_json(text: str) -> str:
+    """As ``visible``, with JSON's escapes."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def moment(ms: int | None) -> str:
+    """A point in time, UTC, to the second."""
+    if ms is None:
+        return "-"
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def watermark(ms: int) -> str:
+    """A watermark: to the millisecond if it is a plausible time, else the number; ∞ at both ends."""
+    if ms >= min(MAX_WATERMARK, _FAR_MS):
+        return "+∞"
+    if ms <= max(MIN_WATERMARK, -_FAR_MS):
+        return "-∞"
+    if _DAY * 365 <= ms < _END_MS:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return str(ms)
+
+
+def duration(ms: int | None) -> str:
+    """A duration in its two largest units: "3 d 4 h", "1 m 5 s", "0.4 s"."""
+    if ms is None:
+        return "-"
+    if ms < 10 * _SECOND:
+        return f"{ms / _SECOND:.1f} s"
+    if ms < _MINUTE:
+        return f"{ms // _SECOND} s"
+    if ms < _HOUR:
+        return f"{ms // _MINUTE} m {ms % _MINUTE // _SECOND} s"
+    if ms < _DAY:
+        return f"{ms // _HOUR} h {ms % _HOUR // _MINUTE} m"
+    return f"{ms // _DAY} d {ms % _DAY // _HOUR} h"
+
+
+def size(count: int) -> str:
+    """A number of bytes: "812 B", "4.2 MB"."""
+    if count < 1000:
+        return f"{count} B"
+    power = min((len(str(count)) - 1) // 3, len(_UNITS))
+    return f"{count / 1000**power:.1f} {_UNITS[power - 1]}"
+
+
+def number(count: int | None) -> str:
+    """A whole number, with a space as the thousands separator."""
+    return "-" if count is None else f"{count:,}".replace(",", " ")
+
+
+def type_name(description: Any) -> str:
+    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? if it may be
+    None."""
+    if description is None:
+        return "-"
+    if isinstance(description, str):
+        return description
+    if not isinstance(description, dict):
+        return str(description)
+    kind = str(description.get("kind", "?"))
+    if isinstance(fields := description.get("fields"), list):
+        inside = ", ".join(f"{f.get('name')}: {type_name(f.get('type'))}" for f in fields if isinstance(f, dict))
+        return f"{description.get('name') or kind}({inside})"
+    parts = [type_name(value) for key, value in description.items() if key != "kind" and isinstance(value, dict)]
+    parts += [type_name(each) for value in description.values() if isinstance(value, list) for each in value]
+    if kind == "optional" and len(parts) == 1:
+        return f"{parts[0]}?"
+    return f"{kind}<{', '.join(parts)}>" if parts else kind
