@@ -99,9 +99,10 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     late = threading.Timer(_SECONDS, os._exit, [0])
     late.daemon = True
-    late.start()
     try:
-        shell_complete(_tree(), {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
+        tree = _tree()  # however long it takes: it is kept for the next time
+        late.start()
+        shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     except BaseException:
         os._exit(0)
     late.cancel()
