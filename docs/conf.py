@@ -56,7 +56,7 @@ NAVIGATION: dict[str, list[str]] = {
         "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis",
         "cassandra", "opensearch",
     ],
-    "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
+    "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page", "security"],
     "Savepoints as data": ["state-processor", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],
     "Extending": ["new-source", "new-operator"],

@@ -85,7 +85,7 @@ def total(each: Order, state: Total | None) -> tuple[Total, Total]:
 
 def build(env: fp.StreamExecutionEnvironment, start: int) -> None:
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(1_000).with_timestamp_assigner(lambda o, _: o.at)
-    orders = env.from_source(Orders(start, per_epoch=5), strategy, "orders", Order).uid("orders")
+    orders = env.from_source(Orders(start, per_epoch=20), strategy, "orders", Order).uid("orders")
     paid = orders.filter(lambda o: o.cents > 0).uid("paid")
     by_drink = paid.key_by(lambda o: o.drink, str)
     by_drink.map_with_state(total, Total).uid("totals").sink_to(fp.DiscardSink()).uid("ledger")

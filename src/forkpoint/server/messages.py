@@ -235,6 +235,8 @@ class MetricValue(Snake):
 
 
 class RunShown(Snake):
+    """``arguments``: of the program; None if they are not known, or the caller may only read."""
+
     run: str
     state: str
     newest: bool
@@ -245,6 +247,7 @@ class RunShown(Snake):
     reason: str | None
     parent: dict[str, JsonValue]
     program: str | None
+    arguments: list[str] | None
 
 
 class Runs(Snake):

@@ -8,7 +8,8 @@ import { progress, table } from "./parts.js";
 const TONES = { same: "", changed: "warn", added: "good", removed: "bad", other: "bad" };
 const SCHEMA = ["kind", "key_type", "type"];
 
-export function compareView(shared, before, after) {
+/** `nameOf(id)`: a savepoint's label, if it has one. */
+export function compareView(shared, before, after, nameOf) {
   let found = null, types = [], request = null, problem = null, isAsked = false;
 
   async function load() {
@@ -16,7 +17,7 @@ export function compareView(shared, before, after) {
     isAsked = true;
     const root = query({ root: shared.details.overview.root });
     try {
-      const accepted = await call("POST", `/catalog/diffs${root}`, { before, after, samples: 20 });
+      const accepted = await call("POST", `/catalog/diffs${root}`, { before, after, samples: 10 });
       types = await Promise.all([before, after].map(async (id) => (await get(path("catalog", "savepoints", id, "states") + root)).states));
       found = await finished(accepted, (asked) => { request = asked; shared.app.redraw(); });
     } catch (error) {
@@ -26,8 +27,8 @@ export function compareView(shared, before, after) {
   }
 
   function draw() {
-    return h("section", { class: "card compare", "aria-labelledby": "compared", "aria-live": "polite" },
-      h("h2", { id: "compared" }, "Compared: ", h("code", null, before), " → ", h("code", null, after)),
+    return h("section", { class: "card compare", "aria-labelledby": "compared", "aria-live": "polite", tabindex: -1, key: `${before}/${after}`, made: (section) => requestAnimationFrame(() => { section.focus({ preventScroll: true }); section.scrollIntoView(); }) },
+      h("h2", { id: "compared" }, "Compared: ", nameOf(before), " → ", nameOf(after)),
       problem ? h("p", { class: "error", role: "alert" }, problem) : found === null ? h("p", { class: "quiet" }, request?.step ?? "Comparing …", " ", request && progress(request)) : result());
   }
 
@@ -40,8 +41,8 @@ export function compareView(shared, before, after) {
       table("States", [["uid"], ["State"], ["Outcome"], ["Rows before", "n"], ["Rows after", "n"], ["Added", "n"], ["Removed", "n"], ["Changed", "n"], ["Why"]],
         found.states.map((each) => [`${each.uid}/${each.state}`, [h("code", null, each.uid), each.state, h("span", { class: `tag ${TONES[each.outcome]}` }, each.outcome),
           count(each.rows_before), count(each.rows_after), count(each.added), count(each.removed), count(each.changed), each.why]])),
-      changed.filter((each) => each.samples.length > 0).map((each) => samples(each)),
-      found.positions.length > 0 && [h("h3", { key: "p" }, "Positions of sources"), both("Positions", found.positions, value)],
+      changed.filter((each) => each.samples.length > 0).map((each, i) => samples(each, i === 0)),
+      found.positions.length > 0 && [h("h3", { key: "p" }, "Positions of sources"), both("Positions", found.positions, (each) => h("code", null, value(each)))],
       found.watermarks.length > 0 && [h("h3", { key: "w" }, "Watermarks"), both("Watermarks", found.watermarks, (ms) => (isTime(ms) ? watermark(ms) : value(ms)))],
     ];
   }
@@ -64,9 +65,9 @@ export function compareView(shared, before, after) {
   return { load, draw };
 }
 
-function samples(state) {
+function samples(state, isOpen) {
   const total = state.added + state.removed + state.changed, roles = Object.keys(state.samples[0]).filter((name) => !["change", "before", "after"].includes(name));
-  return h("details", { key: `${state.uid}/${state.state}`, open: true }, h("summary", null, h("code", null, `${state.uid} / ${state.state}`), `: ${count(state.samples.length)} of ${count(total)} differences`),
+  return h("details", { key: `${state.uid}/${state.state}`, open: isOpen }, h("summary", null, h("code", null, `${state.uid} / ${state.state}`), `: ${count(state.samples.length)} of ${count(total)} differences`),
     table(`Differences of ${state.state}`, [...roles.map((role) => [role]), ["Change"], ["Before"], ["After"]],
       state.samples.map((each, i) => [i, [...roles.map((role) => h("code", null, value(each[role]))), each.change, h("code", null, each.before === null ? "–" : value(each.before)), h("code", null, each.after === null ? "–" : value(each.after))]])));
 }

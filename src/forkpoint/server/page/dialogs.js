@@ -4,7 +4,7 @@ import { h, render, say } from "./dom.js";
 
 const open = new Set();
 
-/** Ask in a dialog. `fields`: the form's content; `submit(form, tell)` does it, and may throw what is then shown; `tell(text)` says
+/** Ask in a dialog. `fields(redraw)`: the form's content; `submit(form, tell)` does it, and may throw what is then shown; `tell(text)` says
  * how far it is. `stays`: it can be sent again and again. Resolves to its result, or undefined if the dialog was closed. */
 export function ask({ title, text, fields = () => [], label, danger = false, stays = false, submit }) {
   const dialog = document.createElement("dialog");

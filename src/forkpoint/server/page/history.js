@@ -22,8 +22,9 @@ export function rowsOf(nodes) {
     const [row, level, indent] = open.pop();
     rows.push(Object.assign(row, { level, indent }));
     const children = row.children.sort(byAge);
-    // The longest line goes on straight below; others branch off before it.
-    const straight = children.reduce((best, each) => (best === null || depth(each) >= depth(best) ? each : best), null);
+    // The longest line goes on straight below; others branch off before it, as do savepoints that nothing has started from.
+    const going = children.filter((each) => each.node.kind === "run" || each.children.length > 0);
+    const straight = going.reduce((best, each) => (best === null || depth(each) >= depth(best) ? each : best), null);
     const ordered = [...children.filter((each) => each !== straight), straight].filter(Boolean);
     for (const child of ordered.reverse()) open.push([child, level + 1, child === straight ? indent : indent + 1]);
   }

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { count, duration, value } from "./format.js";
 import { facts, table } from "./parts.js";
 
+const ORDER = ["refused", "dropped", "migrated", "new", "kept", "restored"];  // what matters first
 const TONES = { restored: "good", migrated: "busy", dropped: "warn", refused: "bad", new: "busy" };
 
 /** What came of a request. */
@@ -23,7 +24,7 @@ export function checked(result) {
     h("p", { class: `banner ${result.fits ? "good" : "bad"}` }, h("strong", null, result.fits ? "It fits. " : "It does not fit. "),
       result.fits ? "The program can be restored from this savepoint." : `${count(refused)} ${refused === 1 ? "part of the state is" : "parts of the state are"} refused; a run would not start.`),
     table("What a restore would do", [["Outcome"], ["What"], ["uid"], ["State"], ["Why"]],
-      result.rows.map((row, i) => [i, [h("span", { class: `tag ${TONES[row.outcome] ?? ""}` }, row.outcome), row.subject, h("code", null, row.uid), row.name, row.why]])));
+      [...result.rows].sort((a, b) => ORDER.indexOf(a.outcome) - ORDER.indexOf(b.outcome)).map((row, i) => [i, [h("span", { class: `tag ${TONES[row.outcome] ?? ""}` }, row.outcome), row.subject, h("code", null, row.uid), row.name, row.why]])));
 }
 
 /** What came of an upgrade, and the way there. */

@@ -2,12 +2,16 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { emptiness, facts, progress, stateMark, when } from "./parts.js";
-import { value } from "./format.js";
+import { emptiness, progress, stateMark, when } from "./parts.js";
 import { outcomes } from "./outcomes.js";
 
 const WORDS = { savepoint: "Savepoint", rescale: "Rescale", run: "Start", fork: "Fork", upgrade: "Upgrade", check: "Check", diff: "Compare", dispose: "Dispose",
   edit: "Edit", gc: "Clean up", recover: "Recover", ab: "Compare versions", doctor: "Doctor" };
+
+const WAYS = {
+  upgrade: "The program is checked and started beside the old one; then it is on trial for its first epochs …",
+  check: "The program runs up to its first execute() …", fork: "The new job is starting …", run: "The job is starting …",
+};
 
 export function requestsView(app, [id = null]) {
   let all = [];
@@ -30,7 +34,7 @@ export function requestsView(app, [id = null]) {
       h("div", { class: "spread" },
         h("h2", null, WORDS[request.kind] ?? request.kind, request.job && [" · ", request.job]),
         h("span", null, stateMark(...stateOf(request)), " ", h("span", { class: "quiet" }, when(request.started_ms), request.by === "None" ? "" : ` by ${request.by}`))),
-      request.step && request.status === "IN_PROGRESS" && h("p", { role: "status" }, request.step),
+      request.status === "IN_PROGRESS" && h("p", { role: "status" }, request.step ?? request.remarks.at(-1) ?? WAYS[request.kind] ?? "Under way …"),
       progress(request),
       request.error && h("p", { class: "error" }, h("strong", null, request.error.code), ": ", h("span", { class: "lines" }, request.error.message)),
       request.result && outcomes(request),

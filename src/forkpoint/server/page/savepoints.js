@@ -16,7 +16,7 @@ export function savepointsView(shared, rest) {
   /** What the address names: a savepoint, perhaps with another one to compare. */
   function choose([id = null, word, second = null]) {
     other = word === "with" ? second : null;
-    comparison = other === null ? null : compareView(shared, id, other);
+    comparison = other === null ? null : compareView(shared, id, other, (each) => listed.get(each)?.label ?? each);
     if (id !== selected) card.choose(id);
     selected = id;
   }

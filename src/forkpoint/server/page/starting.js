@@ -5,16 +5,24 @@ import { ask, check, field } from "./dialogs.js";
 import { h, render } from "./dom.js";
 import { checked } from "./outcomes.js";
 
-/** The fields for a program: a file, or one that was uploaded before. */
-async function programFields() {
+/** The fields for a program: a file, or one that was uploaded before. `given`: the arguments that a job was started with. */
+async function programFields(given = []) {
   const { programs } = await get("/programs");
-  return [
-    field("Program", h("input", { type: "file", name: "file", accept: ".py,.zip" }), "a Python file, or a ZIP archive with its modules beside it"),
+  let isArchive = false;
+  return (redraw) => [
+    field("Program", h("input", { type: "file", name: "file", accept: ".py,.zip", on: { change: (event) => { isArchive = event.target.files[0]?.name.endsWith(".zip") ?? false; redraw(); } } }),
+      "a Python file, or a ZIP archive with its modules beside it"),
     programs.length > 0 && field("or one that was uploaded before", h("select", { name: "program" }, h("option", { value: "" }, "–"),
       programs.slice(0, 50).map((each) => h("option", { key: each.id, value: each.id }, `${each.name} · ${new Date(each.uploaded_ms).toLocaleString()}`)))),
-    field("The program's file in an archive", h("input", { name: "main", placeholder: "app.py", autocomplete: "off" }), "for ZIP archives only"),
-    field("Arguments", h("textarea", { name: "arguments", rows: 2, autocomplete: "off", spellcheck: "false" }), "one a line"),
+    isArchive && field("The program's file in the archive", h("input", { name: "main", placeholder: "app.py", autocomplete: "off" })),
+    field("Arguments", h("textarea", { name: "arguments", rows: 2, autocomplete: "off", spellcheck: "false", value: given.join("\n") }), "one a line"),
   ];
+}
+
+/** The arguments that a job's newest run was started with. */
+async function argumentsOf(shared) {
+  const { runs } = await get(shared.path("runs"));
+  return runs.find((run) => run.newest)?.arguments ?? [];
 }
 
 /** The id of the form's program, after it was uploaded, and its arguments. */
@@ -36,10 +44,10 @@ const parallelism = () => field("Parallelism", h("input", { name: "parallelism",
 const numberOf = (input) => (input.value === "" ? null : input.valueAsNumber);
 
 /** Ask for what is needed, begin it, and go to the request. */
-async function begin(app, options, where, bodyOf) {
-  const program = await programFields();
+async function begin(app, options, where, bodyOf, job = null) {
+  const program = await programFields(job === null ? [] : await argumentsOf(job));
   const accepted = await ask({
-    ...options, fields: () => [...program, ...options.more],
+    ...options, fields: (redraw) => [program(redraw), options.more],
     submit: async (form, tell) => call("POST", where, bodyOf(form, await programOf(form, tell))),
   });
   if (accepted !== undefined) app.go(`#/requests/${accepted["request-id"]}`);
@@ -54,7 +62,7 @@ export function upgradeJob(shared) {
   }, shared.path("upgrade"), (form, program) => ({
     ...program, watch_epochs: form.elements.epochs.valueAsNumber, parallelism: numberOf(form.elements.parallelism),
     allow_non_restored_state: form.elements.drop.checked, stop_first: form.elements.stop.checked,
-  }));
+  }), shared);
 }
 
 /** From a savepoint, or the current state of the job. */
@@ -66,7 +74,7 @@ export function forkJob(shared, saved = null) {
   }, shared.path("fork"), (form, program) => ({
     ...program, name: form.elements.name.value.trim(), origin: saved?.id ?? null, parallelism: numberOf(form.elements.parallelism),
     allow_non_restored_state: form.elements.drop.checked,
-  }));
+  }), shared);
 }
 
 export function startJob(app) {
@@ -84,12 +92,12 @@ export function startJob(app) {
 
 /** Check a program against a savepoint; the table is shown in the dialog, which stays. */
 export async function checkProgram(shared, saved) {
-  const program = await programFields();
+  const program = await programFields(await argumentsOf(shared));
   let result = null;
   return ask({
     title: `Check a program against ${saved.label ?? saved.id}`, label: "Check", stays: true,
     text: "The program runs up to its first execute(). No job is started, and nothing is written.",
-    fields: () => [...program, dropped(), h("div", { class: "checked", "aria-live": "polite" }, result && checked(result))],
+    fields: (redraw) => [program(redraw), dropped(), h("div", { class: "checked", "aria-live": "polite" }, result && checked(result))],
     submit: async (form, tell) => {
       result = null;
       const body = { ...(await programOf(form, tell)), savepoint: saved.id, name: saved.job, allow_non_restored_state: form.elements.drop.checked };
