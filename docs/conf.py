@@ -56,7 +56,10 @@ NAVIGATION: dict[str, list[str]] = {
         "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis",
         "cassandra", "opensearch",
     ],
-    "Jobs": ["running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "metrics", "security"],
+    "Jobs": [
+        "running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page", "rest", "metrics",
+        "security",
+    ],
     "Savepoints as data": ["state-processor", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],
     "Extending": ["new-source", "new-operator"],

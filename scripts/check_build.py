@@ -35,6 +35,9 @@ def main() -> None:
         python = install(wheel, Path(scratch) / "venv")
         command = str(python.parent / "forkpoint")
         expect([command, "--version"], scratch, [f"forkpoint {version('forkpoint')}"])
+        page = ROOT / "src" / "forkpoint" / "server" / "page"
+        packed = "from forkpoint.server.app import page_files; print(*page_files(), sep='\\n')"
+        expect([str(python), "-c", packed], scratch, [f"/{file.name}" for file in page.iterdir()])
         where = expect([str(python), "-c", "import forkpoint; print(forkpoint.__file__)"], scratch)
         assert where.startswith(scratch), f"the smoke test imports {where}, not the wheel"
         app = Path(scratch) / "app.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 import threading
 from collections.abc import Callable
@@ -39,6 +40,7 @@ _CODES: dict[int, ErrorCode] = {401: "unauthorized", 404: "not-found", 405: "met
 _STATUS = {code: status for status, code in _CODES.items()} | {"bad-request": 400}
 
 Rest = Callable[[str], ASGIApp]
+_PAGE = re.compile(r"/([a-z]+\.(html|css|js|svg))?")  # asks for the token itself
 
 B = TypeVar("B", bound=RequestBody)
 
@@ -52,7 +54,9 @@ class ControlServer:
         own = _make_app(commands)
         if rest is not None:
             own.router.default = _WithRest(own.router.not_found, rest, self.token)
-        self._listening = Listening(_Guard(own, self.token), HOST, name=f"forkpoint-control-{job}")
+        self._listening = Listening(
+            _Guard(own, self.token, has_page=rest is not None), HOST, name=f"forkpoint-control-{job}"
+        )
 
     def start(self) -> int:
         """Start serving; returns the port."""
@@ -179,16 +183,21 @@ class _WithRest:
 
 
 class _Guard:
-    """Requires the token: any user of the machine, and any web page, can reach the port."""
+    """Requires the token: any user of the machine, and any web page, can reach the port. Only the page's own files need none."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, has_page: bool) -> None:
         self._app = app
         self._expected = f"Bearer {token}".encode()
+        self._has_page = has_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if hmac.compare_digest(given, self._expected):
+        if hmac.compare_digest(given, self._expected) or (self._has_page and _is_page(scope)):
             await self._app(scope, receive, send)
         else:
             refusal = _error(401, "the authorization header is missing or wrong; the run's endpoint.json has the token")
             await refusal(scope, receive, send)
+
+
+def _is_page(scope: Scope) -> bool:
+    return scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and _PAGE.fullmatch(scope["path"]) is not None

@@ -31,12 +31,13 @@ State = Literal["starting", "standby", "running", "restarting", "ended"]
 
 @dataclass(frozen=True)
 class Status:
-    """A run's status, as ``list`` and the control port show it. ``records`` and ``late_records_dropped`` count by operator uid
-    since the last (re)start. ``ignored_files``: by source, the number of files that appeared too late to be read.
-    ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made.
-    ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the stores of a run that waits to lead
-    are close to the job's epochs. ``unpublished``: how many committed epochs each sink has not published yet, by uid;
-    ``publishing_problem``: why it doesn't. ``reading_problem``: the fault for which a source has nothing to read for now."""
+    """A run's status, as ``list`` and the control port show it. ``records`` (received, or emitted where there is no input) and
+    ``late_records_dropped`` count by operator uid since the last (re)start. ``ignored_files``: by source, the number of files
+    that appeared too late to be read. ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is
+    restored or no savepoint is made. ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the
+    stores of a run that waits to lead are close to the job's epochs. ``unpublished``: how many committed epochs each sink has
+    not published yet, by uid; ``publishing_problem``: why it doesn't. ``reading_problem``: the fault for which a source has
+    nothing to read for now."""
 
     job: str
     run: str
@@ -90,7 +91,7 @@ def after(status: Status, event: Event) -> Status:
             return replace(
                 status,
                 watermarks=event.watermarks,
-                records=added_up((status.records, event.records_in, event.records_out)),
+                records=added_up((status.records, {**event.records_out, **event.records_in})),
                 late_records_dropped=added_up((status.late_records_dropped, event.late_records_dropped)),
             )
         case Restarting(failure, restarts):

@@ -13,7 +13,7 @@ from forkpoint.errors import ForkpointError
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.roots import StateRoot
 
-REFUSED = 4  # a result: the program does not fit
+_RESULTS = (0, 3, 4)  # also: the new program has failed and the old one runs, and the program does not fit
 
 
 class CommandFailed(ForkpointError):
@@ -46,7 +46,7 @@ def run_command(root: StateRoot, arguments: Sequence[str], observer: Observer) -
     printed = process.stdout.read()
     code = process.wait()
     listener.join()
-    if code in (0, REFUSED) and (result := _parsed(printed)) is not None:
+    if code in _RESULTS and (result := _parsed(printed)) is not None:
         return result
     raise _failure(code, said)
 

@@ -120,8 +120,9 @@ def checkpoint(entry: Job, epoch: int, served: Served) -> m.Checkpoint:
 
 
 @router.get("/jobs/{job}/runs", response_model=m.Runs)
-def runs(entry: Job) -> m.Runs:
+def runs(entry: Job, request: Request) -> m.Runs:
     """A job's runs, newest first, with their programs."""
+    operates = request.state.role == "operate"
 
     def shown(view: Any) -> m.RunShown:
         program = load_program(entry.storage, entry.name, view.run)
@@ -129,6 +130,7 @@ def runs(entry: Job) -> m.Runs:
             run=view.run, state=view.state, newest=view.newest, started_ms=view.started_ms, ended_ms=view.ended_ms,
             epoch=view.epoch, restarts=view.restarts, reason=view.reason, parent=view.parent.model_dump(mode="json"),
             program=None if program is None else program.app,
+            arguments=program.arguments if program is not None and operates else None,
         )  # fmt: skip
 
     return m.Runs(runs=[shown(view) for view in entry.runs])

@@ -260,6 +260,8 @@ class JobStatusShown(Snake):
 
 
 class RunShown(Snake):
+    """``arguments``: of the program; None if they are not known, or the caller may only read."""
+
     run: str
     state: str
     newest: bool
@@ -270,6 +272,7 @@ class RunShown(Snake):
     reason: str | None
     parent: dict[str, JsonValue]
     program: str | None
+    arguments: list[str] | None
 
 
 class Runs(Snake):

@@ -1,0 +1,76 @@
+// Calls of the server, with the token that the page was opened with.
+
+const KEY = "forkpoint-token";
+const PATIENCE_MS = 60_000;
+
+/** An answer that is an error. `status`: HTTP's; 0 if there was no answer. */
+export class Problem extends Error {
+  constructor(status, message, code = "") {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** Take the token from the address, which then no longer shows it. */
+export function takeToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (found === null) return;
+  setToken(decodeURIComponent(found[1]));
+  history.replaceState(null, "", `${location.pathname}#/jobs`);
+}
+
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+export const setToken = (token) => sessionStorage.setItem(KEY, token);
+export const forgetToken = () => sessionStorage.removeItem(KEY);
+
+/** The path of the API for these parts, whatever is in them. */
+export function path(...parts) {
+  return "/" + parts.map(encodeURIComponent).join("/");
+}
+
+/** Parameters of a query; those that are null are left out. */
+export function query(parameters) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
+}
+
+async function send(method, where, body, type) {
+  const headers = { authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}` };
+  if (type !== undefined) headers["content-type"] = type;
+  let answer;
+  try {
+    answer = await fetch(`/v1${where}`, { method, headers, body, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+  } catch {
+    throw new Problem(0, "The server does not answer.");
+  }
+  if (answer.ok) return answer;
+  let found;
+  try {
+    found = (await answer.json()).error;
+  } catch {
+    found = { code: "", message: `The server answered with ${answer.status}.` };
+  }
+  throw new Problem(answer.status, found.message, found.code);
+}
+
+export const get = async (where) => (await send("GET", where)).json();
+export const getText = async (where) => (await send("GET", where)).text();
+export const upload = async (where, file) => (await send("POST", where, file, "application/octet-stream")).json();
+
+/** A call that changes something, or has a body. */
+export async function call(method, where, body) {
+  const sent = body === undefined ? undefined : JSON.stringify(body);
+  return (await send(method, where, sent, sent === undefined ? undefined : "application/json")).json();
+}
+
+/** The result of what takes a while. `onProgress` is called with the request as it is. Raises Problem if it fails. */
+export async function finished(accepted, onProgress = () => {}) {
+  for (;;) {
+    const found = await get(path("requests", accepted["request-id"]));
+    onProgress(found);
+    if (found.status === "COMPLETED") return found.result;
+    if (found.status === "FAILED") throw new Problem(409, found.error.message, found.error.code);
+    await new Promise((resolve) => setTimeout(resolve, 400));
+  }
+}

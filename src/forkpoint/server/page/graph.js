@@ -1,0 +1,153 @@
+// The graph of a job's operators, and one of them in detail.
+
+import { h } from "./dom.js";
+import { count, duration, isTime, rate, watermark } from "./format.js";
+import { layout, pathOf } from "./layout.js";
+import { holds, records, sourcesOf, watermarkOf } from "./operators.js";
+import { emptiness, facts, table, when } from "./parts.js";
+
+const HEIGHT = 116, WIDTH = { most: 208, least: 148 };
+const NARROW = 700;
+const SHIP = { FORWARD: "forward", HASH: "by key", REBALANCE: "rebalance", BROADCAST: "broadcast", RESCALE: "rescale", SHUFFLE: "shuffle", GLOBAL: "global" };
+
+export function graphView(shared, [uid = null]) {
+  let selected = uid, drawn = null, drawnFor = "";
+
+  function placed(nodes, isTall) {
+    // Downwards, as many as there are in a row share the width.
+    const width = isTall ? Math.max(WIDTH.least, Math.min(WIDTH.most, Math.floor((innerWidth - 86) / 2))) : WIDTH.most;
+    const now = JSON.stringify([isTall, width, nodes.map((node) => [node.id, node.stage, node.inputs])]);
+    if (now !== drawnFor) [drawn, drawnFor] = [layout(nodes, { width, height: HEIGHT }, isTall), now];
+    return drawn;
+  }
+
+  function draw() {
+    const { details } = shared, nodes = details.plan.nodes;
+    if (nodes.length === 0) return emptiness("No plan", "This run was started by an older release, which did not note its operators.");
+    const held = holds(details.sources), isTall = innerWidth < NARROW, vertices = new Map(details.vertices.map((each) => [each.id, each]));
+    const at = placed(nodes, isTall);
+    return [
+      held.filter((each) => each.isNotable).map((each) => heldBanner(each, pick)),
+      h("div", { class: "scroll graph", role: "group", "aria-label": "Operators: arrow keys follow the edges, Enter shows details",
+        on: { keydown: (event) => move(event, at, isTall) } },
+      h("div", { class: "canvas", style: { width: `${at.width}px`, height: `${at.height}px` } },
+        edges(at, isTall),
+        at.nodes.map((place) => operator(place, vertices.get(place.id), nodes.find((node) => node.id === place.id), held)))),
+      selected !== null && vertices.has(selected) ? detail(vertices.get(selected), held) : null,
+      h("h2", { key: "all" }, "Operators"), operatorTable(details, held),
+    ];
+  }
+
+  function pick(id) {
+    selected = selected === id ? null : id;
+    history.replaceState(null, "", `#/jobs/${shared.id}/graph${selected === null ? "" : `/${encodeURIComponent(selected)}`}`);
+    shared.app.redraw();
+  }
+
+  function operator({ id, x, y }, vertex, node, held) {
+    const mine = held.find((each) => each.uid === id), own = watermarkOf(id, shared.details, held), perSecond = shared.rates.of(id), hasInput = node.inputs.length > 0;
+    const behind = lag(own, shared.details);
+    return h("button", { key: id, type: "button", class: `operator${mine?.isNotable ? " holding" : ""}`, "data-uid": id, "aria-pressed": String(selected === id),
+      style: { left: `${x}px`, top: `${y}px`, width: `${drawn.size.width}px`, height: `${drawn.size.height}px` }, on: { click: () => pick(id) } },
+    h("span", { class: "name" }, vertex.name), h("code", { class: "uid" }, id),
+    h("span", { class: "line" }, h("span", { class: "n" }, counted(vertex) ? count(records(vertex)) : "–"), h("span", { class: "quiet" }, hasInput ? "in" : "read"),
+      h("span", { class: "n end" }, counted(vertex) ? rate(perSecond) : "")),
+    h("span", { class: "line" }, h("span", { class: "quiet" }, behind === null ? "watermark" : "lag"), h("span", { class: "n end" }, behind === null ? watermark(own) : duration(behind))),
+    h("span", { class: "line tags" },
+      vertex.stateful && h("span", { class: "tag" }, "state"),
+      vertex["late-records-dropped"] > 0 && h("span", { class: "tag warn" }, `${count(vertex["late-records-dropped"])} late`),
+      mine?.split && h("span", { class: `tag ${mine.isNotable ? "warn" : ""}` }, mine.isNotable ? `held by ${mine.split.split}` : `slowest: ${mine.split.split}`)));
+  }
+
+  function detail(vertex, held) {
+    const { details } = shared, node = details.plan.nodes.find((each) => each.id === vertex.id), source = details.sources.find((each) => each.uid === vertex.id);
+    const own = watermarkOf(vertex.id, details, held), behind = lag(own, details);
+    return h("section", { class: "card detail", "aria-labelledby": "operator-name" },
+      h("div", { class: "spread" }, h("h2", { id: "operator-name" }, vertex.name), h("button", { class: "plain", type: "button", on: { click: () => pick(vertex.id) } }, "Close")),
+      facts([["uid", h("code", null, vertex.id)], ["Kind", vertex.kind], ["Records", counted(vertex) ? count(records(vertex)) : "not counted"], ["Rate", rate(shared.rates.of(vertex.id))],
+        ["Watermark", isTime(own) ? when(own) : watermark(own)], behind !== null && ["Behind the clock", duration(behind)],
+        ["Late, dropped", count(vertex["late-records-dropped"]), vertex["late-records-dropped"] ? "warn" : null], ["Keeps state", vertex.stateful ? "yes" : "no"],
+        shared.details.unpublished[vertex.id] ? ["Epochs not published", count(shared.details.unpublished[vertex.id]), "warn"] : null]),
+      node.type && h("p", { class: "quiet" }, "Emits ", h("code", null, node.type)),
+      node.inputs.length === 0 ? null : reason(vertex, held),
+      source && source.splits.length > 0 && splits(source, held.find((each) => each.uid === source.uid)));
+  }
+
+  /** What the watermark of an operator with inputs waits for. */
+  function reason(vertex, held) {
+    const from = sourcesOf(vertex.id, shared.details.plan.nodes);
+    const slowest = held.filter((each) => from.has(each.uid)).sort((a, b) => a.watermark - b.watermark)[0];
+    if (slowest === undefined) return null;
+    return h("p", null, "Its watermark waits for ", h("button", { class: "link", type: "button", on: { click: () => pick(slowest.uid) } }, `source ${slowest.uid}`),
+      slowest.split ? `, there for split ${slowest.split.split}.` : ".");
+  }
+
+  function splits(source, held) {
+    const ordered = [...source.splits].sort((a, b) => a.idle - b.idle || a.watermark - b.watermark).slice(0, 200);
+    return [h("h3", { key: "splits" }, "Splits"), table("Splits of this source, slowest first",
+      [["Split"], ["Watermark", "n"], ["Behind the next", "n"], ["Records", "n"], ["Last record", "n"]],
+      ordered.map((split) => [split.split, [[h("strong", null, split.split), " ", status(split, held)], isTime(split.watermark) ? when(split.watermark) : watermark(split.watermark),
+        split.holds && held?.behind ? duration(held.behind) : "", count(split.records), when(split.last_active)], { class: split.holds && held?.isNotable ? "marked" : null }]))];
+  }
+
+  function operatorTable(details, held) {
+    return table("All operators", [["Operator"], ["uid"], ["Records", "n"], ["Rate", "n"], ["Watermark", "n"], ["Late", "n"], ["State"]],
+      details.vertices.map((vertex) => {
+        const own = watermarkOf(vertex.id, details, held);
+        return [vertex.id, [vertex.name, h("button", { class: "link", type: "button", on: { click: () => pick(vertex.id) } }, h("code", null, vertex.id)),
+          counted(vertex) ? count(records(vertex)) : "–", counted(vertex) ? rate(shared.rates.of(vertex.id)) : "–", isTime(own) ? when(own) : watermark(own),
+          count(vertex["late-records-dropped"]), vertex.stateful ? "yes" : "no"]];
+      }));
+  }
+
+  return { draw, turnTo: ([id = null]) => { selected = id; shared.app.redraw(); } };
+}
+
+function status(split, held) {
+  if (split.holds && held?.split) return h("span", { class: `tag ${held.isNotable ? "warn" : ""}` }, held.isNotable ? "holds the watermark back" : "slowest");
+  return split.idle ? h("span", { class: "tag" }, "idle") : null;
+}
+
+function heldBanner(held, pick) {
+  return h("p", { class: "banner warn held", key: `held ${held.uid}`, role: "status" },
+    h("strong", null, `Split ${held.split.split} of source ${held.uid} holds the watermark back`),
+    held.others > 0 && ` (and ${count(held.others)} more)`,
+    held.behind === null ? ": it has no watermark yet, the others have." : `: it is ${duration(held.behind)} behind the next one, ${held.next.split}.`, " ",
+    h("button", { class: "link", type: "button", on: { click: () => pick(held.uid) } }, "Show its splits"));
+}
+
+/** Operators without records of their own, such as filters in a chain, have no counts. */
+const counted = (vertex) => vertex.kind === "source" || records(vertex) > 0 || vertex.watermark !== null;
+
+
+/** How far a watermark is behind the clock; null if that says nothing. */
+function lag(mark, details) {
+  return isTime(mark) && details.state === "RUNNING" && details.now >= mark && details.now - mark < 1000 * 86_400_000 ? details.now - mark : null;
+}
+
+function edges(at, isTall) {
+  return h("svg", { width: at.width, height: at.height, "aria-hidden": "true" },
+    h("defs", null, h("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" }, h("path", { d: "M0 0 8 4 0 8z" }))),
+    at.stages.map((band) => h("g", { key: `s${band.stage}` }, h("rect", { class: "stage", x: band.x, y: band.y, width: band.width, height: band.height, rx: 10 }),
+      h("text", { class: "stage-name", x: band.x + 10, y: band.y + 16 }, `Stage ${band.stage}`))),
+    at.edges.map((edge) => h("path", { key: edge.id, class: `edge ${edge.input.exchange === "local" ? "local" : "crosses"}`, d: pathOf(edge.points, isTall), "marker-end": "url(#arrow)" })),
+    at.edges.map((edge) => {
+      const [a, b] = edge.points.slice(-2), ship = SHIP[edge.input.ship_strategy] ?? edge.input.ship_strategy.toLowerCase();
+      return h("text", { key: edge.id, class: "ship", x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 - (isTall ? 0 : 6), "text-anchor": "middle" }, edge.input.tag ? `${ship} · ${edge.input.tag}` : ship);
+    }));
+}
+
+/** Arrow keys: along the edges, and to the operators beside. */
+function move(event, at, isTall) {
+  const id = event.target.closest?.(".operator")?.dataset.uid;
+  const keys = isTall ? { ArrowDown: 1, ArrowUp: -1, ArrowRight: "next", ArrowLeft: "last" } : { ArrowRight: 1, ArrowLeft: -1, ArrowDown: "next", ArrowUp: "last" };
+  const way = keys[event.key];
+  if (id === undefined || way === undefined) return;
+  event.preventDefault();
+  const here = at.nodes.find((node) => node.id === id);
+  const [along, across] = isTall ? ["y", "x"] : ["x", "y"];
+  const beside = at.nodes.filter((node) => node[along] === here[along]).sort((a, b) => a[across] - b[across]);
+  const to = way === 1 ? at.edges.find((edge) => edge.from === id)?.to : way === -1 ? at.edges.find((edge) => edge.to === id)?.from
+    : beside[beside.indexOf(here) + (way === "next" ? 1 : -1)]?.id;
+  if (to !== undefined) [...event.currentTarget.querySelectorAll(".operator")].find((each) => each.dataset.uid === to).focus();
+}

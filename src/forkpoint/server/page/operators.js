@@ -1,0 +1,48 @@
+// What a job's operators tell: counts, and what holds the watermarks back. Pure.
+
+import { isTime } from "./format.js";
+
+const NOTABLE_MS = 10_000;
+
+/** How many elements an operator has received, or emitted if it has no input. */
+export const records = (vertex) => vertex.metrics["read-records"] + vertex.metrics["write-records"];
+
+/** For each source with a watermark: how far it is, the split that holds it, and by how much. `isNotable`: the split is far behind
+ * the next one. `sources`: as the server shows them. */
+export function holds(sources) {
+  return sources.flatMap((source) => {
+    const active = source.splits.filter((split) => !split.idle).sort((a, b) => a.watermark - b.watermark);
+    if (active.length === 0) return [];
+    const held = source.splits.filter((split) => split.holds);
+    const next = active.find((split) => split.watermark > active[0].watermark);
+    const behind = next === undefined ? 0 : isTime(active[0].watermark) ? next.watermark - active[0].watermark : null;
+    const isHeld = held.length > 0 && next !== undefined;
+    return [{ uid: source.uid, watermark: active[0].watermark, split: isHeld ? held[0] : null, others: held.length - 1, next, behind,
+      isNotable: isHeld && (behind === null || behind >= NOTABLE_MS) }];
+  });
+}
+
+/** The sources that an operator's elements come from. `nodes`: of the plan. */
+export function sourcesOf(uid, nodes) {
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const found = new Set(), seen = new Set(), open = [uid];
+  while (open.length > 0) {
+    const id = open.pop();
+    if (seen.has(id) || !byId.has(id)) continue;
+    seen.add(id);
+    const inputs = byId.get(id).inputs;
+    if (inputs.length === 0) found.add(id);
+    open.push(...inputs.map((each) => each.id));
+  }
+  return found;
+}
+
+/** The watermark at an operator: a source's is that of the split that is behind; one that is not told is the least of the inputs'. */
+export function watermarkOf(uid, details, held, seen = new Set()) {
+  const own = held.find((each) => each.uid === uid)?.watermark ?? details.vertices.find((each) => each.id === uid)?.watermark ?? null;
+  if (own !== null || seen.has(uid)) return own;
+  seen.add(uid);
+  const inputs = details.plan.nodes.find((each) => each.id === uid)?.inputs ?? [];
+  const marks = inputs.map((each) => watermarkOf(each.id, details, held, seen)).filter((each) => each !== null);
+  return marks.length === 0 ? null : Math.min(...marks);
+}

@@ -1,0 +1,115 @@
+// The state in a savepoint: by key, and in SQL.
+
+import { takeSavepoint } from "./actions.js";
+import { call, get, path, query } from "./api.js";
+import { h } from "./dom.js";
+import { bytes, count, time, value } from "./format.js";
+import { action, emptiness, table } from "./parts.js";
+
+const LIMIT = 100;
+
+export function stateView(shared, rest) {
+  let savepoints = [], isLoaded = false, id = null, states = null, chosen = null, key = "", entries = null, answer = null, problem = null, sql = "";
+  const root = () => query({ root: shared.details.overview.root });
+  const place = (...more) => path("catalog", "savepoints", id, ...more);
+
+  /** What the address names: a savepoint, perhaps with a state. */
+  function choose([savepoint = null, uid = null, state = null]) {
+    if (savepoint !== id) [states, answer, problem] = [null, null, null];
+    [id, chosen, entries, key] = [savepoint, state === null ? null : { uid, state }, null, ""];
+  }
+
+  async function load() {
+    savepoints = (await get("/catalog/savepoints" + root())).savepoints.reverse();
+    isLoaded = true;
+    id ??= savepoints.find((each) => each.job === shared.details.name)?.id ?? null;
+    if (id === null || states !== null) return chosen !== null && entries === null ? look() : undefined;
+    await attempt(async () => { ({ states } = await get(place("states") + root())); });
+    if (chosen !== null && entries === null) await look();
+  }
+
+  /** A question whose refusal is shown beside it. */
+  async function attempt(ask) {
+    try {
+      problem = null;
+      await ask();
+    } catch (error) {
+      if (![400, 404, 409].includes(error.status)) throw error;
+      problem = error.message;
+    }
+  }
+
+  const look = () => attempt(async () => {
+    entries = { rows: [], total: 0 };
+    entries = await get(place("states", chosen.uid, chosen.state) + query({ root: shared.details.overview.root, key, limit: LIMIT }));
+  });
+
+  function ask(event) {
+    event.preventDefault();
+    key = event.target.elements.key.value;
+    look().then(shared.app.redraw, shared.app.refresh);
+  }
+
+  function run(event) {
+    event.preventDefault();
+    sql = event.target.elements.sql.value;
+    attempt(async () => { answer = await call("POST", place("query") + root(), { sql }); }).then(shared.app.redraw, shared.app.refresh);
+  }
+
+  const address = (...parts) => `#/jobs/${shared.id}/state/${parts.map(encodeURIComponent).join("/")}`;
+
+  function draw() {
+    if (!isLoaded) return h("p", { class: "quiet" }, "Loading …");
+    const why = shared.app.whyNot() ?? (shared.details.state === "RUNNING" ? null : "The job is not running.");
+    if (id === null) {
+      return emptiness("No savepoint to open", "State is read from savepoints. Take one; the job goes on meanwhile.", action("Take savepoint …", why, () => takeSavepoint(shared), "primary"));
+    }
+    return [
+      h("div", { class: "tools" },
+        h("label", null, "Savepoint", h("select", { value: id, on: { change: (event) => shared.app.go(address(event.target.value)) } },
+          savepoints.map((each) => h("option", { key: each.id, value: each.id }, `${each.label ?? each.id} · ${each.job}, epoch ${count(each.epoch)}, ${time(each.created_ms)}`)))),
+        action("Take a new one …", why, () => takeSavepoint(shared))),
+      problem && h("p", { class: "error", role: "alert" }, problem),
+      states !== null && h("div", { class: "split" }, list(), chosen === null ? emptiness("Choose a state", "Its rows appear here; give a key to see what is kept for it.") : rows()),
+      states !== null && inSql(),
+    ];
+  }
+
+  function list() {
+    return h("nav", { class: "card states", "aria-label": "States" }, h("h2", null, "States"), states.length === 0 && h("p", { class: "quiet" }, "This savepoint has no states."),
+      h("ul", { class: "plain" }, states.map((each) => h("li", { key: `${each.uid}/${each.state}` },
+        h("a", { href: address(id, each.uid, each.state), "aria-current": chosen?.uid === each.uid && chosen.state === each.state ? "true" : null },
+          h("span", { class: "strong" }, each.state), " ", h("code", null, each.uid), h("small", null, `${each.kind} of ${each.type ?? "–"} · ${count(each.rows)} rows, ${bytes(each.bytes)}`))))));
+  }
+
+  function rows() {
+    const type = states.find((each) => each.uid === chosen.uid && each.state === chosen.state)?.key_type;
+    const columns = entries === null || entries.rows.length === 0 ? [] : Object.keys(entries.rows[0]);
+    return h("section", { class: "card", "aria-label": `Rows of ${chosen.state}`, key: `${chosen.uid}/${chosen.state}` },
+      h("h2", null, chosen.state, " ", h("code", null, chosen.uid)),
+      type && h("form", { class: "tools", role: "search", on: { submit: ask } },
+        h("label", null, `Key (${type})`, h("input", { name: "key", autocomplete: "off", spellcheck: "false", placeholder: type === "string" ? "text as it is" : "as JSON" })), h("button", { type: "submit", class: "primary" }, "Find")),
+      h("div", { "aria-live": "polite" },
+        entries === null ? h("p", { class: "quiet" }, "Loading …") : entries.rows.length === 0
+          ? h("p", { class: "quiet" }, problem ? "" : key === "" ? "This state has no rows." : `Nothing is kept for the key ${key}.`)
+          : [h("p", { key: "n", class: "quiet" }, key === "" ? `${count(entries.rows.length)} of ${count(entries.total)} rows` : `Kept for the key ${key}:`),
+            table(`Rows of ${chosen.state}`, columns.map((name) => [name]), entries.rows.map((row, i) => [i, columns.map((name) => h("code", null, value(row[name])))]))]));
+  }
+
+  function inSql() {
+    const example = states.find((each) => each.view);
+    return h("section", { class: "card sql", "aria-labelledby": "sql" }, h("h2", { id: "sql" }, "In SQL"),
+      example && h("p", { class: "quiet" }, "Each state is a view: ", states.filter((each) => each.view).map((each, i) => h("span", { key: each.view }, i > 0 && ", ", h("code", null, `${each.schema ? `${each.schema}.` : ""}${each.view}`)))),
+      h("form", { on: { submit: run } },
+        h("label", null, h("span", { class: "hidden" }, "Query"), h("textarea", { name: "sql", rows: 3, spellcheck: "false", required: true, value: example ? `SELECT * FROM ${nameOf(example)} LIMIT 20` : "",
+          on: { keydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit(); } } })),
+        h("div", { class: "actions" }, h("button", { type: "submit" }, "Run"), h("small", { class: "quiet" }, "or Ctrl+Enter"))),
+      h("div", { "aria-live": "polite" }, answer && [h("p", { key: "n", class: "quiet" }, `${count(answer.rows.length)} rows`),
+        table("Result", answer.columns.map((name) => [name]), answer.rows.slice(0, 1000).map((row, i) => [i, row.map((each) => h("code", null, each === null ? "NULL" : value(each)))]))]));
+  }
+
+  choose(rest);
+  return { every: 5000, load, draw, turnTo: choose };
+}
+
+const nameOf = (state) => [state.schema, state.view].filter(Boolean).map((part) => `"${part}"`).join(".");

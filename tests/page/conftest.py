@@ -1,0 +1,75 @@
+"""The page in a real Chromium, served by a real server, over real jobs on the local engine: for all tests of a process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from shop import OPERATE, Shop
+
+from patience import PATIENCE_S
+from servers.debian import debian
+
+
+@pytest.fixture(scope="session")
+def shop() -> Iterator[Shop]:
+    with tempfile.TemporaryDirectory(prefix="shop-", ignore_cleanup_errors=True) as directory:
+        started = Shop(Path(directory))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    program = debian("chromium", "chromium")
+    expect.set_options(timeout=PATIENCE_S * 1000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(chromium: Browser, shop: Shop) -> Iterator[Open]:
+    """Opens the page. It must ask nobody but the server, and raise no error."""
+    contexts: list[BrowserContext] = []
+    asked: list[str] = []
+    wrong: list[str] = []
+
+    def begin(width: int = 1280, scheme: str = "light", token: str | None = OPERATE, url: str = shop.url) -> Page:
+        context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme, locale="en-GB")
+        contexts.append(context)
+        context.set_default_timeout(0)
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url) if not request.url.startswith(f"{url}/") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "console", lambda message: wrong.append(message.text) if "Content Security Policy" in message.text else None
+        )
+        page.goto(f"{url}/" if token is None else f"{url}/#token={token}")
+        return page
+
+    yield begin
+    for context in contexts:
+        context.close()
+    assert asked == []
+    assert wrong == []
+
+
+@pytest.fixture
+def shot() -> Callable[[Page, str], None]:
+    """Writes a screenshot into the directory SCREENSHOTS, if that is set."""
+
+    def take(page: Page, name: str) -> None:
+        if (directory := os.environ.get("SCREENSHOTS")) is not None:
+            page.mouse.move(0, 0)
+            page.screenshot(path=Path(directory) / f"{name}.png")
+
+    return take
