@@ -51,7 +51,7 @@ class Durations:
 
     def with_one(self, duration_ms: int) -> Durations:
         at = bisect_left(BOUNDS_MS, duration_ms)
-        counts = tuple(n + (i == at) for i, n in enumerate(self.up_to))
+        counts = (*self.up_to[:at], self.up_to[at] + 1, *self.up_to[at + 1 :])
         return Durations(self.count + 1, self.sum_ms + duration_ms, counts)
 
 

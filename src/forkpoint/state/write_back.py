@@ -40,6 +40,7 @@ class WriteBackStore:
         self._held: dict[bytes, bytes | None] = {}
         self._bytes = self._epochs = 0
         self._sids: set[bytes] = set()  # of the keys that are held
+        self._stored_size: StoreSize | None = None  # once asked for, until the store changes
         self._base = self._version = store.version
 
     @property
@@ -99,16 +100,18 @@ class WriteBackStore:
     def _drop(self) -> None:
         self._held, self._sids = {}, set()
         self._bytes = self._epochs = 0
+        self._stored_size = None
 
     def load(self, chunks: Iterable[Changes], version: int) -> None:
         self._drop()
         self._store.load(chunks, version)
+        self._stored_size = None
         self._base = self._version = version
         self._stored(version)
 
     def size(self) -> StoreSize:
         """As of the last flush, but never below what is held."""
-        stored = self._store.size()
+        stored = self._stored_size = self._stored_size or self._store.size()
         size = None if stored.bytes is None else max(stored.bytes, self._bytes)
         return StoreSize(max(stored.entries, len(self._held)), size)
 
