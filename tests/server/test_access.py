@@ -12,8 +12,8 @@ import time
 import zipfile
 
 import pytest
+from rest_server import OPERATE, READ, Server
 
-from conftest import OPERATE, READ, Server
 from forkpoint.errors import ConfigError
 from forkpoint.server.programs import MAX_BYTES, ProgramNotFound, Programs
 from programs import ENVIRONMENT

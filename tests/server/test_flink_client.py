@@ -6,7 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from conftest import OPERATE
+from rest_server import OPERATE
+
 from servers.jars import jars, java
 
 HERE = Path(__file__).parent / "flink"

@@ -11,8 +11,8 @@ import click
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from rest_server import JOB, OPERATE, Server, result
 
-from conftest import JOB, OPERATE, Server, result
 from forkpoint.cli import main
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server.app import commands_of, described, make_api
