@@ -32,11 +32,11 @@ State = Literal["starting", "standby", "running", "restarting", "ended"]
 @dataclass(frozen=True)
 class Status:
     """A run's status, as ``list`` and the control port show it. ``records`` (received, or emitted where there is no input) and
-    ``late_records_dropped`` count by operator uid since the last (re)start. ``ignored_files``: by source, the number of files that
-    appeared too late to be read. ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is restored or no
-    savepoint is made. ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the stores of a run that
-    waits to lead are close to the job's epochs. ``unpublished``: how many committed epochs each sink has not published yet, by uid;
-    ``publishing_problem``: why it doesn't."""
+    ``late_records_dropped`` count by operator uid since the last (re)start. ``ignored_files``: by source, the number of files
+    that appeared too late to be read. ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is
+    restored or no savepoint is made. ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the
+    stores of a run that waits to lead are close to the job's epochs. ``unpublished``: how many committed epochs each sink has not
+    published yet, by uid; ``publishing_problem``: why it doesn't."""
 
     job: str
     run: str
