@@ -97,7 +97,7 @@ class Replacement:
             with client_of(self.root.storage, endpoint) as new:
                 try:
                     last = self._switch(old, new, started)
-                    saving = new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
+                    saving = self._save(new, started, last)
                     downtime_ms = self._watch(started, last)
                     path = wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
                 except Unreachable:
@@ -152,6 +152,16 @@ class Replacement:
             if epoch is None:
                 raise self._failed(started, str(error)) from None
             return self.history.load(epoch)
+
+    def _save(self, new: RunClient, started: Started, last: Manifest) -> str:
+        """Request the savepoint of the old version's last epoch. Raises DriverFailed if the new one has failed already."""
+        try:
+            return new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
+        except Unreachable:
+            raise
+        except ForkpointError:  # a driver that has ended answers a moment longer, and takes no requests
+            self._watch(started, last)
+            raise
 
     def _succeeded(self, run: str) -> int | None:
         """The epoch from which the run leads the job; None if it does not."""
