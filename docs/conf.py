@@ -57,7 +57,7 @@ NAVIGATION: dict[str, list[str]] = {
         "cassandra", "opensearch",
     ],
     "Jobs": ["running", "cluster", "savepoints", "upgrades", "evolution", "operations", "security"],
-    "Savepoints as data": ["state-processor", "from-spark"],
+    "Savepoints as data": ["state-processor", "queryable-state", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],
     "Extending": ["new-source", "new-operator"],
     "Reference": [

@@ -1,4 +1,4 @@
-"""Commands that read saved state: state ls, get, query; and diff."""
+"""Commands that read saved state: state ls, get, query; sql; and diff."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "other": "bo
 
 @click.group("state", params=options(), context_settings={"help_option_names": ["-h", "--help"]})
 def state() -> None:
-    """Read the state of a SAVEPOINT (path, URL, id, label, or `latest`)."""
+    """Read the state of a SAVEPOINT (path, URL, id, label, or `latest`), or of a JOB at its last committed epoch."""
 
 
 @state.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", metavar="SAVEPOINT|JOB")
 def ls(savepoint: str) -> None:
-    """List the states and timers of SAVEPOINT, with their types, rows and sizes."""
+    """List the states and timers of SAVEPOINT or JOB, with their types; of a savepoint also rows and sizes."""
     settings = current()
     found = operations.states(savepoint, state_root=settings.given_root)
     rows = [_state_json(each) for each in found.states]
@@ -39,12 +39,13 @@ def ls(savepoint: str) -> None:
             return
         out.table(
             ["OPERATOR", "STATE", "KIND", "KEY", "TYPE", "ROWS", "SIZE"],
-            [[r["uid"], r["state"], r["kind"], r["key_type"] or "-", r["type"] or "-", text.number(r["rows"]),
-              text.size(r["bytes"])] for r in rows],
+            [[r["uid"], r["state"], r["kind"], r["key_type"] or "-", r["type"] or "-",
+              "-" if r["rows"] is None else text.number(r["rows"]), "-" if r["bytes"] is None else text.size(r["bytes"])]
+             for r in rows],
             right=("ROWS", "SIZE"),
         )  # fmt: skip
 
-    settings.output.result({"path": found.path, "states": rows}, show)
+    settings.output.result({"path": found.path, "job": found.job, "epoch": found.epoch, "states": rows}, show)
 
 
 def _state_json(each: StateShown) -> dict[str, Any]:
@@ -58,24 +59,30 @@ def _state_json(each: StateShown) -> dict[str, Any]:
 
 
 @state.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", metavar="SAVEPOINT|JOB")
 @click.argument("uid")
 @click.argument("state")
 @click.argument("key", required=False)
 @click.option(
+    "--key", "named", metavar="KEY", help="The same as the argument KEY; also for one that begins with a dash."
+)
+@click.option(
     "--limit", metavar="N", type=click.IntRange(min=0), default=LIMIT, show_default=True,
     help="Show at most N rows; 0: all.",
 )  # fmt: skip
-def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> None:
+def get(savepoint: str, uid: str, state: str, key: str | None, named: str | None, limit: int) -> None:
     """Show the rows of STATE of operator UID, or those of one KEY. STATE may be `timers`.
 
-    Write a KEY that is not text as JSON: 5, '["a", 1]'. Only the file that can hold it is read.
+    Write a KEY that is not text as JSON: 5, '["a", 1]'. Only files that can hold it are read.
     """
+    if key is not None and named is not None:
+        raise click.UsageError("the key is given twice: as an argument, and with --key")
+    key = named if key is None else key
     settings = current()
     found = operations.entries(savepoint, uid, state, key, limit=limit or None, state_root=settings.given_root)
     rows, total = found.rows, found.total
     data = {
-        "path": found.path, "uid": uid, "state": found.state, "total": total,
+        "path": found.path, "job": found.job, "epoch": found.epoch, "uid": uid, "state": found.state, "total": total,
         "rows": [{role: plain(value) for role, value in row.items()} for row in rows],
     }  # fmt: skip
 
@@ -88,20 +95,37 @@ def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> No
         )
         if total is not None and total > len(rows):
             out.line(f"{text.number(len(rows))} of {text.number(total)} rows; --limit shows more")
+        elif key is None and total is None and len(rows) == limit:
+            out.line(f"the first {text.number(limit)} rows; --limit shows more")
 
     settings.output.result(data, show)
 
 
 @state.command(cls=Command)
-@click.argument("savepoint")
+@click.argument("savepoint", metavar="SAVEPOINT|JOB")
 @click.argument("sql")
 def query(savepoint: str, sql: str) -> None:
-    """Run a SELECT over SAVEPOINT, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
+    """Run a SELECT over SAVEPOINT or JOB, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
+    _query(savepoint, sql)
+
+
+@click.command("sql", cls=Command)
+@click.argument("savepoint", metavar="JOB|SAVEPOINT")
+@click.argument("sql")
+def sql_(savepoint: str, sql: str) -> None:
+    """Run a SELECT over the state of JOB at its last committed epoch, or over SAVEPOINT: the same as `state query`."""
+    _query(savepoint, sql)
+
+
+def _query(savepoint: str, sql: str) -> None:
     settings = current()
     found = operations.query(savepoint, sql, state_root=settings.given_root)
     table = found.table
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))  # two columns may have one name
-    data = {"path": found.path, "columns": table.column_names, "rows": [list(map(plain, row)) for row in rows]}
+    data = {
+        "path": found.path, "job": found.job, "epoch": found.epoch, "columns": table.column_names,
+        "rows": [list(map(plain, row)) for row in rows],
+    }  # fmt: skip
     right = [f.name for f in table.schema if str(f.type).startswith(("int", "uint", "float", "double", "decimal"))]
     settings.output.result(
         data, lambda out: out.table(table.column_names, [list(map(shown, row)) for row in rows], right=right)
