@@ -60,7 +60,7 @@ NAVIGATION: dict[str, list[str]] = {
         "running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page", "rest", "metrics",
         "security",
     ],
-    "Savepoints as data": ["state-processor", "from-spark"],
+    "Savepoints as data": ["state-processor", "queryable-state", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],
     "Extending": ["new-source", "new-operator"],
     "Reference": [

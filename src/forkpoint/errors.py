@@ -7,6 +7,7 @@
     ├── StorageError              checkpoint storage failed or refused
     │   ├── AlreadyExists         create-if-absent found the name taken
     │   ├── NotFound              no file at the path that was read
+    │   ├── EpochGone             a running job has removed the files of the epoch that was read
     │   ├── AccessDenied          the storage refuses these credentials
     │   └── StorageUnavailable    it does not answer, or has no space left: nothing is wrong with the job
     ├── SystemUnavailable         the system of a source, sink or lookup does not answer: nothing is wrong with the job
@@ -55,6 +56,10 @@ class AlreadyExists(StorageError):
 
 class NotFound(StorageError):
     """No file at the path that was read."""
+
+
+class EpochGone(StorageError):
+    """A running job has removed the files of the epoch that was read."""
 
 
 class AccessDenied(StorageError):

@@ -105,6 +105,21 @@ def test_get_shows_rows_and_keys(run):
     assert "seen has no key 9" in run.text("state", "get", "latest", "a: counts", "seen", "9")
 
 
+def test_a_job_that_has_stopped_has_the_state_of_its_savepoint(run):
+    for state in ("total", "seen", "by.parity", "timers"):
+        args = ("a: counts", state, "--limit", "0")
+        assert run("state", "get", "kinds", *args)["rows"] == run("state", "get", "latest", *args)["rows"]
+        args = ("a: counts", state, "3")
+        assert run("state", "get", "kinds", *args)["rows"] == run("state", "get", "latest", *args)["rows"]
+    sql = 'SELECT * FROM "a: counts".seen JOIN "a: counts"."by.parity" USING (key) ORDER BY ALL'
+    assert run("sql", "kinds", sql)["rows"] == run("sql", "latest", sql)["rows"] != []
+    assert "the first 7 rows" in run.text("state", "get", "kinds", "a: counts", "seen", "--limit", "7")
+    shown = {each["state"]: (each["kind"], each["rows"]) for each in run("state", "ls", "kinds")["states"]}
+    assert shown == {kind: (each, None) for kind, each in {
+        "total": "value", "seen": "list", "by.parity": "map", "timers": "timers"}.items()}  # fmt: skip
+    assert "by.parity" in run.text("state", "ls", "kinds")
+
+
 def test_query_is_sql(run):
     sql = """SELECT key, sum, "by.parity".value FROM "a: counts".total JOIN "a: counts"."by.parity" USING (key)
              ORDER BY key DESC LIMIT 2"""

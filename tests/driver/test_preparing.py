@@ -110,3 +110,17 @@ def test_an_epoch_that_was_collected_is_not_found(root: Path, tmp_path: Path) ->
         executor.prepare(spec, 3)
     executor.prepare(spec, EPOCHS)
     assert stored(spec) == rebuilt(root, 2, EPOCHS)
+
+
+def test_a_manifest_that_the_leader_removes_meanwhile_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    """What it puts in place of a run's first manifest has no states, like that of a job that has none yet."""
+    run(tmp_path, clicks(40), retained=100)
+    past = history(tmp_path)
+    first, *_, newest = past.epochs()
+    executor, spec = LocalExecutor(), layout(tmp_path, tmp_path / "stores", 2)
+    executor.prepare(spec, newest)
+    assert stored(spec) == rebuilt(tmp_path, 2, newest)
+    past.remove(past.load(first))
+    spec = layout(tmp_path, tmp_path / "others", 2)
+    with pytest.raises(NotFound, match="has gone on"):
+        executor.prepare(spec, newest)

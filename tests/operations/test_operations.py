@@ -163,6 +163,26 @@ def test_saved_state_is_read_edited_and_compared(place: Place) -> None:
         )
 
 
+def test_the_state_of_a_running_job_is_read_and_followed(place: Place) -> None:
+    place.run()
+    while not ops.open_live("counts", state_root=place.root).states:
+        pass
+    with ops.follow_state("counts", state_root=place.root) as follower:
+        live = follower.newest()
+        shown = ops.states_of(live)
+        assert [(s.uid, s.state, s.key_type, s.rows) for s in shown.states] == [
+            ("counts", "state", fp.Types.LONG(), None)
+        ]
+        (one,) = ops.entries_of(live, "counts", "state", "1").rows
+        found = ops.query_of(live, "SELECT value FROM counts.state WHERE key = 1")
+        assert (found.job, found.epoch, found.table.to_pylist()) == ("counts", live.epoch, [{"value": one["value"]}])
+        assert one["value"] == live.get("counts", "state", 1)
+        later = ops.entries("counts", "counts", "state", "1", state_root=place.root)
+        assert later.epoch >= live.epoch
+        assert later.rows[0]["value"] >= one["value"]
+        assert ops.states("counts", state_root=place.root).job == "counts"
+
+
 def test_check_says_what_a_restore_would_do(place: Place) -> None:
     place.run()
     ops.stop("counts", state_root=place.root)

@@ -21,7 +21,7 @@ from job_state import UID, Cluster, Model, States, lists
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint import export_task, import_task, slices
+from forkpoint.savepoint import chain_reader, export_task, import_task, slices
 from forkpoint.savepoint.compatibility import ProgramOperator
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
@@ -162,7 +162,7 @@ def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
         patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10, 10**5])))
         patch.setattr(slices, "ENTRIES_PER_PART", draw(st.sampled_from([2, 10, 10**5])))
         patch.setattr(slices, "ENTRIES_PER_STEP", draw(st.sampled_from([1, 5, 10**5])))
-        patch.setattr(export_task, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
+        patch.setattr(chain_reader, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
         root = LocalStorage(directory)
         cluster = Cluster(root, "job", draw(parallelisms), draw(max_parallelisms), types)
         for generation in range(draw(st.integers(1, 3))):

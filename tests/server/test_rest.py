@@ -134,6 +134,20 @@ def test_programs_are_uploaded_checked_run_and_stopped(http):
     assert http.get("/v1/jobs/other").json()["state"] == "FINISHED"
 
 
+def test_a_running_jobs_state_is_read(http):
+    (state,) = http.get("/v1/jobs/counting/state").json()["states"]
+    assert (state["uid"], state["state"]) == ("counts", "state")
+    first = http.get("/v1/jobs/counting/state/counts/state?key=3").json()
+    time.sleep(0.5)
+    later = http.get("/v1/jobs/counting/state/counts/state?key=3").json()
+    assert later["epoch"] > first["epoch"]
+    assert later["rows"][0]["value"] > first["rows"][0]["value"] > 0
+    found = http.post(
+        "/v1/jobs/counting/query", json={"sql": 'SELECT min(value) = max(value) FROM counts."state"'}
+    ).json()
+    assert found["rows"] == [[True]]
+
+
 def test_metrics_of_all_jobs_are_scraped(http):
     scraped = http.get("/metrics")
     assert scraped.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -26,7 +26,7 @@ from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, label, savepoints, show
 from forkpoint.cli.server import server
 from forkpoint.cli.settings import configure, current, options
-from forkpoint.cli.state import diff_, state
+from forkpoint.cli.state import diff_, sql_, state
 from forkpoint.cli.supervise import supervise
 from forkpoint.cli.tree import tree
 from forkpoint.cli.upgrade import upgrade
@@ -64,8 +64,8 @@ main = Group(
     params=options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
-    commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, diff_,
-              edit, import_spark, dispose, label, gc, recover, tree, doctor, server, completion, config],
+    commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, sql_,
+              diff_, edit, import_spark, dispose, label, gc, recover, tree, doctor, server, completion, config],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -1,4 +1,4 @@
-"""Commands that read saved state: state ls, get, query; and diff."""
+"""Commands that read saved state: state ls, get, query; sql; and diff."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.cli import text
-from forkpoint.cli.names import SAVEPOINT_OR_LATEST, STATE, UID
+from forkpoint.cli.names import JOB_OR_SAVEPOINT, SAVEPOINT_OR_LATEST, STATE, UID
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.cli.text import shown
@@ -20,13 +20,13 @@ _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "other": "bo
 
 @click.group("state", params=options(), context_settings={"help_option_names": ["-h", "--help"]})
 def state() -> None:
-    """Read the state of a SAVEPOINT (path, URL, id, label, or `latest`)."""
+    """Read the state of a SAVEPOINT (path, URL, id, label, or `latest`), or of a JOB at its last committed epoch."""
 
 
 @state.command(cls=Command)
-@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
+@click.argument("savepoint", metavar="SAVEPOINT|JOB", type=JOB_OR_SAVEPOINT)
 def ls(savepoint: str) -> None:
-    """List the states and timers of SAVEPOINT, with their types, rows and sizes."""
+    """List the states and timers of SAVEPOINT or JOB, with their types; of a savepoint also rows and sizes."""
     settings = current()
     found = operations.states(savepoint, state_root=settings.given_root)
     data = states_json(found)
@@ -38,8 +38,9 @@ def ls(savepoint: str) -> None:
             return
         out.table(
             ["OPERATOR", "STATE", "KIND", "KEY", "TYPE", "ROWS", "SIZE"],
-            [[r["uid"], r["state"], r["kind"], r["key_type"] or "-", r["type"] or "-", text.number(r["rows"]),
-              text.size(r["bytes"])] for r in rows],
+            [[r["uid"], r["state"], r["kind"], r["key_type"] or "-", r["type"] or "-",
+              "-" if r["rows"] is None else text.number(r["rows"]), "-" if r["bytes"] is None else text.size(r["bytes"])]
+             for r in rows],
             right=("ROWS", "SIZE"),
         )  # fmt: skip
 
@@ -47,19 +48,25 @@ def ls(savepoint: str) -> None:
 
 
 @state.command(cls=Command)
-@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
+@click.argument("savepoint", metavar="SAVEPOINT|JOB", type=JOB_OR_SAVEPOINT)
 @click.argument("uid", type=UID)
 @click.argument("state", type=STATE)
 @click.argument("key", required=False)
 @click.option(
+    "--key", "named", metavar="KEY", help="The same as the argument KEY; also for one that begins with a dash."
+)
+@click.option(
     "--limit", metavar="N", type=click.IntRange(min=0), default=LIMIT, show_default=True,
     help="Show at most N rows; 0: all.",
 )  # fmt: skip
-def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> None:
+def get(savepoint: str, uid: str, state: str, key: str | None, named: str | None, limit: int) -> None:
     """Show the rows of STATE of operator UID, or those of one KEY. STATE may be `timers`.
 
-    Write a KEY that is not text as JSON: 5, '["a", 1]'. Only the file that can hold it is read.
+    Write a KEY that is not text as JSON: 5, '["a", 1]'. Only files that can hold it are read.
     """
+    if key is not None and named is not None:
+        raise click.UsageError("the key is given twice: as an argument, and with --key")
+    key = named if key is None else key
     settings = current()
     found = operations.entries(savepoint, uid, state, key, limit=limit or None, state_root=settings.given_root)
     rows, total = found.rows, found.total
@@ -73,15 +80,29 @@ def get(savepoint: str, uid: str, state: str, key: str | None, limit: int) -> No
         )
         if total is not None and total > len(rows):
             out.line(f"{text.number(len(rows))} of {text.number(total)} rows; --limit shows more")
+        elif key is None and total is None and len(rows) == limit:
+            out.line(f"the first {text.number(limit)} rows; --limit shows more")
 
     settings.output.result(entries_json(found), show)
 
 
 @state.command(cls=Command)
-@click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
+@click.argument("savepoint", metavar="SAVEPOINT|JOB", type=JOB_OR_SAVEPOINT)
 @click.argument("sql")
 def query(savepoint: str, sql: str) -> None:
-    """Run a SELECT over SAVEPOINT, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
+    """Run a SELECT over SAVEPOINT or JOB, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
+    _query(savepoint, sql)
+
+
+@click.command("sql", cls=Command)
+@click.argument("savepoint", metavar="JOB|SAVEPOINT", type=JOB_OR_SAVEPOINT)
+@click.argument("sql")
+def sql_(savepoint: str, sql: str) -> None:
+    """Run a SELECT over the state of JOB at its last committed epoch, or over SAVEPOINT: the same as `state query`."""
+    _query(savepoint, sql)
+
+
+def _query(savepoint: str, sql: str) -> None:
     settings = current()
     found = operations.query(savepoint, sql, state_root=settings.given_root)
     table, rows = found.table, rows_of(found.table)

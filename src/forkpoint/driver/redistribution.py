@@ -18,8 +18,8 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.history import History
 from forkpoint.runtime.tasks.committed_state import columns_of
 from forkpoint.savepoint.chain import state_files
+from forkpoint.savepoint.chain_reader import operator_state
 from forkpoint.savepoint.entries import redistribute
-from forkpoint.savepoint.export_task import operator_state
 from forkpoint.state import OPERATOR_KG, Changes, as_changes, decode_operator_key, kg_of, write_changes
 
 INLINE_BYTES = 20_000

@@ -3,7 +3,8 @@
     running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
     programs          run (in the background), drive (in this process), supervise, check, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
-    saved state       states, entries, query, diff
+    saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
+                      entries_of, query_of for what they return
     the state root    tree, recover, gc
     the cluster       doctor
 
@@ -29,10 +30,14 @@ from forkpoint.operations.inspecting import (
     StatesShown,
     diff,
     entries,
+    entries_of,
     query,
+    query_of,
     states,
+    states_of,
 )
 from forkpoint.operations.lineage import Tree, tree
+from forkpoint.operations.live_state import follow_state, open_live
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
 from forkpoint.operations.recovering import Recovery, recover
@@ -92,6 +97,8 @@ __all__ = [
     "drive",
     "edit",
     "entries",
+    "entries_of",
+    "follow_state",
     "fork",
     "forked",
     "gc",
@@ -99,7 +106,9 @@ __all__ = [
     "inspect_spark_checkpoint",
     "label",
     "list_jobs",
+    "open_live",
     "query",
+    "query_of",
     "recover",
     "replay",
     "rescale",
@@ -108,6 +117,7 @@ __all__ = [
     "savepoints",
     "show",
     "states",
+    "states_of",
     "stop",
     "supervise",
     "tree",

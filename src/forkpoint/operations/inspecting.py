@@ -12,12 +12,13 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.errors import ConfigError
+from forkpoint.operations.live_state import read_named
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.naming import named_savepoint
-from forkpoint.state_processor import SavepointDiff, SavepointReader, StateReader
+from forkpoint.state_processor import SavepointDiff, SavepointReader, StateCollection, StateRows
 from forkpoint.state_processor import diff as compare
-from forkpoint.state_processor.steps import entries_of
+from forkpoint.state_processor.steps import entries_of as row_objects
 from forkpoint.storage.places import plain_place
 from forkpoint.types import TypeInformation
 
@@ -27,16 +28,16 @@ SAMPLES = 3
 
 @dataclass(frozen=True)
 class StateShown:
-    """A state, or an operator's timers. ``types``: of map key or namespace, and value; none for timers. ``schema``, ``view``,
-    ``columns``: its names in SQL."""
+    """A state, or an operator's timers. ``types``: of map key or namespace, and value; none for timers. ``rows`` and ``bytes``:
+    None for a job, as they are not known without reading all. ``schema``, ``view``, ``columns``: its names in SQL."""
 
     uid: str
     state: str
     kind: str
     key_type: TypeInformation | None
     types: tuple[TypeInformation, ...]
-    rows: int
-    bytes: int
+    rows: int | None
+    bytes: int | None
     schema: str
     view: str
     columns: tuple[str, ...]
@@ -44,18 +45,22 @@ class StateShown:
 
 @dataclass(frozen=True)
 class StatesShown:
-    """All states and timers of the savepoint at ``path``."""
+    """All states and timers of the savepoint, or of the job's checkpoint, at ``path``, which is of this epoch."""
 
     path: str
+    job: str
+    epoch: int
     states: tuple[StateShown, ...]
 
 
 @dataclass(frozen=True)
 class StateEntries:
     """``rows``: by role (``key``, ``value``, ``map_key``, ``namespace``, ``index``, …), as Python objects. ``total``: the
-    state's number of rows, None if a key was given."""
+    state's number of rows, None if a key was given, and for jobs."""
 
     path: str
+    job: str
+    epoch: int
     uid: str
     state: str
     total: int | None
@@ -64,20 +69,26 @@ class StateEntries:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a SELECT over the savepoint at ``path``."""
+    """The result of a SELECT over the savepoint, or the job's checkpoint, at ``path``."""
 
     path: str
+    job: str
+    epoch: int
     table: pa.Table
 
 
 def states(savepoint: str, *, state_root: str | None = None) -> StatesShown:
-    """The states and timers of a savepoint: a path, URL, id or label, or ``latest``."""
-    opened = open_reader(StateRoot(state_root), savepoint)
-    shown = tuple(_shown(*names, state) for names, state in opened.views().items())
-    return StatesShown(plain_place(opened.path), shown)
+    """The states and timers of a savepoint (a path, URL, id or label, or ``latest``), or of a job at its last committed epoch."""
+    return read_named(savepoint, states_of, state_root)
 
 
-def _shown(schema: str, view: str, state: StateReader) -> StateShown:
+def states_of(saved: StateCollection[Any]) -> StatesShown:
+    """The states and timers of an opened savepoint, or of a job's state."""
+    shown = tuple(_shown(*names, state) for names, state in saved.views().items())
+    return StatesShown(plain_place(saved.path), saved.job, saved.epoch, shown)
+
+
+def _shown(schema: str, view: str, state: StateRows) -> StateShown:
     inner = () if state.is_timers else ("map_key", "namespace", "value")
     types = tuple(part.type for part in state.layout.parts if part.role in inner)
     return StateShown(
@@ -90,27 +101,35 @@ def entries(
     savepoint: str, uid: str, state: str, key: str | None = None, *, limit: int | None = LIMIT,
     state_root: str | None = None,
 ) -> StateEntries:  # fmt: skip
-    """The rows of a state, or of ``"timers"``; with ``key``, those of one key, read from the one file that can hold it.
+    """The rows of a state of a savepoint or job, or of ``"timers"``; with ``key``, those of one key, read from the files that
+    can hold it.
 
     ``key``: as it is if keys are text, else as JSON: ``5``, ``["a", 1]``. ``limit``: None for all rows. Raises StateNotFound,
     and ConfigError for a key of another type or of operator state.
     """
-    opened = open_reader(StateRoot(state_root), savepoint)
-    own = [each.name for each in opened.states if each.uid == uid and not each.is_timers]
-    chosen = opened.timers(uid) if state == "timers" and state not in own else opened.state(uid, state)
+    return read_named(savepoint, lambda saved: entries_of(saved, uid, state, key, limit=limit), state_root)
+
+
+def entries_of(
+    saved: StateCollection[Any], uid: str, state: str, key: str | None = None, *, limit: int | None = LIMIT
+) -> StateEntries:
+    """``entries`` of an opened savepoint, or of a job's state."""
+    own = [each.name for each in saved.states if each.uid == uid and not each.is_timers]
+    chosen = saved.timers(uid) if state == "timers" and state not in own else saved.state(uid, state)
     rows = [
         {role: value for role, value in row._asdict().items() if role != "key_group"}
         for row in islice(_rows(chosen, key), limit)
     ]
-    return StateEntries(plain_place(opened.path), uid, chosen.name, chosen.count if key is None else None, tuple(rows))
+    total = chosen.count if key is None else None
+    return StateEntries(plain_place(saved.path), saved.job, saved.epoch, uid, chosen.name, total, tuple(rows))
 
 
-def _rows(state: StateReader, key: str | None) -> Iterable[Any]:
+def _rows(state: StateRows, key: str | None) -> Iterable[Any]:
     if key is None:
         return state.rows()
     if state.key_type is None:
         raise ConfigError(f"{state.uid}.{state.name} is operator state, which has no keys; leave out the key")
-    return (row for table in state.of_key(key_of(key, state.key_type)) for row in entries_of(state.layout, table))
+    return (row for table in state.of_key(key_of(key, state.key_type)) for row in row_objects(state.layout, table))
 
 
 def key_of(text: str, type: TypeInformation) -> Any:
@@ -129,9 +148,14 @@ def key_of(text: str, type: TypeInformation) -> Any:
 
 
 def query(savepoint: str, sql: str, *, state_root: str | None = None) -> QueryResult:
-    """Run a SELECT over a savepoint, in DuckDB's dialect: each state is a view ``"uid"."state"``; see ``states``."""
-    opened = open_reader(StateRoot(state_root), savepoint)
-    return QueryResult(plain_place(opened.path), opened.query(sql))
+    """Run a SELECT over a savepoint or a job's state, in DuckDB's dialect: each state is a view ``"uid"."state"``; see
+    ``states``."""
+    return read_named(savepoint, lambda saved: query_of(saved, sql), state_root)
+
+
+def query_of(saved: StateCollection[Any], sql: str) -> QueryResult:
+    """``query`` of an opened savepoint, or of a job's state."""
+    return QueryResult(plain_place(saved.path), saved.job, saved.epoch, saved.query(sql))
 
 
 def diff(

@@ -106,7 +106,7 @@ def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
 
 def states_json(found: StatesShown) -> dict[str, Any]:
     """The states of a savepoint."""
-    return {"path": found.path, "states": [_state_json(each) for each in found.states]}
+    return {**attributes(found, "path job epoch"), "states": [_state_json(each) for each in found.states]}
 
 
 def _state_json(each: StateShown) -> dict[str, Any]:
@@ -122,13 +122,13 @@ def _state_json(each: StateShown) -> dict[str, Any]:
 def entries_json(found: StateEntries) -> dict[str, Any]:
     """Rows of a state."""
     rows = [{role: plain(value) for role, value in row.items()} for row in found.rows]
-    return {**attributes(found, "path uid state total"), "rows": rows}
+    return {**attributes(found, "path job epoch uid state total"), "rows": rows}
 
 
 def query_json(found: QueryResult) -> dict[str, Any]:
     """The result of a query."""
     rows = [list(map(plain, row)) for row in rows_of(found.table)]
-    return {"path": found.path, "columns": found.table.column_names, "rows": rows}
+    return {**attributes(found, "path job epoch"), "columns": found.table.column_names, "rows": rows}
 
 
 def rows_of(table: Any) -> list[tuple[Any, ...]]:

@@ -20,8 +20,10 @@ from forkpoint.control.client import RunClient
 from forkpoint.control.messages import JournalMessage, MetricsMessage
 from forkpoint.control.registry import RunView, client_of, list_runs
 from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
+from forkpoint.operations import follow_state
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.naming import all_savepoints
+from forkpoint.state_processor import LiveState, StateFollower
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 
@@ -95,6 +97,8 @@ class Service:
         self.roots = roots
         self.only = only
         self._cache = _Cache(FRESH_SECONDS)
+        self._lock = threading.Lock()
+        self._followers: dict[str, StateFollower] = {}
 
     def jobs(self) -> list[JobEntry]:
         """All jobs, those first whose newest run has started last."""
@@ -145,6 +149,14 @@ class Service:
                 return None
 
         return self._cache.get((what, entry.id, endpoint.run), answer)
+
+    def state(self, entry: JobEntry) -> LiveState:
+        """The job's state at its last committed epoch, from a local copy that follows it."""
+        with self._lock:
+            follower = self._followers.get(entry.id)
+            if follower is None:
+                follower = self._followers[entry.id] = follow_state(entry.name, state_root=entry.root.place)
+        return follower.newest()
 
     def client(self, entry: JobEntry) -> RunClient:
         """A client of the job's driver. Raises JobNotFound if it does not run."""

@@ -12,6 +12,7 @@ decoding, or even checking, the other batches.
 from __future__ import annotations
 
 import io
+import mmap
 import struct
 import zlib
 from collections.abc import Iterator
@@ -117,12 +118,12 @@ class ArrowFileWriter:
 
 
 class ArrowFile:
-    """A file in memory. The frame is checked when it is opened, each batch when it is read.
+    """A file in memory, or mapped. The frame is checked when it is opened, each batch when it is read.
 
     Raises SavepointCorrupt, which names the file and what was found and expected.
     """
 
-    def __init__(self, data: bytes, kind: int, name: str) -> None:
+    def __init__(self, data: bytes | mmap.mmap, kind: int, name: str) -> None:
         self._data, self.name = memoryview(data), name
         self._trailer = _read_trailer(self._data, name)
         if self._trailer.kind != kind:

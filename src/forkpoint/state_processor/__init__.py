@@ -1,6 +1,7 @@
 """The state processor: read, edit, bootstrap and compare savepoints.
 
     SavepointReader     a savepoint's states, timers and positions as tables, DataFrames, objects; SQL over them
+    LiveState           the same of a job's last committed epoch, while it runs; StateFollower for many reads
     SavepointWriter     a new savepoint from an existing one with changes, or from nothing
     diff                the differences between two savepoints
     import_spark_checkpoint, inspect_spark_checkpoint
@@ -10,6 +11,8 @@ After Flink's State Processor API. It runs no jobs; Spark, DuckDB and pandas are
 """
 
 from forkpoint.state_processor.diffing import Sample, SavepointDiff, StateDiff, diff
+from forkpoint.state_processor.following import StateFollower
+from forkpoint.state_processor.live import LiveState, LiveStateReader
 from forkpoint.state_processor.reader import SavepointReader, StateReader
 from forkpoint.state_processor.spark_import import (
     CheckpointFound,
@@ -18,6 +21,7 @@ from forkpoint.state_processor.spark_import import (
     inspect_spark_checkpoint,
 )
 from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState, StateFound
+from forkpoint.state_processor.state_rows import StateCollection, StateRows
 from forkpoint.state_processor.writer import SavepointWriter
 
 __all__ = [
@@ -25,13 +29,18 @@ __all__ = [
     "ImportedCheckpoint",
     "ImportedOperator",
     "ImportedState",
+    "LiveState",
+    "LiveStateReader",
     "Sample",
     "SavepointDiff",
     "SavepointReader",
     "SavepointWriter",
+    "StateCollection",
     "StateDiff",
+    "StateFollower",
     "StateFound",
     "StateReader",
+    "StateRows",
     "diff",
     "import_spark_checkpoint",
     "inspect_spark_checkpoint",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,26 +14,20 @@ import pyarrow as pa
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.errors import ConfigError
-from forkpoint.extras import require
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.display import savepoint_html
-from forkpoint.savepoint.layout import Layout, layout_of
+from forkpoint.savepoint.layout import layout_of
 from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.savepoint.reading import OpenedSavepoint, Verified, open_savepoint, verify_files
 from forkpoint.savepoint.rows import Rows
 from forkpoint.savepoint.tasks import Progress, no_progress
-from forkpoint.state import key_group, key_hash
-from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_state
-from forkpoint.state_processor.rows import objects_of
-from forkpoint.state_processor.steps import entries_of
-from forkpoint.storage.base import open_storage
+from forkpoint.state_processor.state_rows import StateCollection, StateRows
+from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.storage.places import plain_place
-from forkpoint.types import TypeInformation
 
 
 @dataclass(frozen=True)
-class SavepointReader:
+class SavepointReader(StateCollection["StateReader"]):
     """Reads a savepoint, without running a job. After Flink's ``SavepointReader``.
 
     All data is verified: SavepointCorrupt names a damaged file. Files are read one at a time, so memory is needed for one
@@ -66,6 +61,21 @@ class SavepointReader:
     def path(self) -> str:
         """Its URL."""
         return self.opened.url
+
+    @property
+    def where(self) -> str:
+        """Its URL, in messages."""
+        return self.opened.url
+
+    @property
+    def job(self) -> str:
+        """The job that it is of."""
+        return self.opened.savepoint.job
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it was taken of."""
+        return self.opened.savepoint.epoch
 
     @property
     def metadata(self) -> Savepoint:
@@ -107,60 +117,13 @@ class SavepointReader:
                 found.append(StateReader(self.opened, tuple(timers)))
         return found
 
-    def state(self, uid: str, name: str) -> StateReader:
-        """One state. Raises StateNotFound, which lists the operator's states."""
-        if uid not in self.operators:
-            raise no_operator(uid, self.operators, self.path)
-        plain = [state for state in self.states if state.uid == uid and not state.is_timers]
-        found = next((state for state in plain if state.name == name), None)
-        if found is None:
-            raise no_state(uid, name, [state.name for state in plain], self.path)
-        return found
-
-    def timers(self, uid: str, domain: str | None = None) -> StateReader:
-        """An operator's timers: "event", "processing", or both. Raises StateNotFound if the operator has no such timers,
-        and ConfigError for another ``domain``."""
-        if domain is not None and domain not in TIMERS:
-            raise ConfigError(no_domain(domain))
-        if uid not in self.operators:
-            raise no_operator(uid, self.operators, self.path)
-        found = next((state for state in self.states if state.uid == uid and state.is_timers), None)
-        if found is None:
-            with_timers = [state.uid for state in self.states if state.is_timers]
-            raise no_state(uid, "timers", [f"timers of {other}" for other in with_timers], self.path)
-        if domain is None:
-            return found
-        chosen = tuple(each for each in found.saved if each.info.name == TIMERS[domain])
-        if not chosen:
-            others = [f"{other} timers" for other in TIMERS if other != domain]
-            raise no_state(uid, f"{domain} timers", others, self.path)
-        return StateReader(self.opened, chosen)
-
-    def query(self, sql: str) -> pa.Table:
-        """The result of a SELECT, in DuckDB's dialect, over the views ``"uid"."state"`` and ``"uid"."timers"``.
-
-        ``views()`` lists them. Columns are those of the files. Raises EditRefused if the query is invalid.
-        """
-        require("duckdb", "SQL over savepoints")
-        from forkpoint.state_processor.sql import query  # DuckDB only where it is used
-
-        return query(self, sql)
-
-    def views(self) -> dict[tuple[str, str], StateReader]:
-        """The views of ``query`` by schema (the uid) and name. SQL ignores case: a name that is taken gets the suffix
-        ``_2``."""
-        require("duckdb", "SQL over savepoints")
-        from forkpoint.state_processor.sql import views
-
-        return views(self)
-
     def verify(self, progress: Progress = no_progress) -> Verified:
         """Read every file and compare it with its record. Raises SavepointCorrupt naming all that are damaged."""
         return verify_files(self.opened, progress=progress)
 
 
 @dataclass(frozen=True)
-class StateReader:
+class StateReader(StateRows):
     """One state of a savepoint, or the timers of an operator, in the columns of its files (see ``savepoint.layout``).
 
     Records have a column for each field. Types that Arrow lacks are binary (msgpack) in tables; ``rows()`` and ``get()``
@@ -171,24 +134,14 @@ class StateReader:
     saved: tuple[SavepointState, ...]
 
     @property
-    def uid(self) -> str:
-        """The operator's uid."""
-        return self.saved[0].info.uid
+    def infos(self) -> tuple[StateInfo, ...]:
+        """The state's description; of timers one for each time domain."""
+        return tuple(state.info for state in self.saved)
 
     @property
-    def name(self) -> str:
-        """The state's name; "timers" for timers."""
-        return "timers" if self.is_timers else self.saved[0].info.name
-
-    @property
-    def kind(self) -> str:
-        """value, list, map, reducing, aggregating, operator-list, operator-union, broadcast or timers."""
-        return "timers" if self.is_timers else self.saved[0].info.kind
-
-    @property
-    def is_timers(self) -> bool:
-        """Whether these are timers."""
-        return self.saved[0].info.is_timers
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
+        return self.opened.savepoint.max_parallelism
 
     @property
     def count(self) -> int:
@@ -199,26 +152,6 @@ class StateReader:
     def size(self) -> int:
         """The size of its files in bytes."""
         return sum(state.bytes for state in self.saved)
-
-    @cached_property
-    def layout(self) -> Layout:
-        """The meaning of the columns."""
-        return layout_of(self.saved[0].info)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self.layout.schema.remove_metadata()
-
-    @property
-    def key_type(self) -> TypeInformation | None:
-        """The type of keys; None for operator state."""
-        return self.layout.part("key").type if self.layout.has("key") else None
-
-    @property
-    def value_type(self) -> TypeInformation | None:
-        """The type of values; None for timers."""
-        return self.layout.part("value").type if self.layout.has("value") else None
 
     def parts(self) -> list[tuple[StateInfo, SavedFile]]:
         """Its files that have rows."""
@@ -235,24 +168,6 @@ class StateReader:
                 for table in self.part(info, file, groups):
                     yield table.replace_schema_metadata()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, from one file at a time."""
-        for table in self.tables():
-            yield from table.to_batches()
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream, for DuckDB, Polars, or ``with_state`` of a writer."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
-
-    def to_arrow(self) -> pa.Table:
-        """All rows, in memory."""
-        return pa.Table.from_batches(self.batches(), self.schema)
-
-    def to_pandas(self) -> Any:
-        """All rows, as a pandas DataFrame in memory. Raises ConfigError where pandas is not installed."""
-        require("pandas", "to_pandas()")
-        return self.to_arrow().to_pandas()
-
     def to_spark(self, spark: Any) -> Any:
         """All rows as a DataFrame of this Spark session, one task per file; all executors must be able to open the URL.
 
@@ -262,47 +177,31 @@ class StateReader:
 
         return frame_of(spark, self)
 
-    def rows(self) -> Iterator[Any]:
-        """The rows as NamedTuples of Python objects, with the state's parts: ``entry.key``, ``entry.value``, …"""
-        for table in self.tables():
-            yield from entries_of(self.layout, table)
-
-    def get(self, key: Any) -> Any:
-        """The content of one key: a value, a list or a dict; None if there is none. For windows a dict of these by window,
-        for timers the rows. Reads only the file with the key's group. Raises TypeNotSupported if it is not a valid key."""
-        tables = list(self.of_key(key))
-        if self.is_timers:
-            return [entry for table in tables for entry in entries_of(self.layout, table)]
-        found: dict[str, list[Any]] = {}
-        for table in tables:
-            for role, objects in objects_of(self.layout, table).items():
-                found.setdefault(role, []).extend(objects)
-        return _content(self.kind, found)
-
-    def of_key(self, key: Any) -> Iterator[pa.Table]:
-        """The rows of one key. Raises as ``get`` does."""
-        if self.key_type is None:
-            raise ConfigError(f"{self.saved[0].info.where} is operator state: it has no keys; use rows()")
-        group = key_group(key_hash(key, self.key_type), self.opened.savepoint.max_parallelism)
-        wanted = self.key_type.encode_key(key)
+    def of_encoded(self, group: int, key: bytes) -> Iterator[pa.Table]:
+        """The rows of a key, which is encoded, of this key group."""
         for table in self.tables((group, group + 1)):
             keys = Rows(self.layout, table).encoded("key")
-            places = [i for i, each in enumerate(keys) if each == wanted]
+            places = [i for i, each in enumerate(keys) if each == key]
             if places:
                 yield table.take(pa.array(places))
 
+    def of_domain(self, infos: Sequence[StateInfo]) -> StateReader:
+        """The timers of these time domains."""
+        return StateReader(self.opened, tuple(state for state in self.saved if state.info in infos))
 
-def _content(kind: str, found: Mapping[str, Sequence[Any]]) -> Any:
-    values = found.get("value", ())
-    if not values:
-        return None
-    if kind == "map":
-        return dict(zip(found["map_key"], values, strict=True))
-    if "namespace" not in found:
-        return list(values) if kind == "list" else values[0]
-    if kind != "list":
-        return dict(zip(found["namespace"], values, strict=True))
-    lists: dict[Any, list[Any]] = {}
-    for namespace, value in zip(found["namespace"], values, strict=True):
-        lists.setdefault(namespace, []).append(value)
-    return lists
+    def parquet_files(self, scratch: Path) -> Iterator[str]:
+        """Verified files on this machine's disk: the savepoint's own, or copies below ``scratch`` if it is elsewhere."""
+        storage = self.opened.storage
+        every = [file for saved in self.saved for file in saved.files]
+        filled = [file for file in every if file.entries] or every[:1]  # an empty one has the columns
+        for number, file in enumerate(filled):
+            ref = self.opened.file(file).ref
+            data = ref.read(storage)
+            place = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
+            if place and not set("*?[").intersection(place):  # DuckDB would take it for a pattern
+                yield place
+            else:
+                scratch.mkdir(exist_ok=True)
+                copy = scratch / f"part-{number}.parquet"
+                copy.write_bytes(data)
+                yield str(copy)

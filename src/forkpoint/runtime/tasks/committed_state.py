@@ -163,11 +163,17 @@ class CommittedState:
             step = steps[-1].manifest
             before = step.epoch_before
             if before is None or before <= bases.oldest or not step.states:
+                self._check_first(step)
                 return steps[::-1]
             for epoch in range(before, max(bases.oldest, before - _AHEAD), -1):
                 if epoch not in ahead:
                     ahead[epoch] = pool.submit(self._step, epoch, bases)
             steps.append(ahead.pop(before).result())
+
+    def _check_first(self, manifest: Manifest) -> None:
+        """Raises NotFound if this is not the job's first state, but what the leader has put in place of a manifest meanwhile."""
+        if manifest.kind == "start" and not manifest.states and self.storage.exists(self.paths.fence(manifest.epoch)):
+            raise NotFound(f"the manifest of epoch {manifest.epoch} was removed: its job has gone on since")
 
     def _step(self, epoch: int, bases: Bases | None = None) -> _Step:
         manifest = self.manifest(epoch)
