@@ -134,3 +134,9 @@ def test_even_sql_that_nobody_looked_at_is_kept_inside(secret: Path) -> None:
 )
 def test_plain_sql_works(savepoint: SavepointReader, sql: str) -> None:
     assert savepoint.query(sql).num_rows > 0
+
+
+@pytest.mark.parametrize("sql", ["", " ", ";", "-- nothing"])
+def test_an_empty_query_is_refused(savepoint: SavepointReader, sql: str) -> None:
+    with pytest.raises(fp.EditRefused, match="the query is empty"):
+        savepoint.query(sql)

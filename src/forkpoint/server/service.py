@@ -130,11 +130,11 @@ class Service:
 
     def journal(self, entry: JobEntry) -> JournalMessage | None:
         """What the job's driver says has happened lately; None if it does not run, or does not answer."""
-        return self._asked("journal", entry, RunClient.journal)
+        return self._asked("journal", entry, lambda client: client.journal())
 
     def metrics(self, entry: JobEntry) -> MetricsMessage | None:
         """The job's metrics; None if it does not run, or does not answer."""
-        return self._asked("metrics", entry, RunClient.metrics)
+        return self._asked("metrics", entry, lambda client: client.metrics())
 
     def _asked(self, what: str, entry: JobEntry, ask: Callable[[RunClient], T]) -> T | None:
         endpoint = entry.view.endpoint

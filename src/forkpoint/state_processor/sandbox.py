@@ -48,6 +48,8 @@ def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, st
     parsed = json.loads(text)
     if parsed.get("error"):
         raise EditRefused(f"the query is invalid: {parsed.get('error_message')}; give one SELECT")
+    if not parsed.get("statements"):
+        raise EditRefused("the query is empty; give one SELECT")
     found = set()
     for node in _nodes(parsed):
         if node.get("type") == "TABLE_FUNCTION":
