@@ -196,7 +196,7 @@ def test_faults_at_all_kinds_of_requests(
 
     steps, sink = AtStep("planned", 2, inject), fp.FileSink.text(tmp_path)
     assert run(root, ELEMENTS, sink=sink, fn=Bulky(), steps=steps, change=impatient).outcome == "finished"
-    assert proxy.met == {f"{kind} {on}": times for on in ("create", "put", "get", "list", "delete")}
+    assert proxy.met == {f"{kind} {on}": times for on in ("create", "put", "get", "head", "list", "delete")}
     proxy.heal()
     check(root, tmp_path)
 

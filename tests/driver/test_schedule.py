@@ -270,9 +270,8 @@ def test_a_claimed_savepoint_goes_once_the_run_has_its_state_and_another_stays(t
     )
     assert claimed.outcome == "finished"
     assert list(path.iterdir()) == []
-    parent = next(
-        r for p in LocalStorage(str(tmp_path)).list("jobs/two/runs") if (r := RUN.load(LocalStorage(str(tmp_path)), p))
-    )
+    storage = LocalStorage(str(tmp_path))
+    parent = next(RUN.load(storage, path) for path in storage.list("jobs/two/runs") if path.endswith("run.json"))
     assert parent.parent == Parent(
         kind="savepoint", job="test", run=parent.parent.run, epoch=parent.parent.epoch,
         savepoint_id=path.name, savepoint_path=parent.parent.savepoint_path,

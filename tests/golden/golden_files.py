@@ -29,6 +29,7 @@ PLACES = {
     "program.json": "records/program.json",
     "endpoint.json": "records/endpoint.json",
     "lease.json": "records/lease.json",
+    "plan.json": "records/plan.json",
     ARROW: "checkpoint/jobs/*/*/*/*.arrow",
 }
 FACTS = ("id", "job", "epoch", "parallelism", "max_parallelism", "sources", "watermarks", "input_watermarks")

@@ -19,6 +19,7 @@ import golden_files
 import golden_job
 
 from forkpoint.checkpoint.lease import LEASE, Lease
+from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.endpoint import ENDPOINT, Endpoint
 from forkpoint.control.programs import PROGRAM, Program
@@ -38,6 +39,18 @@ RECORDS: dict[str, tuple[Any, Any]] = {
         ),
     ),
     "lease.json": (LEASE, Lease(job="golden", run="r-1", renewals=3, ttl_ms=3000, epoch=9)),
+    "plan.json": (
+        PLAN,
+        Plan(
+            operators=[
+                PlanOperator(uid="in", name="numbers", kind="source", stage=0, type="LONG"),
+                PlanOperator(
+                    uid="counts", name="map_with_state", kind="map_with_state", stage=1, stateful=True,
+                    inputs=[PlanInput(uid="in", ship_strategy="HASH", tag="late", crosses=True)],
+                ),
+            ]
+        ),
+    ),
     "program.json": (
         PROGRAM,
         Program(
