@@ -74,14 +74,14 @@ def too_large(path: str) -> str:
 class _Limited:
     """Receives a body that does not say how long it is. Raises HTTPException as soon as it is too long."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._left, self._limit = receive, limit, limit
+    def __init__(self, receive: Receive, path: str) -> None:
+        self._receive, self._path, self._left = receive, path, max_body(path)
 
     async def __call__(self) -> Message:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise HTTPException(413, f"the body is longer than {self._limit:,} bytes")
+            raise HTTPException(413, too_large(self._path))
         return message
 
 
@@ -116,7 +116,7 @@ class Guard:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        limited = _Limited(receive, max_body(path))
+        limited = _Limited(receive, path)
         await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
         if method not in _READING:
             self._note(scope, headers, role, status)
