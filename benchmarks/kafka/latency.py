@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 from sides import NAMES, available, command, running
 
 _TICK_S = 0.005
-WARM_UP_S = 15.0
+WARM_UP_S = 40.0
 
 
 def produce(brokers: str, topic: str, rate: int, seconds: float) -> None:
@@ -86,7 +86,7 @@ def main() -> None:
     arguments.add_argument("--rate", type=int, default=10_000, help="records a second")
     arguments.add_argument("--seconds", type=float, default=45, help=f"after {WARM_UP_S:.0f} s of warm-up")
     arguments.add_argument("--only", nargs="*", choices=NAMES, default=available())
-    arguments.add_argument("--parallelism", type=int, default=2)
+    arguments.add_argument("--parallelism", type=int, default=1, help="10,000 records a second are little work")
     arguments.add_argument("--interval-ms", type=int, default=1000)
     arguments.add_argument("--produce", nargs=2, help=argparse.SUPPRESS)
     options = arguments.parse_args()

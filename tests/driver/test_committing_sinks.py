@@ -17,7 +17,7 @@ from ledger import LedgerSink, ledger_rows
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import garbage, publishing
+from forkpoint.driver import garbage, layouts, publishing
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.publishing import MAX_UNPUBLISHED_EPOCHS
 from forkpoint.driver.status import Status
@@ -140,6 +140,13 @@ def test_epochs_go_on_while_one_is_committed(tmp_path: Path) -> None:
     assert published(tmp_path) == expected()
 
 
+@pytest.fixture
+def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staged output is in files, however small."""
+    monkeypatch.setattr(layouts, "INLINE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("in_files")
 def test_files_of_unpublished_epochs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
     staging = JobPaths(JOB).staging_directory
@@ -197,6 +204,7 @@ def test_a_cancelled_job_leaves_what_it_cannot_publish_to_the_next_run(tmp_path:
     assert published(tmp_path) == expected()
 
 
+@pytest.mark.usefixtures("in_files")
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_staged_output_that_is_damaged_is_an_error_that_names_it(tmp_path: Path, damage: str) -> None:
     (tmp_path / "away").touch()

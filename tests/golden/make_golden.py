@@ -64,7 +64,7 @@ RECORDS: dict[str, tuple[Any, Any]] = {
 def main(target: Path) -> None:
     if target.exists():
         sys.exit(f"{target} is there already; golden files are never made anew")
-    small_changes = partial(job_driver.JobSpec, inline_changes_bytes=2_500)  # so that some are files, others inline
+    small_changes = partial(job_driver.JobSpec, inline_bytes=2_500)  # so that some are files, others inline
     with (
         tempfile.TemporaryDirectory() as scratch,
         patch.object(epochs, "SNAPSHOT_CHAIN", 1),  # so that the few epochs have snapshots, and changes after them

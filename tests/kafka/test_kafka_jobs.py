@@ -141,5 +141,5 @@ def test_a_range_that_fails_leaves_no_client_behind(kafka: Kafka) -> None:
     before = threading.active_count()
     with pytest.raises(fp.RecordParseError, match="offset 1"):
         run_local(lines(builder(kafka, topic).set_bounded(LATEST).build()))
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     assert not any(feed._idle.values())

@@ -151,6 +151,7 @@ def test_none_is_a_record_without_a_value(kafka: Kafka, guarantee: fp.DeliveryGu
     to = fp.KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(serializer)
 
     def build(env: fp.StreamExecutionEnvironment) -> None:
+        env.set_parallelism(1)  # the elements in their order
         customers = env.from_collection([Customer("a", "Wien"), Customer("a", None), Customer("b", "")], Customer)
         customers.sink_to(to.set_delivery_guarantee(guarantee).build())
 

@@ -117,7 +117,6 @@ class InTurn(Publisher):
 @contextmanager
 def in_turn() -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(patch.object(staging, "INLINE_BYTES", 0))
         stack.enter_context(patch.object(staging, "open_storage", lambda _: model.ModelStorage(model._world().files)))
         stack.enter_context(patch.object(job_driver, "Publisher", InTurn))
         yield

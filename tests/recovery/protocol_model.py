@@ -298,7 +298,9 @@ class ModelExecutor:
         step(f"stage {ctx.epoch} {subtask}")
         generation = {"generation": ctx.generation} if "generation" in SETTINGS else {}
         writer = self._sink.create_writer(
-            SinkContext(self._uid, JOB, ctx.epoch, subtask, attempt, **generation, state_root=ModelStorage.url)
+            SinkContext(
+                self._uid, JOB, ctx.epoch, subtask, attempt, **generation, state_root=ModelStorage.url, inline_bytes=0
+            )
         )
         if numbers:
             writer.write(_Batch(numbers))

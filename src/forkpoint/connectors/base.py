@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors.staging import stage, stage_file
+from forkpoint.connectors.staging import INLINE_BYTES, stage, stage_file
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation
@@ -252,7 +252,8 @@ class SinkBatch(Protocol[T]):
 @dataclass(frozen=True)
 class SinkContext:
     """Identifies a writer. ``attempt`` is unique among all attempts at this epoch, in all runs; ``generation`` counts the job's
-    runs, and must be recognizable in staged output: see ``Sink.cleanup``. ``state_root``: its URL."""
+    runs, and must be recognizable in staged output: see ``Sink.cleanup``. ``state_root``: its URL. ``inline_bytes``: how much
+    output of a writer may become part of the manifest."""
 
     uid: str
     job: str
@@ -261,11 +262,12 @@ class SinkContext:
     attempt: str
     generation: int = 0
     state_root: str = ""
+    inline_bytes: int = INLINE_BYTES
 
     def stage(self, data: bytes) -> JSON:
         """Store a writer's output below the state root, durably; at most once for each writer. Returns what
         ``CommitterContext.staged`` finds it by, for the committable."""
-        return stage(self.state_root, self._staging, data)
+        return stage(self.state_root, self._staging, data, self.inline_bytes)
 
     def stage_file(self, data: bytes) -> JSON:
         """As ``stage``, but never in the manifest itself, however small: for output that waits, and is named by many of them."""

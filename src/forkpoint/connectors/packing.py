@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 
-def pack_columns(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str = "lz4") -> bytes:
+def pack_columns(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
     """Batches of one schema."""
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with pa.ipc.new_stream(buffer, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return buffer.getvalue()

@@ -9,12 +9,12 @@ from forkpoint.checkpoint.format import checksum, verify
 from forkpoint.storage.base import open_storage
 
 INLINE_BYTES = 4096
-"""Output up to this size becomes part of the manifest instead: a file costs two requests to storage."""
 
 
-def stage(state_root: str, path: str, data: bytes) -> Any:
-    """Store output durably. Returns what ``staged`` finds it by, a JSON value."""
-    if len(data) <= INLINE_BYTES:
+def stage(state_root: str, path: str, data: bytes, inline_bytes: int = INLINE_BYTES) -> Any:
+    """Store output durably. Returns what ``staged`` finds it by, a JSON value. Output up to ``inline_bytes`` becomes part
+    of that, and so of the manifest: a file costs two requests to storage."""
+    if len(data) <= inline_bytes:
         return {"inline": base64.b64encode(data).decode("ascii")}
     return stage_file(state_root, path, data)
 

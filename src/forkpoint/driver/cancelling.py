@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from forkpoint.driver.epochs import INTERRUPT_SECONDS
 from forkpoint.driver.executor import Executor
+from forkpoint.driver.timeouts import INTERRUPT_SECONDS
 
 log = logging.getLogger("forkpoint")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from forkpoint.driver.measurements import Measurements, measurements, slowest_sp
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
+from forkpoint.driver.timeouts import EpochTimeout
 from forkpoint.driver.trial import Trial, TrialProgress
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
 from forkpoint.graph.job import JobGraph
@@ -41,7 +41,6 @@ from forkpoint.savepoint.source_logs import stored
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
-INTERRUPT_SECONDS = 1.0  # between attempts to interrupt an epoch
 
 
 @dataclass
@@ -71,6 +70,7 @@ class EpochRunner:
         self._executor = executor
         self._publisher = publisher
         self._timeout_ms = timeout_ms
+        self._timeout = EpochTimeout(timeout_ms, executor.interrupt)
         self._wall_ms = now_ms
         self.now_ms = ProcessingClock(now_ms, manifest.processing_time_ms)
         self._began_ms = self.now_ms()
@@ -289,30 +289,18 @@ class EpochRunner:
         return splits
 
     def _compute(self, context: EpochContext, tasks: Sequence[bytes], frame: Any) -> list[CommitRow]:
-        late, done = threading.Event(), threading.Event()
-
-        def interrupt() -> None:
-            late.set()
-            while not done.is_set():
-                self._executor.interrupt()
-                done.wait(INTERRUPT_SECONDS)
-
-        timer = threading.Timer(self._timeout_ms / 1000, interrupt)
-        timer.daemon = True
-        timer.start()
         self.epoch_began_ms = self._wall_ms()
         try:
-            blobs = self._executor.run_epoch(context, tasks, frame)
+            with self._timeout.running():
+                blobs = self._executor.run_epoch(context, tasks, frame)
         except Exception as error:
-            if late.is_set():
+            if self._timeout.passed:
                 raise JobFailed(
                     f"epoch {context.epoch} took longer than the checkpoint timeout of {self._timeout_ms} ms; raise it with "
                     "set_checkpoint_timeout(), or lower the limit of elements per epoch"
                 ) from error
             raise
         finally:
-            done.set()
-            timer.cancel()
             self.epoch_began_ms = None
         return list(map(decode_commit, blobs))
 

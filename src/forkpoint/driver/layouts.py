@@ -13,7 +13,9 @@ from forkpoint.graph.options import JobOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
 
-INLINE_BYTES = 1 << 20  # of changes in a manifest: each subtask that is rebuilt reads whole manifests
+INLINE_BYTES = (
+    1 << 20
+)  # of changes, and of each sink's output, in a manifest: each subtask that is rebuilt reads whole manifests
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Layouts:
             parameters=dict(options.parameters),
             periodic_watermarks=options.auto_watermark_interval_ms > 0,
             known_states={state.sid: state for state in manifest.states},
-            inline_changes_bytes=min(JobSpec.inline_changes_bytes, INLINE_BYTES // parallelism),
+            inline_bytes=min(JobSpec.inline_bytes, INLINE_BYTES // parallelism),
         )
 
     def another(self, layout: JobSpec) -> JobSpec:

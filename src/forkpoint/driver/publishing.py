@@ -21,7 +21,7 @@ from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.runtime.tasks.committing import commit_output, commits
+from forkpoint.runtime.tasks.committing import commit_here, commit_output, commits
 
 log = logging.getLogger("forkpoint")
 
@@ -307,7 +307,7 @@ class Publisher:
         tasks = commits(sink, context, outputs, newest.epoch)
         last = outputs[-1].epoch
         try:
-            self._executor.run_tasks(commit_output, tasks, f"forkpoint: publish epoch {last} of {uid}")
+            self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
             raise OutputLost(
@@ -319,6 +319,14 @@ class Publisher:
         except ForkpointError as error:
             self._must_lead(newest)
             raise type(error)(f"sink {uid!r}: {error}") from error
+
+    def _run(self, tasks: Sequence[bytes], description: str) -> None:
+        """Run commits. On the driver's host this process does that itself: Spark would give a group's output now to one process
+        and now to another, and each would connect anew."""
+        if self._executor.has_other_hosts:
+            self._executor.run_tasks(commit_output, tasks, description)
+        else:
+            commit_here(tasks)
 
     def _must_lead(self, mine: Manifest) -> None:
         """Raise StaleGeneration if a newer run leads the job."""

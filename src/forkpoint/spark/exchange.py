@@ -1,4 +1,4 @@
-"""Runs an epoch as one Spark job. The only module that knows PySpark's JVM classes.
+"""Runs an epoch as one Spark job.
 
 It uses Spark's RDD layer like `RDD.mapPartitions().partitionBy().mapPartitions().collect()`, but moves framed bytes (see
 `rows`) instead of pickles. Compared to `mapInArrow` and `repartitionById` an epoch takes less than half the time, as
@@ -14,11 +14,11 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.core.rdd import _wrap_function
 from pyspark.sql import DataFrame
-from pyspark.util import _load_from_socket
 
 from forkpoint.runtime.exchange.wire import PART
+from forkpoint.spark.jvm import SparkJvm, jvm_of
 from forkpoint.spark.placement import place
-from forkpoint.spark.rows import BlobSerializer, PairWriter, RowReader, blob_of_payload, frames_of, pair_of
+from forkpoint.spark.rows import BlobSerializer, PairWriter, RowReader, blob_of_payload, pair_of
 
 # Two exchanges with the same partitioner id and number of partitions are co-partitioned; Python functions' ids are
 # never negative.
@@ -38,6 +38,7 @@ class EpochJobs:
         self, sc: SparkContext, parallelism: int, source: Callable[..., Any], subtasks: Sequence[Callable[..., Any]]
     ) -> None:
         self._sc = sc
+        self._jvm = jvm_of(sc)
         self._parallelism = parallelism
         self._source = _wrap_function(sc, source, BlobSerializer(), PairWriter())
         last = len(subtasks) - 1
@@ -45,85 +46,91 @@ class EpochJobs:
             _wrap_function(sc, fn, RowReader(), BlobSerializer() if i == last else PairWriter())
             for i, fn in enumerate(subtasks)
         ]
-        self._partitioner = sc._jvm.PythonPartitioner(parallelism, _PARTITIONER_ID)
-        # Java's own serialization would retain the last 100 objects written to each partition: whole chunks here.
-        self._kryo = getattr(sc._jvm, "org.apache.spark.serializer.KryoSerializer")(sc._jsc.sc().conf())
-        self._binary = getattr(sc._jvm, "org.apache.spark.sql.Encoders").BINARY()
+        self._partitioner = self._jvm.partitioner(parallelism, _PARTITIONER_ID)
+        self._declare = PartitionerField(self._jvm, self._partitioner)
         self._anchor: Anchor | None = None
         if subtasks and has_several_hosts(sc.master):
-            self._anchor = Anchor(sc, parallelism, self._partitioner)
+            self._anchor = Anchor(sc, parallelism, self._declare)
+        cleaner = self._jvm.context.cleaner()
+        self._cleaner = None if cleaner.isEmpty() else cleaner.get()
 
     def run(self, plans: Sequence[bytes], frame: DataFrame | None, parts: Sequence[bytes]) -> list[bytes]:
         """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order.
 
         `parts`: what goes to the tasks of each subtask alone, as their first row.
         """
+        jvm = self._jvm
         shuffles: list[Any] = []
         if self._anchor is not None:
             self._anchor.update()
         heads: list[Any] = []
         if plans:
-            heads.append(self._python(parallel_bytes(self._sc, plans, len(plans)), self._source).asJavaRDD())
+            heads.append(jvm.python(jvm.parallel_bytes(plans, len(plans)), self._source))
         if frame is not None:
-            heads.append(getattr(frame._jdf, "as")(self._binary).javaRDD())
+            heads.append(getattr(frame._jdf, "as")(jvm.binary).rdd())
         head = None if not heads else heads[0] if len(heads) == 1 else heads[0].union(heads[1])
         if not self._subtasks:
             # Keys and payloads alternate, also across partitions.
-            frames = [] if head is None else collect_bytes(self._sc, head.rdd())
+            frames = [] if head is None else jvm.collect_bytes(head)
             return [blob_of_payload(payload) for payload in frames[1::2]]
         try:
             first = self._first_rows(parts)
             # Without input the subtasks start on their parts alone, which saves a stage.
-            rows = self._payloads(first) if head is None else self._exchange(head.rdd(), first, shuffles)
+            rows = jvm.payloads(first) if head is None else self._exchange(head, first, shuffles)
             for fn in self._subtasks[:-1]:
-                rows = self._exchange(self._python(rows, fn), first, shuffles)
-            return collect_bytes(self._sc, self._python(rows, self._subtasks[-1]))
+                rows = self._exchange(jvm.python(rows, fn), first, shuffles)
+            return jvm.collect_bytes(jvm.python(rows, self._subtasks[-1]))
         finally:
             self._clean(shuffles)
-
-    def _python(self, rdd: Any, function: Any) -> Any:
-        return self._sc._jvm.PythonRDD(rdd, function, False, False)
 
     def _first_rows(self, parts: Sequence[bytes]) -> Any:
         """Pairs with the subtasks' partitioner, one in each partition. Spark sends a partition only with its own task."""
         frames = [frame for subtask, part in enumerate(parts) for frame in pair_of((subtask, PART, 0, part))]
-        rdd = parallel_bytes(self._sc, frames, self._parallelism)
-        set_partitioner(self._sc, rdd, self._partitioner)
-        return self._sc._jvm.PairwiseRDD(rdd).asJavaPairRDD()
-
-    def _payloads(self, pairs: Any) -> Any:
-        return self._sc._jvm.PythonRDD.valueOfPair(pairs).rdd()
+        rdd = self._jvm.parallel_bytes(frames, self._parallelism)
+        self._declare(rdd)
+        return self._jvm.pairs(rdd)
 
     def _exchange(self, frames: Any, first: Any, shuffles: list[Any]) -> Any:
         """`frames`, each to the subtask of its key, after that one's `first` row: a union of co-partitioned RDDs has their
         rows in order."""
-        pairs = self._partition(frames)
-        shuffles.append(pairs.rdd())
+        pairs = self._jvm.pairs(frames).partitionBy(self._partitioner)
+        rdd = pairs.rdd()
+        # Java's own serialization would retain the last 100 objects written to each partition: whole chunks here.
+        rdd.setSerializer(self._jvm.kryo)
+        shuffles.append(rdd)
         if self._anchor is not None:
             pairs = self._anchor.attach(pairs)
-        return self._payloads(first.union(pairs))
-
-    def _partition(self, frames: Any) -> Any:
-        pairs = self._sc._jvm.PairwiseRDD(frames).asJavaPairRDD().partitionBy(self._partitioner)
-        pairs.rdd().setSerializer(self._kryo)
-        return pairs
+        return self._jvm.payloads(first.union(pairs))
 
     def _clean(self, shuffles: list[Any]) -> None:
         """Deletes the epoch's shuffle files. Spark would only do so on garbage collection of the RDDs, often hours later."""
-        cleaner = self._sc._jsc.sc().cleaner() if shuffles and self._sc._jsc is not None else None
-        if cleaner is None or cleaner.isEmpty():
+        if self._cleaner is None or self._sc._jsc is None:
             return
         for rdd in shuffles:
-            cleaner.get().doCleanupShuffle(rdd.dependencies().head().shuffleId(), False)
+            self._cleaner.doCleanupShuffle(rdd.dependencies().head().shuffleId(), False)
+
+
+class PartitionerField:
+    """Declares that a parallelized collection has a partitioner; Spark only sets it on RDDs made by a shuffle."""
+
+    def __init__(self, jvm: SparkJvm, partitioner: Any) -> None:
+        collection = jvm.parallel_bytes((), 1)
+        self._field = collection.getClass().getSuperclass().getDeclaredField("partitioner")
+        self._field.setAccessible(True)
+        self._partitioner = jvm.some(partitioner)
+
+    def __call__(self, rdd: Any) -> None:
+        self._field.set(rdd, self._partitioner)
 
 
 class Anchor:
     """Makes Spark run subtask i of all stages and epochs on the host that `place` chose, where it has a free core."""
 
-    def __init__(self, sc: SparkContext, subtasks: int, partitioner: Any) -> None:
+    def __init__(self, sc: SparkContext, subtasks: int, declare: PartitionerField) -> None:
         self._sc = sc
+        self._jvm = jvm_of(sc)
         self._subtasks = subtasks
-        self._partitioner = partitioner
+        self._declare = declare
         self._executors = ""
         self._hosts: tuple[str, ...] = ()
         self._pairs: Any = None
@@ -145,16 +152,10 @@ class Anchor:
 
     def _empty_pairs(self, hosts: Sequence[str]) -> Any:
         """An empty RDD of pairs with the subtasks' partitioner, and the hosts as its partitions' preferred locations."""
-        jvm, rdd = self._sc._jvm, located(self._sc, (), hosts)
-        set_partitioner(self._sc, rdd, self._partitioner)
-        return getattr(jvm, "org.apache.spark.api.java.JavaPairRDD")(rdd, _anything(jvm), _anything(jvm))
-
-
-def set_partitioner(sc: SparkContext, rdd: Any, partitioner: Any) -> None:
-    """Declares that a parallelized collection is partitioned like this; Spark only sets it on RDDs made by a shuffle."""
-    field = rdd.getClass().getSuperclass().getDeclaredField("partitioner")
-    field.setAccessible(True)
-    field.set(rdd, sc._jvm.scala.Some(partitioner))
+        jvm = self._jvm
+        rdd = jvm.located((), hosts)
+        self._declare(rdd)
+        return jvm.pair_rdd(rdd, jvm.anything, jvm.anything)
 
 
 def executor_cores(sc: SparkContext) -> dict[str, int]:
@@ -191,37 +192,6 @@ def has_several_hosts(master: str) -> bool:
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
-def parallel_bytes(sc: SparkContext, items: Sequence[bytes], partitions: int) -> Any:
-    """A Scala RDD of byte arrays in `partitions` partitions, in order."""
-    stream = sc._jvm.java.io.ByteArrayInputStream(frames_of(items))
-    return sc._jvm.PythonRDD.readRDDFromInputStream(sc._jsc.sc(), stream, partitions).rdd()
-
-
-def collect_bytes(sc: SparkContext, rdd: Any) -> list[bytes]:
-    """Runs a Spark job and returns the byte arrays of a Scala RDD, in partition order."""
-    with _load_from_socket(sc._jvm.PythonRDD.collectAndServe(rdd), BlobSerializer()) as blobs:
-        return list(blobs)
-
-
-def located(sc: SparkContext, items: Sequence[bytes], hosts: Sequence[str]) -> Any:
-    """A Scala RDD with a partition for each host, which it prefers; the items are divided into the partitions."""
-    jvm = sc._jvm
-    locations = jvm.java.util.HashMap()
-    for partition, host in enumerate(hosts):
-        locations.put(partition, jvm.PythonUtils.toSeq([host]))
-    return getattr(jvm, "org.apache.spark.rdd.ParallelCollectionRDD")(
-        sc._jsc.sc(),
-        jvm.PythonUtils.toSeq(list(items)),
-        len(hosts),
-        jvm.PythonUtils.toScalaMap(locations),
-        _anything(jvm),
-    )
-
-
-def _anything(jvm: Any) -> Any:
-    return jvm.scala.reflect.ClassTag.AnyRef()
-
-
 def map_bytes(
     sc: SparkContext,
     fn: Callable[..., Any],
@@ -232,5 +202,6 @@ def map_bytes(
     """Runs `fn(partition, items)` over the items divided into partitions, each on its host if there are hosts; returns its
     results in order."""
     wrapped = _wrap_function(sc, fn, BlobSerializer(), BlobSerializer())
-    rdd = parallel_bytes(sc, items, partitions) if hosts is None else located(sc, items, hosts)
-    return collect_bytes(sc, sc._jvm.PythonRDD(rdd, wrapped, False, False))
+    jvm = jvm_of(sc)
+    rdd = jvm.parallel_bytes(items, partitions) if hosts is None else jvm.located(items, hosts)
+    return jvm.collect_bytes(jvm.python(rdd, wrapped))

@@ -277,10 +277,13 @@ class SparkExecutor(Executor):
         try:
             yield
         finally:
-            if not self._is_lost():
+            try:
                 self._sc.removeJobTag(tag)
                 for name, old in before.items():
                     self._sc.setLocalProperty(name, old)
+            except Exception:  # Py4J raises many kinds
+                if not self._is_lost():
+                    raise
 
 
 def make_spark_executor(

@@ -46,14 +46,17 @@ class TransactionalCommitter(Committer):
         from confluent_kafka import KafkaException
 
         with raising_errors(self._client.servers) as problems:
-            for tries_left in reversed(range(_TRIES)):
+            for tries in range(_TRIES):
                 try:
                     return self._commit(output, newest, problems)
                 except KafkaException as exception:
                     self.close()
-                    if not tries_left or not is_fenced(exception.args[0]):
+                    if tries == _TRIES - 1 or not is_fenced(exception.args[0]):
                         raise
-                    time.sleep(random.uniform(0, _PAUSE_SECONDS))
+                    if (
+                        tries > 0
+                    ):  # a process that has committed an earlier epoch since is done; others may still be at it
+                        time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
         if self._transactions is not None and self._transactions.had_trouble():
@@ -120,11 +123,11 @@ class _Transactions:
         self._producer.begin_transaction()
         for batch in batches:
             produce(self._producer, batch)
-        self._flush()
-        # A partition that every topic has: any place for the number will do.
+        # A partition that every topic has: any place for the number will do. Meanwhile the records are on their way.
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
         group = self._consumer.consumer_group_metadata()
         self._wait_for(self._producer.send_offsets_to_transaction, offsets, group)
+        self._flush()
         self._wait_for(self._producer.commit_transaction)
         self.problems = []
         self._sent.update(dict.fromkeys(topics, epoch))

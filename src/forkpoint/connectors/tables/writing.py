@@ -150,7 +150,7 @@ class UpsertWriter(_Writer[T_contra]):
 
 def pack(rows: pa.Table) -> bytes:
     """Rows, to be staged."""
-    return pack_columns(rows.to_batches(), rows.schema, "zstd")
+    return pack_columns(rows.to_batches(), rows.schema)
 
 
 def unpack(data: bytes) -> pa.Table:

@@ -20,7 +20,8 @@ class JobSpec:
     """Everything that is constant during a run; shipped to every worker once.
 
     ``local_dir``: where workers keep their stores, a cache private to this run. ``known_states``: the restored states, by
-    sid. ``several_processes``: whether a host's subtasks run in several processes, any of them in any.
+    sid. ``inline_bytes``: how large a subtask's changes, and each sink's output, may be to become part of the manifest instead of
+    a file. ``several_processes``: whether a host's subtasks run in several processes, any of them in any.
     """
 
     run: str
@@ -33,7 +34,7 @@ class JobSpec:
     local_dir: str
     parameters: dict[str, str]
     known_states: Mapping[int, StateInfo]
-    inline_changes_bytes: int = 20_000
+    inline_bytes: int = 32_000
     periodic_watermarks: bool = True
     several_processes: bool = False
 

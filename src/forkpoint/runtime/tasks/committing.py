@@ -1,4 +1,5 @@
-"""Commits of sinks' output, as tasks beside the epochs. Processes keep committers: connecting takes longer than a commit."""
+"""Commits of sinks' output, as tasks beside the epochs: on a cluster's executors, or on threads of the driver's process where
+all tasks run on its host. Processes keep committers: connecting takes longer than a commit."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from forkpoint.runtime.operators.base import user_code
 from forkpoint.types import dumps
 
 IDLE_SECONDS = 60.0
+_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,36 @@ def commit_output(encoded: bytes) -> bytes:
             raise
         _kept.put(work.place, committer)
     return b""
+
+
+def commit_here(tasks: Sequence[bytes]) -> None:
+    """Run the tasks in this process, side by side. If some fail, no further one begins, and the first error is raised when
+    those that run have ended. Threads that never return end with the process."""
+    waiting, lock = iter(tasks), threading.Lock()
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        while not errors:
+            with lock:
+                task = next(waiting, None)
+            if task is None:
+                return
+            try:
+                commit_output(task)
+            except BaseException as error:
+                errors.append(error)
+
+    threads = [
+        threading.Thread(target=work, name="forkpoint-commit", daemon=True)
+        for _ in range(min(len(tasks), _THREADS) - 1)
+    ]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 @dataclass

@@ -188,7 +188,7 @@ class StageTask(Task):
         state.offer(self.context.epoch, self.stage, self.attempt, data)
         if not log.keys:
             return None
-        if len(data) <= self.spec.inline_changes_bytes:
+        if len(data) <= self.spec.inline_bytes:
             return ChangesPart(None, data, len(log), len(data), checksum(data))
         path = worker.paths.changelog(self.context.epoch, self.stage, self.subtask, self.attempt)
         worker.storage.put(path, data)
