@@ -23,6 +23,13 @@ def test_a_detached_job_on_spark(cli):
     assert savepoint["sources"]["numbers"]["position"]["next"] >= 100
 
 
+@pytest.mark.spark
+def test_doctor_on_one_machine(cli):
+    found = cli.json("doctor", "--master", "local[2]")
+    assert {check["name"] for check in found["machine"]} >= {"Python", "Java", "memory", "state root"}
+    assert [host["problems"] for host in found["hosts"]] == [[]]
+
+
 # It uses a session of its own, so only the settings of the process apply.
 SUBMITTED = """
 import sys

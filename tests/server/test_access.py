@@ -28,6 +28,20 @@ def test_without_the_token_nothing_but_the_pages_files_is_served(server, token):
         assert http.patch("/v1/jobs/counting", headers=headers).status_code == 401
 
 
+def test_a_probe_needs_no_token_and_gets_no_details(tmp_path):
+    server = Server(tmp_path)
+    try:
+        with server.client(None) as http:
+            assert http.get("/ready").json() == {"status": "ok"}
+            (tmp_path / "root").rename(tmp_path / "away")
+            time.sleep(1.1)  # what was listed is shared for a second
+            refused = http.get("/ready")
+            assert (refused.status_code, str(tmp_path) in refused.text) == (503, False)
+            assert http.post("/ready").status_code == 401
+    finally:
+        server.close()
+
+
 def test_the_role_read_may_only_look(server):
     with server.client(READ) as http:
         assert http.get("/v1/jobs/counting").status_code == 200

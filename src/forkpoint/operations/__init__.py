@@ -6,7 +6,7 @@
     saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
                       entries_of, query_of for what they return
     the state root    tree, recover, gc
-    the cluster       doctor
+    where it runs     check_machine, doctor (of a cluster)
 
 ``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
 ``Observer``. All raise forkpoint's errors.
@@ -38,6 +38,7 @@ from forkpoint.operations.inspecting import (
 )
 from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.live_state import follow_state, open_live
+from forkpoint.operations.machine import Check, check_machine
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.program import NoJob, ProgramFailed
 from forkpoint.operations.recovering import Recovery, recover
@@ -61,6 +62,7 @@ from forkpoint.operations.upgrading import Refused, upgrade
 __all__ = [
     "Announcer",
     "Cancelled",
+    "Check",
     "Disposed",
     "DriverFailed",
     "EditRequest",
@@ -91,6 +93,7 @@ __all__ = [
     "ab",
     "cancel",
     "check",
+    "check_machine",
     "diff",
     "dispose",
     "doctor",

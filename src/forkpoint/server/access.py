@@ -1,7 +1,7 @@
 """Who may call: a token for each role, compared in constant time; hosts and origins; the audit log.
 
-Everything but the page's own files needs a token, also on the loopback interface, which any user of the machine and any page in a
-browser can reach. There are no cookies, so a page of another origin cannot borrow somebody's rights.
+Everything but the page's own files and the readiness probe needs a token, also on the loopback interface, which any user of the
+machine and any page in a browser can reach. There are no cookies, so a page of another origin cannot borrow somebody's rights.
 """
 
 from __future__ import annotations

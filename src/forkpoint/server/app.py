@@ -44,7 +44,7 @@ def application(options: ServerOptions) -> ASGIApp:
     programs = None if options.programs is None else Programs(options.programs)
     api = make_api(Context(service, Requests(service.changed), programs))
     files = page_files()
-    return Guard(api, options.tokens, lambda path: path in files)
+    return Guard(api, options.tokens, lambda path: path in files or path == system.READY)
 
 
 def job_application(state_root: str, job: str, token: str) -> ASGIApp:

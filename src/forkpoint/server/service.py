@@ -105,6 +105,12 @@ class Service:
         entries = [entry for root in self.roots for entry in self._cache.get(root, partial(self._listed, root))]
         return sorted(entries, key=lambda entry: -entry.view.started_ms)
 
+    def check(self) -> None:
+        """Raise ForkpointError if a state root does not answer, or is gone, as that of a volume which is not mounted."""
+        for root in self.roots:
+            _ = root.existing
+        self.jobs()
+
     def job(self, ref: str) -> JobEntry:
         """The job with this name or id. Raises JobNotFound, and ConfigError if several state roots have a job of this name."""
         entries = self.jobs()

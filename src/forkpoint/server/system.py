@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.metadata import version
 from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from forkpoint.control.exposition import CONTENT_TYPE, exposition
+from forkpoint.errors import ForkpointError
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.commands import run_command
@@ -18,6 +21,9 @@ from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
 from forkpoint.server.requests import Asked
 from forkpoint.server.starting import Setting
 
+log = logging.getLogger("forkpoint")
+
+READY = "/ready"
 router = APIRouter(responses=ERRORS, tags=["server"])
 scraped = APIRouter(responses=ERRORS, tags=["server"])
 
@@ -67,6 +73,10 @@ class Health(m.Snake):
 
     status: Literal["ok", "problems"]
     problems: list[str]
+
+
+class Ready(m.Snake):
+    status: Literal["ok"] = "ok"
 
 
 class RequestList(m.Snake):
@@ -136,7 +146,7 @@ def request_(request_id: str, served: Served) -> m.RequestShown:
 
 @router.post("/doctor", status_code=202, response_model=m.RequestId, openapi_extra=command("doctor"))
 def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery = None) -> m.RequestId:
-    """Check that the hosts of a Spark cluster can run jobs."""
+    """Check that the server's machine, and the hosts of a Spark cluster, can run jobs."""
     at = served.service.root(root)
     options = [part for each in body.directories for part in ("--directory", each)]
     options += [part for name, value in body.conf.items() for part in ("--conf", f"{name}={value}")]
@@ -145,6 +155,17 @@ def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery =
         return run_command(at, ["doctor", *options], asked)
 
     return served.begin("doctor", None, request, work)
+
+
+@scraped.get(READY, response_model=Ready, openapi_extra={"security": []})
+def ready(served: Served) -> Ready:
+    """Whether all state roots answer: for the probes of Kubernetes and load balancers, which have no token and get no details."""
+    try:
+        served.service.check()
+    except (ForkpointError, OSError):
+        log.warning("not ready", exc_info=True)
+        raise HTTPException(503, "a state root does not answer; the server's log says why") from None
+    return Ready()
 
 
 @scraped.get("/metrics", response_class=PlainTextResponse)

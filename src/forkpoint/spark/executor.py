@@ -168,8 +168,8 @@ class SparkExecutor(Executor):
         with a task, and the others are those that there are then."""
         with self._detecting_loss(), self._job(self._background_tag, {_DESCRIPTION_PROPERTY: "forkpoint: try hosts"}):
             first = map_arguments(self._sc, fn, [arg], 1)
-            hosts = sorted(executor_cores(self._sc))
-            return first + map_arguments(self._sc, fn, [arg] * len(hosts), len(hosts), hosts)
+            hosts = sorted(executor_cores(self._sc))  # without the driver's
+            return first if not hosts else first + map_arguments(self._sc, fn, [arg] * len(hosts), len(hosts), hosts)
 
     def frame_stage(self, operator: int, frame: DataFrame) -> DataFrame:
         """Stage 0 of a DataFrame source: a DataFrame, streaming if `frame` is, that `run_epoch` takes as its `frame`.

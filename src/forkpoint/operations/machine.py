@@ -1,0 +1,206 @@
+"""What this machine has, and what a driver here would lack."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from forkpoint.errors import AlreadyExists, ConfigError, ForkpointError, NotFound
+from forkpoint.operations.roots import StateRoot
+from forkpoint.runtime.tasks.preflight import PROBES
+from forkpoint.storage.base import LocalStorage, Storage
+
+LEAST_JAVA = 17
+LEAST_MEMORY_GB = 2.5  # Spark's driver takes 2 GB by default
+LEAST_DISK_GB = 1.0
+LEAST_FILES = 1024
+MAX_CLOCK_SKEW_MS = 10_000
+_WRITERS = 8
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Check:
+    """``found``: a version, a size or a place, for people. ``problem``: what is wrong with it, and the remedy; None if nothing
+    is."""
+
+    name: str
+    found: str
+    problem: str | None = None
+
+
+def check_machine(state_root: str | None = None) -> list[Check]:
+    """Try what a driver on this machine needs: programs, memory, limits, ports, and a state root that keeps its promises."""
+    storage = StateRoot(state_root).storage
+    kinds: dict[str, Callable[[], Check]] = {
+        "Python": _python,
+        "Java": _java,
+        "memory": _memory,
+        "open files": _open_files,
+        "temporary files": _temporary_files,
+        "ports": _ports,
+        "state root": lambda: check_storage(storage),
+    }
+    return [_checked(name, check) for name, check in kinds.items()]
+
+
+def _checked(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except (ForkpointError, OSError) as error:
+        return Check(name, "unknown", str(error))
+
+
+def _python() -> Check:
+    return Check("Python", f"{platform.python_version()} ({sys.executable}), forkpoint {version('forkpoint')}")
+
+
+def _java() -> Check:
+    home = os.environ.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if program is None:
+        from forkpoint.spark.session import find_java_home  # loads PySpark
+
+        try:
+            program = str(find_java_home() / "bin" / "java")
+        except ConfigError as error:
+            return Check("Java", "none", f"{error}. Without it, only the local engine works (--engine local)")
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("Java", program, f"{program} does not run: {error}; install a JDK, or correct JAVA_HOME")
+    found = java_version(said)
+    text = f"{'unknown' if found is None else found} ({program}), PySpark {version('pyspark')}"
+    if found is not None and found < LEAST_JAVA:
+        return Check("Java", text, f"Spark needs Java {LEAST_JAVA} or newer; install one, and set JAVA_HOME")
+    return Check("Java", text)
+
+
+def java_version(said: str) -> int | None:
+    """The feature version in what ``java -version`` says: 17 of "17.0.15", 8 of "1.8.0"."""
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return None if found is None else int(found[1])
+
+
+def _memory() -> Check:
+    try:
+        gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GB
+    except (ValueError, OSError):
+        return Check("memory", "unknown")
+    limit = _container_limit_gb()
+    found = f"{gb:.1f} GB" if limit is None or limit >= gb else f"{limit:.1f} GB (the container's limit)"
+    if min(gb, limit or gb) < LEAST_MEMORY_GB:
+        return Check(
+            "memory", found, "Spark's driver takes 2 GB by default; lower spark.driver.memory, or use --engine local"
+        )
+    return Check("memory", found)
+
+
+def _container_limit_gb() -> float | None:
+    """The memory limit of the control group that this process is in."""
+    for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            return int(Path(place).read_text()) / _GB
+    return None
+
+
+def _open_files() -> Check:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return Check("open files", "unknown")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return Check("open files", "without limit")
+    problem = f"raise the limit to {LEAST_FILES} at least (ulimit -n)" if limit < LEAST_FILES else None
+    return Check("open files", f"up to {limit}", problem)
+
+
+def _temporary_files() -> Check:
+    return _space("temporary files", tempfile.gettempdir(), "free some, or set TMPDIR")
+
+
+def _space(name: str, place: str, remedy: str) -> Check:
+    free_gb = shutil.disk_usage(place).free / _GB
+    problem = f"less than {LEAST_DISK_GB:.0f} GB is free; {remedy}" if free_gb < LEAST_DISK_GB else None
+    return Check(name, f"{place}, {free_gb:.1f} GB free", problem)
+
+
+def _ports() -> Check:
+    """Commands reach a driver, and Spark its Python workers, at ports of the loopback interface."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            pass
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError as error:
+        return Check(
+            "ports", "loopback works",
+            f"this host's name, {socket.gethostname()!r}, has no address ({error}), which Spark's driver needs; add it to "
+            "/etc/hosts, or set SPARK_LOCAL_IP=127.0.0.1",
+        )  # fmt: skip
+    return Check("ports", "loopback works")
+
+
+def check_storage(storage: Storage) -> Check:
+    """Whether the storage keeps what ``Storage`` promises, as far as one machine can tell: of several that create a file at
+    once, one succeeds; what was written is visible; what was deleted is gone."""
+    directory = f"{PROBES}/{uuid.uuid4().hex}"
+    try:
+        problems = [*_semantics(storage, directory)]
+    finally:
+        storage.delete_prefix(directory)
+    if isinstance(storage, LocalStorage) and not problems:
+        return _space("state root", storage.root, "free some, or choose another place")
+    return Check("state root", storage.url, "; ".join(problems) or None)
+
+
+def _semantics(storage: Storage, directory: str) -> Iterator[str]:
+    place = f"{directory}/created"
+
+    def create(number: int) -> bool:
+        try:
+            storage.create(place, str(number).encode())
+        except AlreadyExists:
+            return False
+        return True
+
+    began_ms = time.time_ns() // 10**6
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        created = [number for number, succeeded in enumerate(pool.map(create, range(_WRITERS))) if succeeded]
+    ended_ms = time.time_ns() // 10**6
+    if len(created) != 1:
+        yield (
+            f"{len(created)} of {_WRITERS} writers could create the same file, so two drivers could both lead a job; use a "
+            "storage with conditional writes"
+        )
+    elif storage.read(place) != str(created[0]).encode():
+        yield "a file has another content than its writer gave it"
+    written_ms = storage.modified_ms(place)
+    skew_ms = max(began_ms - written_ms, written_ms - ended_ms, 0)
+    if skew_ms > MAX_CLOCK_SKEW_MS:
+        yield f"its clock differs by {skew_ms / 1000:.0f} s from this machine's; synchronize them (NTP)"
+    if storage.list(directory) != [place]:
+        yield "a listing lacks a file that was just written"
+    storage.put(place, b"other")
+    if storage.read(place) != b"other":
+        yield "a file that was replaced still has its old content"
+    storage.delete(place)
+    with suppress(NotFound):
+        storage.read(place)
+        yield "a file that was deleted can still be read"
