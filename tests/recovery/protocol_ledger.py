@@ -18,6 +18,7 @@ from forkpoint.connectors.base import SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.driver import job_driver
 from forkpoint.driver.publishing import Publisher
+from forkpoint.runtime.tasks import committing
 
 LAG = 2  # epochs that wait to be published, before the driver commits them
 
@@ -119,4 +120,5 @@ def in_turn() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(staging, "open_storage", lambda _: model.ModelStorage(model._world().files)))
         stack.enter_context(patch.object(job_driver, "Publisher", InTurn))
+        stack.enter_context(patch.object(committing, "_THREADS", 1))
         yield

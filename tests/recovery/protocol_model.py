@@ -19,7 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -474,20 +474,19 @@ class Model:
             step("walk")
             return walk(top)
 
-        class NoTimer:
-            daemon = False
+        class NoTimeout:
+            passed = False
 
             def __init__(self, *_: Any) -> None: ...
-            def start(self) -> None: ...
-            def cancel(self) -> None: ...
+            def running(self) -> AbstractContextManager[None]:
+                return nullcontext()
 
-        threads = type("threads", (), {"Event": threading.Event, "Timer": NoTimer})
         at_once = type("threads", (), {"Event": NoWait, "Thread": Inline})
         with ExitStack() as stack:
             for each in (
                 patch.object(file_sink, "Path", ModelPath), patch.object(local_files, "Path", ModelPath),
                 patch.object(local_files, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
-                patch.object(os, "walk", stepwise), patch.object(epochs, "threading", threads),
+                patch.object(os, "walk", stepwise), patch.object(epochs, "EpochTimeout", NoTimeout),
                 patch.object(rescaling, "threading", at_once),
                 patch.object(history, "ThreadPoolExecutor", InTurn),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(garbage, "EVERY_EPOCHS", 1),
