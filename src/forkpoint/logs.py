@@ -32,14 +32,16 @@ class Scope(Protocol):
 class TaskLogging:
     """How tasks log. ``captured``: what becomes lines of the log by the task's own means, rather than those of the process.
     ``returned``: whether the driver gets them too, as its stderr is not that of the tasks. ``levels``: those that the driver's
-    loggers were set to, by name. ``max_lines`` and ``max_bytes``: of one task in one epoch."""
+    loggers were set to, by name. ``max_lines`` and ``max_bytes``: of one task in one epoch, and once more for warnings and
+    errors.
+    """
 
     format: LogFormat = "text"
     captured: Captured = "nothing"
     returned: bool = False
     levels: Mapping[str, int] = field(default_factory=dict)
     max_lines: int = 200
-    max_bytes: int = 32_000
+    max_bytes: int = 64_000
 
 
 _current: ContextVar[Scope | None] = ContextVar("forkpoint_log_scope", default=None)
@@ -128,7 +130,9 @@ def begin() -> None:
     last = logging.lastResort  # handles warnings until then
     if _chosen == "json":
         if last is not None:
-            last.setFormatter(JsonLines())
+            logging.lastResort = logging.StreamHandler(sys.stderr)  # not what stands for that while a task runs
+            logging.lastResort.setLevel(last.level)
+            logging.lastResort.setFormatter(JsonLines())
         logging.captureWarnings(True)
         logging.basicConfig = _adopting(logging.basicConfig)
     elif last is not None:

@@ -95,11 +95,13 @@ def test_what_is_too_much_is_counted(streams: Streams) -> None:
     with how.within():
         for number in range(100_000):
             print(number)
-        log.warning("also too much")
+        log.warning("not displaced")
+        log.info("not wanted")
         returned = list(how.returned())
     assert [each["message"] for each in streams.objects[:3]] == ["0", "1", "2"]
-    (note,) = streams.objects[3:]
-    assert str(note["message"]).startswith("99,998 further lines were left out")
+    warning, note = streams.objects[3:]
+    assert warning["message"] == "not displaced"
+    assert str(note["message"]).startswith("99,997 further lines were left out")
     assert returned == streams.lines
 
 

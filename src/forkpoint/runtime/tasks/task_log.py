@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
 from forkpoint import logs
@@ -20,6 +21,17 @@ PRINTED: Mapping[Literal["stdout", "stderr"], int] = {"stdout": logging.INFO, "s
 _levels: Mapping[str, int] = {}
 
 
+@dataclass
+class _Share:
+    """How much of what a task may write it has written."""
+
+    lines: int = 0
+    bytes: int = 0
+
+    def is_used_up(self, how: TaskLogging) -> bool:
+        return self.lines >= how.max_lines or self.bytes >= how.max_bytes
+
+
 class TaskLog:
     """The scope of a task, and its lines. They go to the process's stderr at once, so that they are there if it hangs or dies.
 
@@ -30,7 +42,8 @@ class TaskLog:
         self._how = how
         self.about = about
         self._kept: list[str] = []
-        self._lines = self._bytes = self._left_out = 0
+        self._usual, self._grave = _Share(), _Share()  # many prints must not displace a warning
+        self._left_out = 0
         self._begun = dict.fromkeys(PRINTED, "")  # lines that have not ended
         self._stderr: TextIO = sys.stderr
 
@@ -57,7 +70,7 @@ class TaskLog:
             sys.stdout, sys.stderr = before
 
     def print(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        if self._full:
+        if self._usual.is_used_up(self._how):
             self._left_out += text.count("\n")
             return
         *ended, begun = (self._begun[stream] + text).split("\n")
@@ -66,19 +79,12 @@ class TaskLog:
             self._say(stream, each)
 
     def record(self, record: logging.LogRecord) -> None:
-        if self._full:
-            self._left_out += 1
-        else:
-            self._write(record)
+        self._take(record, self._grave if record.levelno >= logging.WARNING else self._usual)
 
     def returned(self) -> list[str]:
         """The lines that the driver gets."""
         self._end()
         return self._kept
-
-    @property
-    def _full(self) -> bool:
-        return self._lines >= self._how.max_lines or self._bytes >= self._how.max_bytes
 
     def _end(self) -> None:
         """Write what has not ended, and how much was left out."""
@@ -89,15 +95,23 @@ class TaskLog:
         left_out, self._left_out = self._left_out, 0
         if left_out:
             limits = f"more than {self._how.max_lines} lines or {self._how.max_bytes:,} bytes of one task in one epoch"
-            self._write(_made("forkpoint", logging.WARNING, f"{left_out:,} further lines were left out: {limits}"))
+            self._write(
+                _made("forkpoint", logging.WARNING, f"{left_out:,} further lines were left out: {limits}"), _Share()
+            )
 
     def _say(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        self.record(_made(stream, PRINTED[stream], text))
+        self._take(_made(stream, PRINTED[stream], text), self._usual)
 
-    def _write(self, record: logging.LogRecord) -> None:
+    def _take(self, record: logging.LogRecord, share: _Share) -> None:
+        if share.is_used_up(self._how):
+            self._left_out += 1
+        else:
+            self._write(record, share)
+
+    def _write(self, record: logging.LogRecord, share: _Share) -> None:
         line = logs.line(self._how.format, _shortened(record), self.about())
-        self._lines += 1
-        self._bytes += len(line)
+        share.lines += 1
+        share.bytes += len(line)
         if self._how.returned:
             self._kept.append(line)
         with suppress(OSError, ValueError):  # nobody reads it
