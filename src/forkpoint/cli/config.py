@@ -77,8 +77,13 @@ def _general() -> list[_Row]:
     root = click.get_current_context().find_root()
     assert isinstance(root.command, click.Group)
     given, now = command_settings(root.command), current()
-    flags = {STATE_ROOT_KEY: now.given_root, "output": now.given_format, "verbose": now.given_verbose or None}
-    usual = {STATE_ROOT_KEY: absolute(DEFAULT_STATE_ROOT), "output": "text", "verbose": False}
+    flags = {
+        STATE_ROOT_KEY: now.given_root,
+        "output": now.given_format,
+        "verbose": now.given_verbose or None,
+        "log-format": now.given_log_format,
+    }
+    usual = {STATE_ROOT_KEY: absolute(DEFAULT_STATE_ROOT), "output": "text", "verbose": False, "log-format": "text"}
     rows = []
     for option in general_options(root.command):
         setting = given[option.name][1] if option.name in given else Setting(usual[option.key])

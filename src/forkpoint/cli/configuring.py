@@ -14,8 +14,8 @@ from forkpoint.api.defaults import Setting
 from forkpoint.config_file import JOB, STATE_ROOT_KEY, ConfigFile, config_file
 from forkpoint.errors import ConfigError
 
-GENERAL = (STATE_ROOT_KEY, "output", "verbose")
-_COMMON = {"state_root", "output", "verbose", "config", "version", "help", "as_given"}  # of every command
+GENERAL = (STATE_ROOT_KEY, "output", "verbose", "log-format")
+_COMMON = {"state_root", "output", "verbose", "log_format", "config", "version", "help", "as_given"}  # of every command
 
 
 @dataclass(frozen=True)

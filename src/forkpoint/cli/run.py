@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from forkpoint import operations
+from forkpoint import logs, operations
 from forkpoint.cli import failures
 from forkpoint.cli.names import RESTORED
 from forkpoint.cli.options import (
@@ -175,8 +174,7 @@ def _in_this_process(
     request: RunRequest, announcer: Announcer, log: str | None = None, *, patient: bool = False
 ) -> None:
     settings = current()
-    if logging.lastResort is not None:  # handles warnings unless the program configures logging
-        logging.lastResort.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logs.begin()
     try:
         _check_savepoint(settings, request.restore.savepoint)
         ended = operations.drive(
@@ -206,6 +204,9 @@ def _rest(driver: JobDriver) -> Callable[[str], Any]:
 
 def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
     announcer.failed(failure.code, failure.message, failure.exit_code)
+    if logs.chosen() == "json" and isinstance(current().output, TextOutput):
+        logs.say_last(failure.message, failure.details or failure.with_traceback().details)
+        click.get_current_context().exit(failure.exit_code)
     current().end(failure)
 
 
@@ -230,13 +231,6 @@ def _in_background(request: RunRequest) -> None:
         out.line(f"log: {started.log}")
 
     settings.output.result(asdict(started), show)
-
-
-class _VisibleFormatter(logging.Formatter):
-    """Escapes control characters: logged errors may quote records."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
 
 
 class _LastWords(Announcer):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from forkpoint import logs
 from forkpoint.checkpoint.paths import PROGRAMS
 from forkpoint.cli.settings import Command, current
 from forkpoint.errors import ConfigError
@@ -59,6 +60,7 @@ def server(
     from forkpoint.server.access import Tokens
     from forkpoint.server.app import ServerOptions, application
 
+    logs.begin()
     _check_tls(host, tls_cert, tls_key, insecure)
     root = current().state_root
     places = dict.fromkeys((root.place, *(StateRoot(each).place for each in roots)))

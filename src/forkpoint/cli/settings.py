@@ -9,12 +9,14 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
+from forkpoint import logs
 from forkpoint.api.defaults import Setting
 from forkpoint.cli.configuring import Known, command_settings, default_map
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.names import PlaceType
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
 from forkpoint.config_file import CONFIG, DEFAULT_STATE_ROOT, FILE, STATE_ROOT
+from forkpoint.logs import LogFormat
 from forkpoint.operations.roots import StateRoot
 
 Configured: TypeAlias = Mapping[str, tuple[Known, Setting]]
@@ -29,6 +31,7 @@ class Settings:
     given_root: str | None = None
     given_format: str | None = None
     given_verbose: bool = False
+    given_log_format: LogFormat | None = None
     as_given: bool = False
     configured: Configured = field(default_factory=dict)
 
@@ -43,6 +46,10 @@ class Settings:
     @property
     def verbose(self) -> bool:
         return self.given_verbose or bool(self._configured("verbose", False))
+
+    @property
+    def log_format(self) -> LogFormat:
+        return self.given_log_format or self._configured("log-format", "text")
 
     def _configured(self, name: str, default: Any) -> Any:
         return self.configured[name][1].value if name in self.configured else default
@@ -70,10 +77,12 @@ def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
             "state_root": "given_root",
             "output": "given_format",
             "verbose": "given_verbose",
+            "log_format": "given_log_format",
             "as_given": "as_given",
         }
         root = ctx.find_root()
         root.obj = replace(root.obj or Settings(), **{names[param.name or ""]: value})
+        logs.choose(root.obj.log_format)
 
 
 def configure(ctx: click.Context) -> None:
@@ -85,6 +94,7 @@ def configure(ctx: click.Context) -> None:
     assert isinstance(root.command, click.Group)
     found = command_settings(root.command)
     root.obj = replace(settings, configured=found)
+    logs.choose(root.obj.log_format)
     root.default_map = default_map(found)
     _take_defaults(ctx)
 
@@ -117,6 +127,10 @@ def options() -> list[click.Parameter]:
         click.Option(
             ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change,
             help="Show tracebacks of errors.",
+        ),
+        click.Option(
+            ["--log-format"], type=click.Choice(["text", "json"]), expose_value=False, callback=_change,
+            help="The format of jobs' logs. [default: text]",
         ),
         click.Option(
             ["--config"], metavar="FILE", type=click.Path(exists=True, dir_okay=False), expose_value=False, callback=_use,

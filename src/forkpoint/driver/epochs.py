@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.alignment import Alignment
 from forkpoint.driver.clock import ProcessingClock
@@ -302,7 +303,9 @@ class EpochRunner:
             raise
         finally:
             self.epoch_began_ms = None
-        return list(map(decode_commit, blobs))
+        rows = list(map(decode_commit, blobs))
+        logs.relay(line for row in rows for line in row.said)
+        return rows
 
     def _write_epoch_sinks(self, rows: Sequence[CommitRow], epoch: int) -> None:
         """Call sinks that write by the engine's own means. This precedes the manifest, so they may see an epoch twice."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SourceContext
@@ -243,6 +244,17 @@ class JobDriver:
 
     def run(self) -> Result:
         """Restore the job and run it to its end. Raises the error that ended it once its restart strategy has given up."""
+        with logs.within(self):
+            return self._run_to_end()
+
+    def about(self) -> dict[str, Any]:
+        """What lines of the log are about: the epoch is that which is computed, or else the newest."""
+        runner, known = self._runner, {"job": self.job, "run": self.run_id}
+        if runner is None:
+            return known
+        return {**known, "epoch": runner.manifest.epoch + (runner.epoch_began_ms is not None)}
+
+    def _run_to_end(self) -> Result:
         try:
             result = self._run()
         except BaseException as error:

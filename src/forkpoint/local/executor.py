@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
+from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.types import TypeInformation, dumps
+
+_LOGGING = {"text": TaskLogging(), "json": TaskLogging("json", "prints")}  # records go to this process's handlers
 
 
 class LocalExecutor:
@@ -30,7 +35,7 @@ class LocalExecutor:
     def start(self, spec: JobSpec) -> None:
         self.close()
         # Serialized as for a cluster, so that a program that works here also works there.
-        self._spec = pickle.loads(dumps(spec))
+        self._spec = pickle.loads(dumps(replace(spec, logging=_LOGGING[logs.chosen()])))
         self._interrupted = False
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:

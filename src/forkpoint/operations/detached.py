@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forkpoint import logs
 from forkpoint.checkpoint.paths import log_file
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import JobFailed
@@ -119,7 +120,7 @@ def start_detached(
     if "failure" in report:
         process.wait()
         failure = report["failure"]
-        printed = (tail(log) or "").removesuffix(f"{_ERROR}{failure['message']}").rstrip() or None
+        printed = _without_error(tail(log) or "", failure["message"]) or None
         raise DriverFailed(f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed)
     return Started(**report, pid=process.pid, log=str(log))
 
@@ -127,6 +128,7 @@ def start_detached(
 def driver_command(root: StateRoot, verbose: bool = False) -> list[str]:
     """The command line of a ``forkpoint run`` process, without the options of ``run``."""
     options = ["--as-given", *(["--verbose"] if verbose else [])]  # the configuration's are in the request
+    options += [] if logs.chosen() == "text" else ["--log-format", logs.chosen()]
     options += [] if root.given is None else ["--state-root", root.place]
     return [sys.executable, "-P", "-m", "forkpoint.cli", *options, "run"]
 
@@ -141,5 +143,17 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str | None:
 
 def last_error(log: Path) -> str | None:
     """The first line of the message that a driver ended with; None if it did not get to say one."""
-    said = [line for line in (tail(log) or "").splitlines() if line.startswith(_ERROR)]
-    return said[-1].removeprefix(_ERROR) if said else None
+    for line in reversed((tail(log) or "").splitlines()):
+        if line.startswith(_ERROR):
+            return line.removeprefix(_ERROR)
+        if (said := logs.last_words(line)) is not None:
+            return said[0].partition("\n")[0]
+    return None
+
+
+def _without_error(text: str, message: str) -> str:
+    """The end of a log, without the message that it ends with."""
+    *before, last = text.splitlines() or [""]
+    if (said := logs.last_words(last)) is not None:
+        return "\n".join((*before, said[1] or "")).rstrip()
+    return text.removesuffix(f"{_ERROR}{message}").rstrip()

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
+from forkpoint import logs
 from forkpoint.control.commands import Commands
 from forkpoint.control.presence import Presence
 from forkpoint.control.registry import drop_stale, find_client
@@ -92,6 +93,7 @@ class Driving:
         if self.interrupted is not None:  # a program may start its next job after the cancelled one
             raise KeyboardInterrupt
         self._handle_signals_again()
+        logs.adopt()
         self._announcer.starting(f"starting job {driver.job}")
         storage = driver.history.storage
         other = None if driver.standby else find_client(storage, driver.job)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from forkpoint import logs
 from forkpoint.errors import ForkpointError
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.roots import StateRoot
@@ -26,7 +27,8 @@ class CommandFailed(ForkpointError):
 
 def run_command(root: StateRoot, arguments: Sequence[str], observer: Observer) -> dict[str, Any]:
     """The result of a ``forkpoint`` command, as it prints it with ``--output json``; what it says meanwhile are remarks."""
-    command = [sys.executable, "-P", "-m", "forkpoint.cli", "--state-root", root.place, "--output", "json", *arguments]
+    command = [sys.executable, "-P", "-m", "forkpoint.cli", "--state-root", root.place, "--output", "json"]
+    command += ["--log-format", logs.chosen(), *arguments]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +24,7 @@ from forkpoint.server.requests import Asked
 
 router = APIRouter(responses=ERRORS, tags=["jobs"])
 LOG_LINES = 10_000
+LOG_BYTES = 8_000_000  # of the end of a log, in which the lines are
 
 
 @router.get("/jobs", response_model=m.JobIds)
@@ -150,8 +152,12 @@ def log(entry: Job, lines: Annotated[int, Query(ge=1, le=LOG_LINES)] = 200) -> s
     if place is None or not place.is_relative_to((Path(root.log_directory) / LOGS).resolve()):
         raise JobNotFound(f"job {entry.name!r} has no log below the state root: it does not run in the background")
     try:
-        with place.open(errors="replace") as file:
-            return "".join(deque(file, lines))
+        with place.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - LOG_BYTES)
+            file.seek(start)
+            if start:
+                file.readline()  # the rest of a line
+            return b"".join(deque(file, lines)).decode(errors="replace")
     except OSError as error:
         raise JobNotFound(f"the log of job {entry.name!r} cannot be read: {error.strerror}") from None
 

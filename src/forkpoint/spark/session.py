@@ -21,6 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from forkpoint import logs
 from forkpoint.errors import ConfigError
 from forkpoint.spark.provisions import NOTHING, Provisions
 
@@ -67,11 +68,13 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     _PROGRESS: "false",
 }
 
-# What the driver's JVM starts with, where spark-submit looks last.
-_JVM_DEFAULTS: Mapping[str, str] = {
-    "SPARK_DRIVER_MEMORY": "2g",
-    "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}",
-}
+
+def _jvm_defaults() -> Mapping[str, str]:
+    """What the driver's JVM starts with, where spark-submit looks last."""
+    logging = (
+        f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -Dforkpoint.log.format={logs.chosen()}"
+    )
+    return {"SPARK_DRIVER_MEMORY": "2g", "SPARK_SUBMIT_OPTS": logging}
 
 
 def get_session(options: Mapping[str, str] | None = None, provisions: Provisions = NOTHING) -> SparkSession:
@@ -104,7 +107,7 @@ def get_session(options: Mapping[str, str] | None = None, provisions: Provisions
         given["spark.master"] = os.environ["SPARK_MASTER"]
     _set_java_home()
     try:
-        with _environment(_JVM_DEFAULTS):
+        with _environment(_jvm_defaults()):
             session = _start(given, provisions)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.job import JobGraph
+from forkpoint.logs import TaskLogging
 from forkpoint.state import StoreKind, StoreSize
 
 
@@ -37,6 +38,7 @@ class JobSpec:
     inline_bytes: int = 32_000
     periodic_watermarks: bool = True
     several_processes: bool = False
+    logging: TaskLogging = field(default_factory=TaskLogging)
 
 
 class SplitStart(msgspec.Struct, frozen=True):
@@ -177,6 +179,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
     ``mutable``: operators found to have mutable outputs. ``one_by_one``: the one for which this was found too late, which
     ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store.
+    ``said``: lines of the task's log.
     """
 
     stage: int
@@ -199,6 +202,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     measured: dict[str, Measured] = {}
     state_size: StoreSize | None = None
     failure: Failure | None = None
+    said: list[str] = []
 
 
 class SubtaskPart(msgspec.Struct, frozen=True, array_like=True):

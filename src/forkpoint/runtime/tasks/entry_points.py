@@ -43,7 +43,7 @@ def run_subtask(
 
 
 def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
-    with collector_paused():
+    with collector_paused(), work.log.within():
         try:
             do()
             rows = work.finish()

@@ -28,6 +28,11 @@ class Stopwatch:
         self._uid: str | None = None
         self._since = 0.0
 
+    @property
+    def uid(self) -> str | None:
+        """The operator that is at work."""
+        return self._uid
+
     def switch(self, uid: str | None) -> str | None:
         """From now on the time is this operator's, or nobody's. Returns whose it was."""
         now, before = time.perf_counter(), self._uid

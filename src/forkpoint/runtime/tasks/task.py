@@ -21,6 +21,7 @@ from forkpoint.runtime.exchange.control import (
 from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.measuring import Stopwatch
+from forkpoint.runtime.tasks.task_log import TaskLog
 
 
 @dataclass
@@ -38,6 +39,15 @@ class Task(ABC):
     clock: Stopwatch = field(default_factory=Stopwatch)
     bytes_in: Counter[str] = field(default_factory=Counter)
     bytes_out: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.log = TaskLog(self.spec.logging, self._about)
+
+    def _about(self) -> dict[str, Any]:
+        """What lines of the log are about."""
+        run, uid = self.spec.run.rpartition("-")[0], self.clock.uid
+        known = {"job": self.spec.job, "run": run, "epoch": self.context.epoch}
+        return {**known, **({} if uid is None else {"uid": uid}), "subtask": self.subtask}
 
     def sink(self, operator: Operator) -> SinkInstance:
         sink = self.sinks.get(operator.uid)
@@ -72,7 +82,7 @@ class Task(ABC):
 
     def report(self, **parts: Any) -> ChunkRow:
         """The report to the driver, a row that reaches it by way of a subtask."""
-        commit = CommitRow(self.stage, self.subtask, self.attempt, **parts)
+        commit = CommitRow(self.stage, self.subtask, self.attempt, **parts, said=self.log.returned())
         return self.subtask % self.spec.parallelism, COMMIT, 0, encode_commit(commit)
 
     def abort(self) -> None:
