@@ -230,6 +230,43 @@ def test_types(database: Database, tmp_path: Path, key: tuple[str, ...]) -> None
         assert tags == each.tags
 
 
+class Document(NamedTuple):
+    id: int
+    text: str | None
+    sums: list[Decimal]
+    times: list[fp.Instant]
+
+
+def test_json_text_stays_as_it_is_and_collections_are_as_in_files(database: Database, tmp_path: Path) -> None:
+    json_type = "JSONB" if database.name == "postgresql" else "JSON"
+    table = database.create_table(f"id INT PRIMARY KEY, text {json_type}, sums {json_type}, times {json_type}")
+    rows = [Document(1, '{"a": [1, "ü"]}', [Decimal("1.50")], [LATE]), Document(2, None, [], [])]
+    At(fp.DatabaseSink(database.url, table, key="id"), tmp_path).write(Document, *rows)
+    engine = create_engine(fp.DatabaseSink(database.url, table)._url)
+    read = Table(table, MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        found = [tuple(row) for row in connection.execute(select(read).order_by(read.c.id))]
+    decoded = [[json.loads(each) if isinstance(each, str) else each for each in row] for row in found]
+    assert decoded == [[1, {"a": [1, "ü"]}, ["1.50"], ["2026-02-03T04:05:06.789000Z"]], [2, None, [], []]]
+
+
+class Key(NamedTuple):
+    id: str
+
+
+def test_collations_that_merge_keys_are_warned_of(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if database.name != "mariadb":
+        pytest.skip("other databases compare text as Python does")
+    for collation, warned in (("utf8mb4_general_ci", True), ("utf8mb4_bin", True), ("utf8mb4_nopad_bin", False)):
+        caplog.clear()
+        table = database.create_table(f"id VARCHAR(20) COLLATE {collation} PRIMARY KEY")
+        at = At(fp.DatabaseSink(database.url, table, key="id"), tmp_path)
+        at.sink.check(at.staged(Key, [Key("a")]).committables)
+        assert ("may be the same" in caplog.text) is warned, collation
+
+
 class Person(NamedTuple):
     id: int
     name: str | None

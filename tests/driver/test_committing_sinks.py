@@ -15,7 +15,7 @@ from jobs import JOB, Crash, StopAfter, clicks, finish, history, job, run
 from ledger import LedgerSink, ledger_rows
 
 import forkpoint as fp
-from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.checkpoint.manifest import RUN, EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import garbage, layouts, publishing
 from forkpoint.driver.job_driver import JobDriver
@@ -199,6 +199,21 @@ def test_a_cancelled_job_leaves_what_it_cannot_publish_to_the_next_run(tmp_path:
     running.wait_for(lambda s: s.publishing_problem)
     running.driver.cancel()
     assert running.end().outcome == "cancelled"
+    (tmp_path / "away").unlink()
+    run(tmp_path / "state", CLICKS, sink=LedgerSink(tmp_path))
+    assert published(tmp_path) == expected()
+
+
+def test_a_job_at_its_end_that_is_cancelled_before_its_output_is_there_has_not_finished(tmp_path: Path) -> None:
+    (tmp_path / "away").touch()
+    running = InBackground(tmp_path, rows=1000)
+    running.wait_for(lambda s: s.publishing_problem)
+    running.driver.cancel()
+    assert running.end().outcome == "cancelled"
+    past = history(tmp_path / "state")
+    record = RUN.load(past.storage, past.paths.run_file(running.driver.run_id))
+    assert record.outcome == "cancelled"
+    assert "before its output was published" in str(record.reason)
     (tmp_path / "away").unlink()
     run(tmp_path / "state", CLICKS, sink=LedgerSink(tmp_path))
     assert published(tmp_path) == expected()

@@ -27,12 +27,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Stopping:
-    """Stops a run. ``settle`` waits until what was committed is published."""
+    """Stops a run. ``settle`` waits until what was committed is published, and tells whether
+    it is."""
 
     run: str
     job: str
     savepoints: Savepoints
-    settle: Callable[[Outcome], None]
+    settle: Callable[[Outcome], bool]
 
     def stop(self, request: SavepointRequest, runner: EpochRunner) -> Result | None:
         """Stop with a savepoint. None if that could not be made: the job goes on."""

@@ -326,7 +326,8 @@ class JobDriver:
                         return self._stopping.by_drain(manifest, failed)
                 ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
                 if isinstance(ended, Result):
-                    self._settle(ended.outcome)
+                    if not self._settle(ended.outcome) and ended.outcome == "finished":
+                        return self._cancelled(ended.epoch)  # the next run publishes
                     return ended
                 manifest, prepared, failed = ended.manifest, ended.spec, None
             except Exception as error:
@@ -350,10 +351,11 @@ class JobDriver:
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
 
-    def _settle(self, outcome: Outcome) -> None:
-        """Wait until what was committed is published."""
+    def _settle(self, outcome: Outcome) -> bool:
+        """Wait until what was committed is published; whether it is."""
         unsettled = self._publisher.settle(lambda: outcome == "cancelled" or self._inbox.cancelled)
         self._unsettled = unsettled or self._unsettled
+        return unsettled is None
 
     def _given_up(self, manifest: Manifest, error: Exception) -> Result:
         """The end of a run that is not restarted: cancelled, or with the error."""

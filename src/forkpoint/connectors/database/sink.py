@@ -11,7 +11,7 @@ from forkpoint.connectors.database.committing import DatabaseCommitter
 from forkpoint.connectors.database.engine import check_url, create_engine, shown
 from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.database.staging import RowWriter
-from forkpoint.connectors.database.target import target_table
+from forkpoint.connectors.database.target import target_table, warn_of_collations
 from forkpoint.types import from_description
 from forkpoint.types.records import RecordType
 from forkpoint.types.variables import T_contra
@@ -28,11 +28,13 @@ class DatabaseSink(CommittingSink[T_contra]):
     Raises ConfigError for a URL that is not supported.
     """
 
-    def __init__(self, url: str, table: str, *, key: Sequence[str] | str = (), schema: str | None = None) -> None:
+    def __init__(
+        self, url: str, table: str, *, key: Sequence[str] | str | None = None, schema: str | None = None
+    ) -> None:
         self._url = check_url(url, "DatabaseSink")
         self._table = table
         self._schema = schema
-        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._key = (key,) if isinstance(key, str) else tuple(key or ())
         self._checked: list[JSON] = []
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
@@ -49,7 +51,8 @@ class DatabaseSink(CommittingSink[T_contra]):
                 raising_errors(f"looking at table {self._table!r} of {shown(self._url)}"),
                 engine.connect() as connection,
             ):
-                target_table(connection, self._table, self._schema, self._key, type)
+                target = target_table(connection, self._table, self._schema, self._key, type)
+                warn_of_collations(connection, target)
             self._checked.append(described)
 
     def create_committer(self, context: CommitterContext) -> Committer:

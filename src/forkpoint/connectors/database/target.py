@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.connectors.database.writing import Target
@@ -11,6 +12,9 @@ from forkpoint.types.records import RecordType
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+
+log = logging.getLogger("forkpoint")
 
 
 def target_table(
@@ -66,6 +70,27 @@ def _check_key(connection: Connection, table: Any, shown: str, key: tuple[str, .
         raise ConfigError(
             f"table {shown!r} has no primary key or unique index of exactly {', '.join(key)}; create one, or correct key"
         )
+
+
+def warn_of_collations(connection: Connection, target: Target) -> None:
+    """Warn of key columns in which different keys may be the same: those that differ only in case, or in spaces at the end."""
+    from sqlalchemy import text
+
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return
+    query = (
+        "SELECT column_name, collation_name FROM information_schema.columns WHERE table_name = :t "
+        "AND table_schema = COALESCE(:s, DATABASE()) AND collation_name IS NOT NULL"
+    )
+    table = target.table
+    found = dict(map(tuple, connection.execute(text(query), {"t": table.name, "s": table.schema})))
+    for name in target.key:
+        if name in found and not found[name].endswith(("nopad_bin", "0900_bin")):
+            log.warning(
+                "table %r: key column %r has the collation %s, to which different keys may be the same, such as 'a' and 'A' or "
+                "'a '; their rows replace each other. A binary collation without padding tells them apart",
+                table.fullname, name, found[name],
+            )  # fmt: skip
 
 
 def _check_transactional(connection: Connection, table: Any, shown: str) -> None:

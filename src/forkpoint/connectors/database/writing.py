@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from forkpoint.connectors.formats.jsonable import to_jsonable
+from forkpoint.errors import JobFailed
 from forkpoint.types.containers import MapType, OptionalType, SequenceType
 from forkpoint.types.records import RecordType
 
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
 Row = tuple[Any, ...]
+_encode = msgspec.json.Encoder(enc_hook=to_jsonable).encode
 CHUNK = 5_000  # rows in a statement
 
 
@@ -126,7 +132,8 @@ def converters(connection: Connection, target: Target, row: RecordType) -> list[
         type = target.table.c[name].type
         of = of.of if isinstance(of, OptionalType) else of
         if isinstance(type, JSON):
-            found.append(_jsonb if postgres else plain)
+            as_text = _same if of.python_class is str else _json  # a str is JSON already
+            found.append(partial(_jsonb, as_text) if postgres else partial(_json_object, name, as_text))
         elif isinstance(of, RecordType | SequenceType | MapType) and not isinstance(type, ARRAY):
             found.append(_json_text)  # MariaDB's JSON is text, too
         elif isinstance(type, DateTime) and not (postgres and type.timezone):
@@ -136,14 +143,31 @@ def converters(connection: Connection, target: Target, row: RecordType) -> list[
     return found
 
 
-def _jsonb(value: Any) -> Any:
+def _json(value: Any) -> str:
+    """As sinks of files write it."""
+    return _encode(to_jsonable(value)).decode()
+
+
+def _same(value: str) -> str:
+    return value
+
+
+def _jsonb(as_text: Callable[[Any], str], value: Any) -> Any:
     from psycopg.types.json import Jsonb
 
-    return None if value is None else Jsonb(plain(value))
+    return None if value is None else Jsonb(value, dumps=as_text)
+
+
+def _json_object(column: str, as_text: Callable[[Any], str], value: Any) -> Any:
+    """What SQLAlchemy makes JSON of."""
+    try:
+        return None if value is None else json.loads(as_text(value))
+    except ValueError as error:
+        raise JobFailed(f"column {column!r} takes JSON, which {value!r} is not: {error}") from None
 
 
 def _json_text(value: Any) -> Any:
-    return None if value is None else json.dumps(plain(value), ensure_ascii=False)
+    return None if value is None else _json(value)
 
 
 def _naive_utc(value: Any) -> Any:

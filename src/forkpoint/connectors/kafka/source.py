@@ -91,7 +91,11 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         return self.set_property("group.id", group_id)
 
     def set_topics(self, *topics: str) -> Self:
-        """Read these topics, which must exist."""
+        """Read these topics, which must exist. Raises ConfigError for anything but names."""
+        if wrong := [topic for topic in topics if not isinstance(topic, str)]:
+            raise ConfigError(
+                f"KafkaSource: a topic's name is a str, not {wrong[0]!r}; give several one by one: set_topics('a', 'b')"
+            )
         return self._subscribe(Subscription(topics=topics))
 
     def set_topic_pattern(self, topic_pattern: str) -> Self:
