@@ -62,7 +62,7 @@ def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
     times = columns["timestamp_ms"].fill_null(0).to_pylist()  # 0: the time of sending
     for topic, key, value, time in zip(topics, keys, values, times, strict=True):
         try:
-            send(topic, value, key, timestamp=time)
+            send(topic, value, key, -1, None, None, time)  # any partition, no callbacks
         except BufferError:
             producer.poll(0.1)
             _send(producer, topic, value, key, timestamp=time)
