@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -254,6 +254,26 @@ def test_a_locked_database_is_asked_again(tmp_path: Path) -> None:
     other = fp.SqlLookup(f"sqlite:///{file}", "SELECT * FROM nowhere WHERE id IN :keys", key="id")
     with pytest.raises(JobFailed, match="no such table: nowhere"):
         found_for(other, [1])
+
+
+def test_settings_of_the_database_change_no_value(server: Postgres) -> None:
+    server.execute("CREATE TABLE values_of (id INT, x FLOAT8, at TIMESTAMPTZ, data BYTEA)")
+    server.execute("INSERT INTO values_of VALUES (1, 0.30000000000000004, '2026-02-03 04:05:06+00', '\\x00ff')")
+    settings = {
+        "DateStyle": "German",
+        "extra_float_digits": "0",
+        "TimeZone": "America/New_York",
+        "bytea_output": "escape",
+    }
+    try:
+        for name, value in settings.items():
+            server.execute(f"ALTER ROLE CURRENT_USER SET {name} = '{value}'")
+        (row,) = found_for(fp.SqlLookup(server.url, table="values_of", key="id"), [1])
+    finally:
+        for name in settings:
+            server.execute(f"ALTER ROLE CURRENT_USER RESET {name}")
+    assert (row["x"], bytes(row["data"])) == (0.30000000000000004, b"\0\xff")
+    assert row["at"] == datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 def test_a_server_that_is_killed_pauses_the_job(server: Postgres) -> None:

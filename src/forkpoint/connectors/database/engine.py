@@ -16,11 +16,16 @@ LOCK_SECONDS = 15
 IDLE_SECONDS = 60
 """How long a transaction whose client does nothing may hold its locks."""
 _LONGER_THAN_IDLE = 20
+READABLE = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c extra_float_digits=1"
+"""What PostgreSQL's driver reads without loss, whatever a database or role has set."""
 ANSWER_SECONDS = 300
 
 
 def check_url(url: str, feature: str) -> str:
     """The URL with the driver that is used. Raises ConfigError for a database that is not supported, or a missing package."""
+    named = str(url).partition(":")[0].partition("+")[0]
+    if named in DRIVERS:
+        require(DRIVERS[named], feature)  # the extra with the driver has SQLAlchemy, too
     require("sqlalchemy", feature)
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
@@ -40,7 +45,6 @@ def check_url(url: str, feature: str) -> str:
         return url
     if driver not in ("", DRIVERS[name]):
         raise ConfigError(f"{feature}: the driver for {name} is {DRIVERS[name]}, not {driver}; leave it out of the URL")
-    require(DRIVERS[name], feature)
     return str(parsed.set(drivername=f"{name}+{DRIVERS[name]}").render_as_string(hide_password=False))
 
 
@@ -67,7 +71,7 @@ def create_engine(url: str, name_there: str = "forkpoint") -> Engine:
         arguments = {
             "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
             "tcp_user_timeout": 30_000, "application_name": name_there,
-            "options": "-c TimeZone=UTC " + " ".join(f"-c {each}" for each in settings),
+            "options": READABLE + " " + " ".join(f"-c {each}" for each in settings),
         }  # fmt: skip
     elif name == "sqlite":
         arguments = {"timeout": LOCK_SECONDS, "check_same_thread": False}

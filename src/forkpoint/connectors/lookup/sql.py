@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, overload
 
-from forkpoint.connectors.database.engine import CONNECT_SECONDS, check_url, shown
+from forkpoint.connectors.database.engine import CONNECT_SECONDS, READABLE, check_url, shown
 from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.lookup.converting import Converter
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
@@ -17,7 +17,7 @@ from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import V
 
 _CONNECT_ARGS: Mapping[str, Mapping[str, Any]] = {
-    "postgresql": {"connect_timeout": CONNECT_SECONDS, "options": "-c TimeZone=UTC"},
+    "postgresql": {"connect_timeout": CONNECT_SECONDS, "options": READABLE},
     "mysql": {"connect_timeout": CONNECT_SECONDS, "init_command": "SET time_zone = '+00:00'"},
 }
 _REMEDY = "Correct the query, the names of the table and its columns, or the type of the keys"
