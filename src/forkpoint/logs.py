@@ -151,8 +151,7 @@ def adopt() -> None:
     """If JSON was chosen: what the program's handlers write to stdout or stderr is JSON on stderr. Its files are its own."""
     if _chosen != "json":
         return
-    known = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    for logger in (logging.root, *known):
+    for logger in (logging.root, *_loggers()):
         for handler in logger.handlers:
             if isinstance(handler, logging.StreamHandler) and _is_standard(handler.stream):
                 handler.setStream(sys.stderr)
@@ -165,8 +164,11 @@ def _is_standard(stream: Any) -> bool:
 
 def levels() -> dict[str, int]:
     """The levels that loggers of this process were set to, by name; the root's is that of ""."""
-    known = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    return {"": logging.root.level} | {each.name: each.level for each in known if each.level != logging.NOTSET}
+    return {"": logging.root.level} | {each.name: each.level for each in _loggers() if each.level != logging.NOTSET}
+
+
+def _loggers() -> list[logging.Logger]:
+    return [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
 
 
 def say_last(message: str, trace: str | None) -> None:

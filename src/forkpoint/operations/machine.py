@@ -70,19 +70,16 @@ def _python() -> Check:
 
 
 def _java() -> Check:
-    home = os.environ.get("JAVA_HOME")
-    program = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if program is None:
-        from forkpoint.spark.session import find_java_home  # loads PySpark
+    from forkpoint.spark.session import java_program  # loads PySpark
 
-        try:
-            program = str(find_java_home() / "bin" / "java")
-        except ConfigError as error:
-            return Check("Java", "none", f"{error}. Without it, only the local engine works (--engine local)")
+    try:
+        program = java_program()
+    except ConfigError as error:
+        return Check("Java", "none", f"{error}. Without it, only the local engine works (--engine local)")
     try:
         said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("Java", program, f"{program} does not run: {error}; install a JDK, or correct JAVA_HOME")
+        return Check("Java", str(program), f"{program} does not run: {error}; install a JDK, or correct JAVA_HOME")
     found = java_version(said)
     text = f"{'unknown' if found is None else found} ({program}), PySpark {version('pyspark')}"
     if found is not None and found < LEAST_JAVA:

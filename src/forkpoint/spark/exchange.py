@@ -137,7 +137,7 @@ class Anchor:
 
     def update(self) -> None:
         """Places the subtasks anew if executors have come or gone."""
-        executors = self._sc._jsc.sc().getExecutorIds().mkString(",")
+        executors = self._jvm.context.getExecutorIds().mkString(",")
         if executors == self._executors:
             return
         hosts = place(self._subtasks, executor_cores(self._sc), self._hosts)

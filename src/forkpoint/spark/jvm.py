@@ -25,9 +25,8 @@ class SparkJvm:
     def __init__(self, sc: SparkContext) -> None:
         self._jvm = sc._jvm
         self.context = sc._jsc.sc()
-        python_rdd = self._jvm.PythonRDD
-        self.python_rdd = python_rdd
-        self.pairwise_rdd = self._jvm.PairwiseRDD
+        python_rdd = self._python_rdd = self._jvm.PythonRDD
+        self._pairwise_rdd = self._jvm.PairwiseRDD
         self._read = python_rdd.readRDDFromInputStream
         self._collect = python_rdd.collectAndServe
         self._values = python_rdd.valueOfPair
@@ -60,7 +59,7 @@ class SparkJvm:
 
     def python(self, rdd: Any, function: Any) -> Any:
         """``rdd`` mapped by a wrapped Python function."""
-        return self.python_rdd(rdd, function, False, False)
+        return self._python_rdd(rdd, function, False, False)
 
     def parallel_bytes(self, items: Sequence[bytes], partitions: int) -> Any:
         """An RDD of byte arrays in `partitions` partitions, in order."""
@@ -68,7 +67,7 @@ class SparkJvm:
 
     def pairs(self, frames: Any) -> Any:
         """Alternating keys and payloads as a Java RDD of pairs."""
-        return self.pairwise_rdd(frames).asJavaPairRDD()
+        return self._pairwise_rdd(frames).asJavaPairRDD()
 
     def payloads(self, pairs: Any) -> Any:
         """The payloads of a Java RDD of pairs."""

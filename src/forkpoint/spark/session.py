@@ -134,16 +134,25 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+def java_program() -> Path:
+    """The Java that Spark's JVM runs: that of JAVA_HOME, which may not exist, or of the PATH, or the newest in the usual places.
+    Raises ConfigError if there is none."""
+    if home := os.environ.get("JAVA_HOME"):
+        return Path(home) / "bin" / "java"
+    found = shutil.which("java")
+    return find_java_home() / "bin" / "java" if found is None else Path(found)
+
+
 def _set_java_home() -> None:
     """Make sure that Spark finds Java. Raises ConfigError if JAVA_HOME is wrong, or none is found."""
-    home = os.environ.get("JAVA_HOME")
-    if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+    home, program = os.environ.get("JAVA_HOME"), java_program()
+    if home and not os.access(program, os.X_OK):
         raise ConfigError(
-            f"JAVA_HOME is {home!r}, but there is no {os.path.join(home, 'bin', 'java')} to run; set it to the directory of "
+            f"JAVA_HOME is {home!r}, but there is no {program} to run; set it to the directory of "
             "a JDK 17 or newer, or unset it so that forkpoint looks for one"
         )
     if not home and shutil.which("java") is None:
-        os.environ["JAVA_HOME"] = str(find_java_home())
+        os.environ["JAVA_HOME"] = str(program.parents[1])
 
 
 def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:

@@ -82,14 +82,10 @@ class JobHandle:
             for token, other in list(
                 _jobs.items()
             ):  # the stores of the run's earlier layouts take memory and disk space
-                if len(_jobs) >= _MAX_JOBS or _run_of(other.spec) == _run_of(job.spec):
+                if len(_jobs) >= _MAX_JOBS or other.spec.run_id == job.spec.run_id:
                     drop_worker(_jobs.pop(token).spec.run)
         _jobs[self.token] = job  # at the end, as the most recently used
         return job
-
-
-def _run_of(spec: JobSpec) -> str:
-    return spec.run.rpartition("-")[0]
 
 
 def executors_directory(local_dir: str) -> str:

@@ -53,9 +53,8 @@ class TransactionalCommitter(Committer):
                     self.close()
                     if tries == _TRIES - 1 or not is_fenced(exception.args[0]):
                         raise
-                    if (
-                        tries > 0
-                    ):  # a process that has committed an earlier epoch since is done; others may still be at it
+                    # The first time, it was most likely a process that has committed an epoch since, and is done.
+                    if tries > 0:
                         time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:

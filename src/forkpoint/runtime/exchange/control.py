@@ -40,6 +40,11 @@ class JobSpec:
     several_processes: bool = False
     logging: TaskLogging = field(default_factory=TaskLogging)
 
+    @property
+    def run_id(self) -> str:
+        """The run that this is a layout of: ``run`` without the layout's number."""
+        return self.run.rpartition("-")[0]
+
 
 class SplitStart(msgspec.Struct, frozen=True):
     """A split at the start of an epoch: its watermark, and whether it is idle unless it gets elements.

@@ -45,8 +45,8 @@ class Task(ABC):
 
     def _about(self) -> dict[str, Any]:
         """What lines of the log are about."""
-        run, uid = self.spec.run.rpartition("-")[0], self.clock.uid
-        known = {"job": self.spec.job, "run": run, "epoch": self.context.epoch}
+        uid = self.clock.uid
+        known = {"job": self.spec.job, "run": self.spec.run_id, "epoch": self.context.epoch}
         return {**known, **({} if uid is None else {"uid": uid}), "subtask": self.subtask}
 
     def sink(self, operator: Operator) -> SinkInstance:
