@@ -481,6 +481,8 @@ class Model:
             def running(self) -> AbstractContextManager[None]:
                 return nullcontext()
 
+            def close(self) -> None: ...
+
         at_once = type("threads", (), {"Event": NoWait, "Thread": Inline})
         with ExitStack() as stack:
             for each in (

@@ -98,6 +98,11 @@ class EpochRunner:
         """Run no further epoch, also if a DataFrame's batch arrives: another layout takes over."""
         self._failure = JobFailed(f"job {self.manifest.job!r} has been rescaled; the new layout reads this batch again")
 
+    def close(self) -> None:
+        """After the last epoch."""
+        self._timeout.close()
+        self.planner.close()
+
     # -- what the next epoch would do
 
     def due_ms(self) -> int | None:

@@ -395,7 +395,7 @@ class JobDriver:
         finally:
             if streams is not None:
                 streams.stop()
-            runner.planner.close()
+            runner.close()
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
         interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
