@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from forkpoint.errors import StorageError
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-BATCH = 10_000
+BATCH = 5_000  # few enough for the processor's cache to hold them
 HELD_BYTES = 32 << 20
 POLL_S = 0.1
 FORGET_S = 10.0  # a partition that has not been read for so long is probably read by another process
@@ -142,22 +143,30 @@ class Feed:
         if self._refused is not None:
             raise forkpoint_error(self._refused, f"Kafka at {self.client.servers}")
         others = 0
-        last, owner = None, None
-        for message in messages:
-            partition = message.topic(), message.partition()
-            if partition != last:  # most are of the same one as the message before
-                last, owner = partition, self._tracks.get(KafkaTopicPartition(*partition))
-            if owner is None:
-                continue
-            if (error := message.error()) is not None:
-                self._on_event(owner, message, error)
-            elif (offset := message.offset()) >= owner.fetched:
-                owner.held.append(message)
-                owner.fetched = offset + 1
+        for partition, run in _runs(messages):
+            if (owner := self._tracks.get(partition)) is not None:
+                self._hold(owner, run)
                 if owner is not track:
-                    others += len(message)
+                    others += sum(map(len, run))
         if others:
             self._limit_held(track, others)
+
+    def _hold(self, track: _Track, run: list[Message]) -> None:
+        """Keep successive messages of a partition, and take note of events, which stand among them."""
+        from confluent_kafka import Message
+
+        if any(map(Message.error, run)):
+            for message in run:
+                if (error := message.error()) is not None:
+                    self._on_event(track, message, error)
+                else:
+                    self._hold(track, [message])
+            return
+        if run[0].offset() < track.fetched:
+            run = run[bisect_left(run, track.fetched, key=_OFFSET) :]
+        if run:
+            track.held += run
+            track.fetched = run[-1].offset() + 1
 
     def _limit_held(self, reading: _Track, more: int) -> None:
         """Fetch no more of the other partitions while too much of them is held. Those that are no longer read are forgotten."""
@@ -218,6 +227,22 @@ class Feed:
             )
         log.warning("%s; the records between are lost, as auto.offset.reset is %s", what, self._reset)
         track.fetched = max(track.fetched, first if self._reset in ("earliest", "smallest", "beginning") else end)
+
+
+def _runs(messages: list[Message]) -> Iterator[tuple[KafkaTopicPartition, list[Message]]]:
+    """Messages as runs of one partition each."""
+    from confluent_kafka import Message
+
+    # Methods that are mapped, as a loop over the messages takes several times as long.
+    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+    if len(set(partitions)) == 1 and len(set(topics)) == 1:
+        yield KafkaTopicPartition(topics[0], partitions[0]), messages
+        return
+    start = 0
+    for (topic, partition), run in groupby(zip(topics, partitions, strict=True)):
+        stop = start + sum(1 for _ in run)
+        yield KafkaTopicPartition(topic, partition), messages[start:stop]
+        start = stop
 
 
 def _at(partition: KafkaTopicPartition, offset: int) -> TopicPartition:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter, methodcaller
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
@@ -21,7 +21,7 @@ from forkpoint.types.variables import T, T_co
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-_TIMESTAMP, _SECOND = methodcaller("timestamp"), itemgetter(1)
+_SECOND = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ class KafkaRecords:
 
     @cached_property
     def values(self) -> pa.BinaryArray:
-        return pa.array([m.value() for m in self._messages], pa.binary())
+        from confluent_kafka import Message
+
+        return pa.array(list(map(Message.value, self._messages)), pa.binary())
 
     @cached_property
     def keys(self) -> pa.BinaryArray:
@@ -58,7 +60,9 @@ class KafkaRecords:
     @cached_property
     def timestamps(self) -> npt.NDArray[np.int64]:
         """In ms since 1970, MIN_WATERMARK for records without one."""
-        times = np.fromiter(map(_SECOND, map(_TIMESTAMP, self._messages)), np.int64, len(self._messages))
+        from confluent_kafka import Message
+
+        times = np.fromiter(map(_SECOND, map(Message.timestamp, self._messages)), np.int64, len(self._messages))
         times[times < 0] = MIN_WATERMARK
         return times
 
