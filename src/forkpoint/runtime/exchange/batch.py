@@ -19,7 +19,10 @@ Places = tuple[Longs | int, Longs | int, Longs, Longs | None]
 """Positions, splits, sequence, timestamps."""
 
 BLOCK_ROWS = 65_536
-"""How many elements of a batch are Python objects at a time."""
+"""How many elements a sink gets at a time."""
+
+OBJECT_ROWS = 8_192
+"""How many elements of keys are Python objects at a time: as many as the processor's cache holds."""
 
 NO_TIMESTAMP_MS = -(2**63)
 EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)

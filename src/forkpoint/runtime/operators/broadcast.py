@@ -26,7 +26,7 @@ from forkpoint.functions import (
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timers
 from forkpoint.runtime.event_time.watermarks import Window
-from forkpoint.runtime.exchange.batch import BLOCK_ROWS, Batch, Longs, pick, spread
+from forkpoint.runtime.exchange.batch import OBJECT_ROWS, Batch, Longs, pick, spread
 from forkpoint.runtime.exchange.grouping import Groups
 from forkpoint.runtime.operators import stateless
 from forkpoint.runtime.operators.base import TaskInfo
@@ -304,7 +304,7 @@ class KeyedBroadcast(KeyedProcess):
             return
         self._writing_context.every_key = EveryKey(self._backend)
         order, starts = groups.order, groups.starts.tolist()
-        blocks = (batch.objects(order[at : at + BLOCK_ROWS]) for at in range(0, batch.size, BLOCK_ROWS))
+        blocks = (batch.objects(order[at : at + OBJECT_ROWS]) for at in range(0, batch.size, OBJECT_ROWS))
         calls = chain.from_iterable(blocks)
         self._wait_for_timers(window, emission)
         ends = iter([*np.maximum.accumulate(window.at(_positions(batch, groups))).tolist(), window.end])

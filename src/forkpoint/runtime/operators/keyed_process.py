@@ -16,9 +16,9 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
 from forkpoint.runtime.exchange.batch import (
-    BLOCK_ROWS,
     EMPTY_LONGS,
     NO_TIMESTAMP_MS,
+    OBJECT_ROWS,
     Batch,
     DerivedBatch,
     Longs,
@@ -396,7 +396,7 @@ def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[An
     key, count = 0, len(groups.keys)
     while key < count:
         stop = key + 1
-        limit = starts[key] + BLOCK_ROWS
+        limit = starts[key] + OBJECT_ROWS
         while stop < count and starts[stop + 1] <= limit:
             stop += 1
         yield key, stop, batch.objects(groups.order[starts[key] : starts[stop]]), starts
