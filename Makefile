@@ -88,6 +88,7 @@ format: setup ## reformat the code
 
 bench: setup ## forkpoint against Spark's own operators; writes bench.json
 	$(RUN) python benchmarks/run.py
+	$(RUN) python benchmarks/beside.py
 
 bench-cluster: setup ## a standalone cluster with the state root on S3, and on the local disk
 	$(RUN) python benchmarks/on_cluster.py --state-root s3
