@@ -297,6 +297,14 @@ def test_what_does_not_fit_is_refused_at_the_start(kind: str, tmp_path: Path, pl
         sunk(tmp_path / "e", [], int, make_sink(kind, str(place)))
 
 
+def test_a_table_that_cannot_be_reached_at_the_start_is_no_mistake(tmp_path: Path) -> None:
+    away = {"type": "rest", "uri": "http://127.0.0.1:1"}
+    for sink in (fp.IcebergSink(away, "ns.counts"), fp.IcebergSink({}, "ns.counts")):
+        sunk(tmp_path / "a", [], Old, sink)
+        with pytest.raises(ConfigError, match=r"elements of .* are no rows"):
+            sink.check_type(fp.Types.LONG())
+
+
 def test_columns_that_a_new_table_cannot_be_partitioned_by(kind: str, tmp_path: Path, place: Path) -> None:
     with pytest.raises(ConfigError, match=r"sink 'table': .* cannot be partitioned by column 'tags', which is list"):
         sunk(tmp_path / "a", [], New, make_sink(kind, str(place), partition_by="tags"))
@@ -368,7 +376,7 @@ def test_an_iceberg_catalog_that_does_not_exist(tmp_path: Path, properties: dict
         ConfigError,
         match=f"sink 'table': Iceberg table ns.counts: the catalog's properties cannot be used: {message}.*\"sql\"",
     ):
-        sunk(tmp_path, [], Old, fp.IcebergSink(properties, "ns.counts"))
+        sunk(tmp_path, [Old(1, "ann")], Old, fp.IcebergSink(properties, "ns.counts"))
 
 
 def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
@@ -378,6 +386,11 @@ def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
             ConfigError, match=r"sink 'table': Delta table .* cannot be written to: .*Correct the path, or grant"
         ):
             sunk(tmp_path / "root", [Old(1, "ann")], Old, fp.DeltaSink(directory))
+        properties = {**catalog(str(tmp_path)), "warehouse": f"file://{directory}"}
+        with pytest.raises(
+            ConfigError, match=r"sink 'table': Iceberg table .* its files cannot be written: .*Correct the cat"
+        ):
+            sunk(tmp_path / "root", [Old(1, "ann")], Old, fp.IcebergSink(properties, "ns.counts"))
 
 
 def test_an_iceberg_table_with_times(tmp_path: Path, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +12,9 @@ import pyarrow as pa
 from forkpoint.connectors.base import JSON
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.tables.columns import check_key_columns, new_columns
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, ForkpointError
+
+log = logging.getLogger("forkpoint")
 
 _TRIES = 5  # to add columns, beside others that do
 
@@ -80,9 +83,15 @@ class TableFormat(ABC):
         return self._files(table)
 
     def check(self, rows: pa.Schema, key: Sequence[str]) -> None:
-        """Raise ConfigError if rows of these columns cannot be written to the table as it is, or to a new one."""
+        """Raise ConfigError if rows of these columns cannot be written to the table, or to a new one. If the table cannot
+        be reached, the first epoch will tell: tasks may have credentials that this process lacks."""
         check_key_columns(rows, key, self.name)
-        self._check_rows(rows, self.load())
+        try:
+            table = self.load()
+        except ForkpointError as error:
+            log.info("%s. So whether rows fit the table is not known yet", error)
+            return
+        self._check_rows(rows, table)
 
     def _check_rows(self, rows: pa.Schema, table: Any) -> None:
         if table is None:
