@@ -431,7 +431,7 @@ def test_texts_for_numbers_are_warned_of(database: Database, tmp_path: Path, cap
     at = At(fp.DatabaseSink(database.url, table), tmp_path)
     at.write(Written, Written("12"))
     assert rows(database, table) == [(12,)]
-    assert "a text that is no number fails the job" in caplog.text
+    assert ("a text that is no number fails the job" in caplog.text) is (database.name != "sqlite")
 
 
 class Large(NamedTuple):

@@ -14,7 +14,7 @@ from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.database.staging import RowWriter, record_type
 from forkpoint.connectors.database.target import (
     check_size,
-    inspect_table,
+    has_table,
     target_table,
     warn_of_collations,
     warn_of_texts,
@@ -54,7 +54,7 @@ class DatabaseSink(CommittingSink[T_contra]):
     def check_type(self, type: TypeInformation[Any]) -> None:
         record = record_type(type, "DatabaseSink")
         with self._looking() as connection:
-            if inspect_table(connection, self._table, self._schema):
+            if has_table(connection, self._table, self._schema):
                 self._check(connection, record)
 
     def check(self, committables: list[JSON]) -> None:
@@ -81,7 +81,7 @@ class DatabaseSink(CommittingSink[T_contra]):
     def _check(self, connection: Connection, type: RecordType) -> None:
         target = target_table(connection, self._table, self._schema, self._key, type)
         warn_of_collations(connection, target)
-        warn_of_texts(target, changed_row(type) or type)
+        warn_of_texts(connection, target, changed_row(type) or type)
         self._checked.append(type.describe())
 
     def create_committer(self, context: CommitterContext) -> Committer:
