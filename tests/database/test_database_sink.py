@@ -350,12 +350,7 @@ def test_a_table_of_another_schema_has_to_be_named_so(tmp_path: Path, postgres: 
 
 def test_tables_that_cannot_take_the_rows_are_found_at_the_start(database: Database, tmp_path: Path) -> None:
     def start(table: str, type: Any, **options: Any) -> None:
-        env = fp.StreamExecutionEnvironment.get_execution_environment()
-        env.set_state_root(str(tmp_path)).from_collection([], type).uid("none").sink_to(
-            fp.DatabaseSink(database.url, table, **options)
-        ).uid("rows")
-        env.launch = Launch(options={"engine": "local"})
-        prepare(env, "start").begin()()
+        start_without_rows(tmp_path, fp.DatabaseSink(database.url, table, **options), type)
 
     table = database.create_table("id INT, name VARCHAR(20)")
     start(table, Person)
@@ -368,9 +363,18 @@ def test_tables_that_cannot_take_the_rows_are_found_at_the_start(database: Datab
         start(table, int)
 
 
-def test_a_database_that_is_away_at_the_start_is_no_mistake() -> None:
+def test_a_database_that_is_away_at_the_start_is_no_mistake(tmp_path: Path) -> None:
+    away = fp.DatabaseSink(f"postgresql://tests:secret@127.0.0.1:{free_port()}/tests", "t")
     with pytest.raises(SystemUnavailable):
-        fp.DatabaseSink(f"postgresql://tests:secret@127.0.0.1:{free_port()}/tests", "t").check_type(type_of(N))
+        away.check_type(type_of(N))
+    assert start_without_rows(tmp_path, away, N).outcome == "finished"
+
+
+def start_without_rows(root: Path, to: Any, type: Any) -> Any:
+    env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root))
+    env.from_collection([], type).uid("none").sink_to(to).uid("rows")
+    env.launch = Launch(options={"engine": "local"})
+    return prepare(env, "start").begin()()
 
 
 SAMPLES: dict[str, tuple[Any, list[Any]]] = {
