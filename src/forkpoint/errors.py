@@ -29,6 +29,8 @@ Messages name the uid or file, the offending value, and the remedy.
 
 from __future__ import annotations
 
+import re
+
 
 class ForkpointError(Exception):
     """Base of all forkpoint errors; the command line prints them without a traceback."""
@@ -132,6 +134,13 @@ _KINDS = {
     for kind in globals().copy().values()
     if isinstance(kind, type) and issubclass(kind, ForkpointError)
 }
+
+
+def of_sink(uid: str, error: ForkpointError) -> ForkpointError:
+    """An error of a sink, which is the same with the sink's uid."""
+    said = str(error)
+    named = re.match(r"(sink|operator) ['\"]", said) or re.search(rf"sink {re.escape(repr(uid))}", said, re.IGNORECASE)
+    return error if named else type(error)(f"sink {uid!r}: {said}")
 
 
 def error_of(kind: str, message: str) -> ForkpointError:

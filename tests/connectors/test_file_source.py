@@ -476,8 +476,7 @@ def test_a_broken_json_record_is_named_with_file_line_and_remedy(tmp_path: Path)
         ('{"room": "x"}', "id: missing, and the field has no default"),
         ('{"id": 99999999999999999999, "room": "x"}', "64 bits"),
         ('{"id": 1, "room": {"a": 1}}', "room: expected str"),
-        ("[1]", "room: missing"),
-        ('[1, "x", 2.5, 4]', "an array of 4 values for 3 fields"),
+        ('[1, "x", 2.5]', "expected an object with the fields id, room, level, got the array [1, 'x', 2.5]"),
         ("17", "expected an object, got 17"),
         ('{"id": 1, "room": "x"} {"id": 2, "room": "y"}', "not JSON on one line"),
         ("x" * 5000, "(5000 characters)"),
@@ -502,10 +501,10 @@ def test_skipped_records_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "a, line 1: cannot read nonsense" in caplog.text
 
 
-def test_defaults_blank_lines_unknown_keys_arrays_and_crlf(tmp_path: Path) -> None:
+def test_defaults_blank_lines_unknown_keys_and_crlf(tmp_path: Path) -> None:
     write(
         tmp_path / "a",
-        b'\xef\xbb\xbf{"id": 1, "room": "x", "more": [1]}\r\n\r\n  \n[2, "y"]\n'
+        b'\xef\xbb\xbf{"id": 1, "room": "x", "more": [1]}\r\n\r\n  \n{"id": 2, "room": "y"}\n'
         b'{"level": 3, "id": 3, "room": "\xc3\xa9"}',
         1,
     )

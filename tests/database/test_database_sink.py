@@ -9,30 +9,34 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
-from databases import Database
+from databases import Database, sqlite
 from sqlalchemy import MetaData, Table, create_engine, select
 from writing_rows import build, expected, sink
 
 import forkpoint as fp
+from background import InBackground
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.committing import CommitterContext
-from forkpoint.connectors.database import committing
+from forkpoint.connectors.database import committing, fitting
 from forkpoint.connectors.formats.changes import change_type
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable, TypeNotSupported
-from forkpoint.graph.options import RestartStrategy
+from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.types import RowKind, type_of
 from programs import ENVIRONMENT
+from servers.mariadb import MariaDB
 from servers.postgres import Postgres
+from servers.process import free_port
 
 PROGRAM = Path(__file__).with_name("writing_rows.py")
 ELEMENTS = 400
@@ -338,12 +342,184 @@ def test_tables_that_cannot_take_the_rows(database: Database, tmp_path: Path) ->
         At(fp.DatabaseSink(database.url, "t"), tmp_path).staged(int, [1])
 
 
+def test_a_table_of_another_schema_has_to_be_named_so(tmp_path: Path, postgres: Postgres) -> None:
+    at = At(fp.DatabaseSink(postgres.url, "shop.orders"), tmp_path)
+    with refused(ConfigError, r"there is no table 'shop.orders'.* give table='orders', schema='shop'"):
+        at.sink.check(at.staged(N, [N(1)]).committables)
+
+
+def test_tables_that_cannot_take_the_rows_are_found_at_the_start(database: Database, tmp_path: Path) -> None:
+    def start(table: str, type: Any, **options: Any) -> None:
+        start_without_rows(tmp_path, fp.DatabaseSink(database.url, table, **options), type)
+
+    table = database.create_table("id INT, name VARCHAR(20)")
+    start(table, Person)
+    start("absent", Person)  # it may be created before there are rows
+    with refused(ConfigError, "sink 'rows': table .* has no column 'n'"):
+        start(table, N)
+    with refused(ConfigError, "sink 'rows': key 'nr' is no field of the rows for table .*; correct key="):
+        start(table, Person, key="nr")
+    with refused(TypeNotSupported, "sink 'rows': DatabaseSink writes records with named fields"):
+        start(table, int)
+
+
+def test_a_database_that_is_away_at_the_start_is_no_mistake(tmp_path: Path) -> None:
+    away = fp.DatabaseSink(f"postgresql://tests:secret@127.0.0.1:{free_port()}/tests", "t")
+    with pytest.raises(SystemUnavailable):
+        away.check_type(type_of(N))
+    assert start_without_rows(tmp_path, away, N).outcome == "finished"
+
+
+def start_without_rows(root: Path, to: Any, type: Any) -> Any:
+    env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root))
+    env.from_collection([], type).uid("none").sink_to(to).uid("rows")
+    env.launch = Launch(options={"engine": "local"})
+    return prepare(env, "start").begin()()
+
+
+SAMPLES: dict[str, tuple[Any, list[Any]]] = {
+    "boolean": (bool, [True, False]),
+    "integer": (int, [0, 1, 20260101, 120000]),
+    "float": (float, [0.0, 1.0, 1.5, 20260101.0]),
+    "big_dec": (Decimal, [Decimal(0), Decimal(20260101), Decimal("1.5")]),
+    "text": (str, ["", "1", "2026-01-01", "2026-01-01 00:00:00", "12:00:00", "true"]),
+    "bytes": (bytes, [b"", b"1", b"2026-01-01", b"\0" * 16]),
+    "date": (date, [date(2026, 1, 1), date(1999, 12, 31)]),
+    "datetime": (datetime, [LATE.replace(tzinfo=None), datetime(2026, 1, 1)]),  # noqa: DTZ001
+    "time": (time, [time(0), time(12, 30), time(1, 2, 3, 4)]),
+    "duration": (timedelta, [timedelta(0), timedelta(hours=1), timedelta(days=3)]),
+    "uuid": (UUID, [UUID(int=0), UUID(int=20260101), UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")]),
+    "record": (Inner, [Inner(0), Inner(1)]),
+    "map": (dict[str, int], [{}, {"a": 1}]),
+    "list": (list[int], [[], [1], [1, 2]]),
+}
+KINDS_OF_COLUMNS = {
+    "boolean": "BOOLEAN", "integer": "BIGINT", "number": "DECIMAL(20, 2)", "date": "DATE", "datetime": "DATETIME", "time": "TIME",
+    "uuid": "UUID",
+}  # fmt: skip
+
+
+def test_only_columns_that_take_no_value_of_a_type_are_refused(database: Database, tmp_path: Path) -> None:
+    """By writing values of each type to each kind of column that is said to refuse it."""
+    kinds = {**KINDS_OF_COLUMNS, **({"datetime": "TIMESTAMP"} if database.name == "postgresql" else {})}
+    tried = 0
+    for family, columns in fitting._REFUSED[database.name].items():
+        type, values = SAMPLES[family]
+        of = fp.Types.ROW_NAMED(["v"], [type_of(type | None)])
+        for column in columns:
+            table = database.create_table(f"v {kinds[column]}")
+            at = At(fp.DatabaseSink(database.url, table), tmp_path / table)
+            with refused(ConfigError, f"table '{table}': column 'v' is .*, which takes no value of the field's type"):
+                at.sink.check(at.staged(of, [fp.Row(v=None)]).committables)
+            for value in values:
+                with pytest.raises(JobFailed, match="writing to table"), monkeypatched_fitting():
+                    at.commit(at.staged(of, [fp.Row(v=value)]))
+                tried += 1
+            assert rows(database, table) == []
+    assert tried > 50
+
+
+@contextmanager
+def monkeypatched_fitting() -> Iterator[None]:
+    """Nothing is known about types that do not fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "_REFUSED", {})
+        yield
+
+
+def test_texts_for_numbers_are_warned_of(database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Written(NamedTuple):
+        n: str
+
+    table = database.create_table("n INT")
+    at = At(fp.DatabaseSink(database.url, table), tmp_path)
+    at.write(Written, Written("12"))
+    assert rows(database, table) == [(12,)]
+    assert ("a text that is no number fails the job" in caplog.text) is (database.name != "sqlite")
+
+
+class Large(NamedTuple):
+    id: int
+    text: str
+
+
+def test_rows_that_are_more_than_mysql_takes_at_once(mariadb: MariaDB, tmp_path: Path) -> None:
+    ((limit,),) = mariadb.execute("SELECT @@max_allowed_packet")
+    mariadb.execute("CREATE OR REPLACE TABLE large (id INT PRIMARY KEY, text LONGTEXT)")
+    at = At(fp.DatabaseSink(mariadb.url, "large", key="id"), tmp_path)
+    at.write(Large, *[Large(n, "ü" * 1_000_000) for n in range(limit // 1_000_000)])  # more than that together
+    assert mariadb.execute("SELECT COUNT(*), MIN(CHAR_LENGTH(text)) FROM large") == [(limit // 1_000_000, 1_000_000)]
+    output = at.staged(Large, [Large(1, "a"), Large(2, "ü" * (limit // 2 + 1))], epoch=2)
+    message = rf"a row has {limit + 2} bytes, and the server takes {limit} at once \(max_allowed_packet\). Raise that"
+    with refused(ConfigError, message):
+        at.sink.check(output.committables)
+    with refused(
+        JobFailed, r"INSERT INTO large .* has \d+ bytes, and the server takes \d+ at once \(max_allowed_packet\)"
+    ):
+        at.commit(output)  # it would close the connection
+    escaped = at.staged(Large, [Large(3, "'" * (limit - 100))], epoch=3)
+    at.sink.check(escaped.committables)  # what the driver makes of it is known when it is written
+    with refused(JobFailed, "max_allowed_packet"):
+        at.commit(escaped)
+    assert mariadb.execute("SELECT COUNT(*) FROM large") == [(limit // 1_000_000,)]
+
+
 def test_rows_that_the_table_refuses_fail_the_job_and_write_nothing(database: Database, tmp_path: Path) -> None:
     table = database.create_table("id INT PRIMARY KEY, name VARCHAR(20)")
     at = At(fp.DatabaseSink(database.url, table), tmp_path)
     with refused(JobFailed, "need an upsert"):
         at.write(Person, Person(1, "a"), Person(2, "b"), Person(1, "c"))
     assert rows(database, table) == []
+
+
+@pytest.mark.parametrize("remedy", ["target", "uid", "savepoint"])
+def test_what_to_do_when_the_table_refuses_committed_rows(tmp_path: Path, remedy: str) -> None:
+    """As docs/sources-sinks.md says."""
+    database = sqlite(tmp_path)
+    database.execute("CREATE TABLE numbers (n INT)")
+
+    def job(uid: str, number_of: Any, restore: RestoreOptions | None = None, stop: int | None = 100) -> Any:
+        env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path / "root"))
+        env.options = replace(env.options, restart=RestartStrategy.none())
+        env.enable_checkpointing(10)
+        source = fp.CounterSource(stop, per_epoch=5)
+        numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+        rows = numbers.map(lambda n: N(number_of(n)), N).uid("rows")
+        rows.sink_to(fp.DatabaseSink(database.url, "numbers")).uid(uid)
+        env.launch = Launch(options={"engine": "local"})
+        return prepare(env, "refused", restore)
+
+    started = InBackground(job("table", int, stop=None))
+    started.wait_for(lambda status: status.epoch >= 4)
+    savepoint = started.driver.savepoint(stop=True).done.result()
+    started.end()
+    before = len(rows(database, "numbers"))
+    trigger = (
+        f"CREATE TRIGGER low BEFORE INSERT ON numbers WHEN NEW.n = {before + 12} BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    database.execute(trigger)
+    for restore in (None, None, RestoreOptions(savepoint)):  # none of these helps
+        with refused(JobFailed, "sink 'table': writing to table 'numbers' .*no"):
+            job("table", int, restore if remedy == "savepoint" else None, before + 100).begin()()
+    if remedy == "target":
+        database.execute("DROP TRIGGER low")
+        job("table", int, stop=before + 100).begin()()
+        assert rows(database, "numbers") == [(n,) for n in range(before + 100)]
+        return
+    restored = RestoreOptions(savepoint) if remedy == "savepoint" else None
+    if remedy == "savepoint":
+        database.execute(f"DELETE FROM numbers WHERE n >= {before}")
+    job("other", lambda n: n if n != before + 12 else -1, restored, before + 100).begin()()
+    found = [n for (n,) in rows(database, "numbers")]
+    assert len(found) == len(set(found))
+    missing = set(range(before + 100)) - set(found)
+    if remedy == "savepoint":
+        assert missing == {before + 12}
+        assert -1 in found
+    else:
+        assert before + 12 in missing
+        assert max(found) == before + 99
+        assert len(missing) % 5 == 0  # of whole epochs
 
 
 def test_addresses_that_are_not_supported() -> None:

@@ -183,9 +183,9 @@ def test_bad_messages_are_named() -> None:
     found = schema.deserialize_batch(messages(b"\x02a", b"\x02", b"\x02ab", b"\x02\xff", None))
     assert found.indices == [0]
     assert [(b.index, b.problem.partition(":")[0]) for b in found.bad] == [
-        (1, "not Avro of the schema (EOFError"),
+        (1, "not Avro of the schema (it ends within a value, or a length in it is wrong)"),
         (2, "not Avro of the schema (1 bytes are left)"),
-        (3, "not Avro of the schema (UnicodeDecodeError"),
+        (3, "not Avro of the schema (a text in it is not UTF-8)"),
     ]
 
 

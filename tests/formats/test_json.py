@@ -290,6 +290,40 @@ def test_values_that_are_no_records() -> None:
     assert read(JsonRowDeserializationSchema(Types.LIST(Types.INT())), b"[1, null]", b"[]") == [[1, None], []]
 
 
+class Route(NamedTuple):
+    start: Order
+    stops: list[Order]
+
+
+def test_a_record_is_an_object_and_an_array_is_none() -> None:
+    schema = JsonRowDeserializationSchema(Order)
+    good = b'{"id": 1, "item": "a", "price": 2}'
+    found = schema.deserialize_batch(messages(b'[1, "a", 2, true]', good, b'[1, "a"]', b"[]"))
+    assert elements(schema, found) == [Order(1, "a", 2.0)]
+    expected = "expected an object with the fields id, item, price, paid, got the array"
+    assert [each.problem for each in found.bad] == [
+        f"{expected} [1, 'a', 2, True]",
+        f"{expected} [1, 'a']",
+        f"{expected} []",
+    ]
+    route = JsonRowDeserializationSchema(Route)
+    whole = route.deserialize_batch(
+        messages(b'{"start": %b, "stops": [[1, "a"]]}' % good, b'{"start": [1, "a"], "stops": []}')
+    )
+    assert [each.problem for each in whole.bad] == [f"stops: {expected} [1, 'a']", f"start: {expected} [1, 'a']"]
+
+
+def test_tuples_and_rows_without_names_are_arrays() -> None:
+    for type, value in ((Types.TUPLE([Types.INT(), Types.STRING()]), (1, "a")),
+                        (Types.ROW([Types.INT(), Types.STRING()]), Row(f0=1, f1="a"))):  # fmt: skip
+        schema: Any = JsonRowDeserializationSchema(type)
+        assert read(schema, b'[1, "a"]', b'{"f0": 1, "f1": "a"}') == [value, value]
+        bad = schema.deserialize_batch(messages(b"[1]", b'[1, "a", 2]')).bad
+        assert [each.problem for each in bad] == [
+            "expected an array of 2 values, got [1]", "expected an array of 2 values, got [1, 'a', 2]",
+        ]  # fmt: skip
+
+
 def test_no_messages() -> None:
     assert read(JsonRowDeserializationSchema(Order)) == []
     assert read(JsonRowDeserializationSchema(Order), None) == []

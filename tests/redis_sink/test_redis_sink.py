@@ -248,6 +248,14 @@ def test_a_wrong_password(guarded: Redis, tmp_path: Path) -> None:
     run(tmp_path / "2", sink(guarded.url, "p2", options={"password": "right"}), 100)
 
 
+def test_a_database_that_the_server_does_not_have(server: Redis, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"sink '.*': Redis at redis://.*/99: .*DB index is out of range. Correct the number of the database",
+    ):
+        run(tmp_path, sink(f"{server.url}/99", "p"), 100)
+
+
 def test_a_server_that_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(SystemUnavailable, match=r"Redis at redis://127\.0\.0\.1:1 does not work: "):
         run(tmp_path, sink("redis://127.0.0.1:1", "p"), 100)

@@ -184,7 +184,7 @@ class Event(NamedTuple):
     open: bool
 
 
-CITIES = ["a b/c", "ü%=", None, "", "x" * 40]
+CITIES = ["a b/c", "ü%=", None, " ", "x" * 40]
 
 
 def test_partitions_by_values(kind: str, tmp_path: Path, place: Path) -> None:
@@ -192,8 +192,7 @@ def test_partitions_by_values(kind: str, tmp_path: Path, place: Path) -> None:
     sink = make_sink(kind, str(place), partition_by=("city", "day", "open"))
     sunk(tmp_path / "root", events, Event, sink, 10)
     found = sorted(read(kind, place), key=lambda row: row["id"])
-    empty = {"": None} if kind == "delta" else {}  # Delta's protocol has no empty text there
-    assert found == [{**e._asdict(), "city": empty.get(e.city or "", e.city)} for e in events]
+    assert found == [e._asdict() for e in events]
     if kind == "delta":
         chosen = DeltaTable(place).to_pyarrow_table(filters=[("day", "=", date(2024, 1, 2)), ("open", "=", True)])
         assert DeltaTable(place).metadata().partition_columns == ["city", "day", "open"]
@@ -201,6 +200,117 @@ def test_partitions_by_values(kind: str, tmp_path: Path, place: Path) -> None:
         chosen = iceberg(place).scan("day = '2024-01-02' and open = true").to_arrow()
         assert [field.name for field in iceberg(place).spec().fields] == ["city", "day", "open"]
     assert sorted(chosen.column("id").to_pylist()) == [e.id for e in events if e.day.day == 2 and e.open]
+
+
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"commit_every": timedelta(seconds=1)}, {"mode": "upsert", "key": "id"}],
+    ids=["append", "together", "upsert"],
+)
+def test_a_text_that_delta_takes_for_null_in_partitions_is_refused(
+    tmp_path: Path, place: Path, text: str, options: dict[str, Any]
+) -> None:
+    day = date(2024, 1, 1)
+    sink = make_sink("delta", str(place), partition_by="city", **options)
+    sunk(tmp_path / "root", [Event(1, "Bonn", day, True), Event(2, None, day, True)], Event, sink)
+    with pytest.raises(
+        ConfigError,
+        match=rf"sink 'table': Delta table .*: an element has '{text}' in column 'city', by which the table is partitioned, and "
+        "Delta Lake takes that for null there; map it",
+    ):
+        sunk(tmp_path / "other", [Event(3, "Kyoto", day, True), Event(4, text, day, True)], Event, sink)
+    assert [(row["id"], row["city"]) for row in read("delta", place)] == [(1, "Bonn"), (2, None)]
+
+
+def test_an_iceberg_partition_may_be_an_empty_text(tmp_path: Path, place: Path) -> None:
+    sink = make_sink("iceberg", str(place), partition_by="city")
+    sunk(tmp_path / "root", [Event(1, "", date(2024, 1, 1), True), Event(2, None, date(2024, 1, 1), True)], Event, sink)
+    assert [(row["id"], row["city"]) for row in read("iceberg", place)] == [(1, ""), (2, None)]
+
+
+class Upper(NamedTuple):
+    ID: int
+    name: str
+
+
+class Twice(NamedTuple):
+    id: int
+    Id: int
+
+
+class Boxed(NamedTuple):
+    box: list[Old]
+
+
+class BoxedUpper(NamedTuple):
+    box: list[Upper]
+
+
+class BoxedTwice(NamedTuple):
+    box: list[Twice]
+
+
+@pytest.mark.parametrize(
+    ("before", "elements", "message"),
+    [
+        ([Old(1, "ann")], [Upper(2, "bob")], "the elements' field 'ID' differs from its column 'id' in case only"),
+        ([], [Twice(1, 2)], "the elements' field 'Id' differs from the field 'id' in case only"),
+        (
+            [Boxed([Old(1, "a")])],
+            [BoxedUpper([Upper(1, "a")])],
+            "column 'box': the elements' field 'ID' differs from its",
+        ),
+        ([], [BoxedTwice([Twice(1, 2)])], "column 'box': the elements' field 'Id' differs from the field 'id'"),
+    ],
+)
+def test_names_that_differ_in_case_only_are_refused_by_delta(
+    tmp_path: Path, place: Path, before: list[Any], elements: list[Any], message: str
+) -> None:
+    if before:
+        sunk(tmp_path / "before", before, type(before[0]), make_sink("delta", str(place)))
+    for given in ([], elements):  # at the start
+        with pytest.raises(
+            ConfigError, match=rf"sink 'table': Delta table .*{message}.*; give the field the column's name"
+        ):
+            sunk(tmp_path / "root", given, type(elements[0]), make_sink("delta", str(place)))
+
+
+def test_what_does_not_fit_is_refused_at_the_start(kind: str, tmp_path: Path, place: Path) -> None:
+    sunk(tmp_path / "a", [New(1, "ann", 1.0)], New, make_sink(kind, str(place)))
+
+    class Listed(NamedTuple):
+        id: list[int]
+        name: str
+
+    with pytest.raises(
+        ConfigError, match=r"sink 'table': .*column 'id' is int64, which cannot hold the elements' list"
+    ):
+        sunk(tmp_path / "b", [], Listed, make_sink(kind, str(place)))
+    with pytest.raises(ConfigError, match=r"sink 'table': .*the elements have no key column 'nr'"):
+        sunk(tmp_path / "c", [], Old, make_sink(kind, str(place), mode="upsert", key="nr"))
+    with pytest.raises(
+        ConfigError, match=r"sink 'table': .*key column 'tags' is list.*, by which rows cannot be told apart"
+    ):
+        sunk(tmp_path / "d", [], New, make_sink(kind, str(place), mode="upsert", key=("id", "tags")))
+    with pytest.raises(ConfigError, match=r"sink 'table': .*elements of .* are no rows"):
+        sunk(tmp_path / "e", [], int, make_sink(kind, str(place)))
+
+
+def test_a_table_that_cannot_be_reached_at_the_start_is_no_mistake(tmp_path: Path) -> None:
+    away = {"type": "rest", "uri": "http://127.0.0.1:1"}
+    for sink in (fp.IcebergSink(away, "ns.counts"), fp.IcebergSink({}, "ns.counts")):
+        sunk(tmp_path / "a", [], Old, sink)
+        with pytest.raises(ConfigError, match=r"elements of .* are no rows"):
+            sink.check_type(fp.Types.LONG())
+
+
+def test_columns_that_a_new_table_cannot_be_partitioned_by(kind: str, tmp_path: Path, place: Path) -> None:
+    with pytest.raises(ConfigError, match=r"sink 'table': .* cannot be partitioned by column 'tags', which is list"):
+        sunk(tmp_path / "a", [], New, make_sink(kind, str(place), partition_by="tags"))
+    if kind == "delta":
+        with pytest.raises(ConfigError, match="cannot be partitioned by column 'raw', which is of bytes"):
+            sunk(tmp_path / "b", [], Everything, make_sink(kind, str(place), partition_by="raw"))
 
 
 def test_partitions_of_values_that_are_lacking(kind: str, tmp_path: Path, place: Path) -> None:
@@ -245,6 +355,42 @@ def test_iceberg_partitions_by_transforms(tmp_path: Path, place: Path) -> None:
     assert [row["who"] for row in read("iceberg", place) if row["id"] == 3] == ["new"]
     with pytest.raises(ConfigError, match=r"partition_by='bucket\(id\)' is no transform; give \"bucket\(16, id\)\""):
         make_sink("iceberg", str(place), partition_by=("bucket(id)",))
+    with pytest.raises(
+        ConfigError, match=r"partition_by='week\(at\)' is no transform; there are year, .* as in \"day\(at\)\""
+    ):
+        make_sink("iceberg", str(place), partition_by="week(at)")
+
+
+def test_an_iceberg_transform_that_does_not_fit_the_column(tmp_path: Path, place: Path) -> None:
+    sink = make_sink("iceberg", str(place), partition_by="month(who)")
+    with pytest.raises(ConfigError, match=r"cannot be partitioned by month of column 'who': .*Correct partition_by="):
+        sunk(tmp_path / "root", [Visit(1, datetime(2024, 1, 1), "ann")], Visit, sink)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [({"type": "nope"}, "'nope' is not a valid CatalogType"), ({"type": "sql"}, "URI missing"), ({}, "URI missing")],
+)
+def test_an_iceberg_catalog_that_does_not_exist(tmp_path: Path, properties: dict[str, str], message: str) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=f"sink 'table': Iceberg table ns.counts: the catalog's properties cannot be used: {message}.*\"sql\"",
+    ):
+        sunk(tmp_path, [Old(1, "ann")], Old, fp.IcebergSink(properties, "ns.counts"))
+
+
+def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for directory in ("/proc/table", str(tmp_path / "file" / "table")):
+        with pytest.raises(
+            ConfigError, match=r"sink 'table': Delta table .* cannot be written to: .*Correct the path, or grant"
+        ):
+            sunk(tmp_path / "root", [Old(1, "ann")], Old, fp.DeltaSink(directory))
+        properties = {**catalog(str(tmp_path)), "warehouse": f"file://{directory}"}
+        with pytest.raises(
+            ConfigError, match=r"sink 'table': Iceberg table .* its files cannot be written: .*Correct the cat"
+        ):
+            sunk(tmp_path / "root", [Old(1, "ann")], Old, fp.IcebergSink(properties, "ns.counts"))
 
 
 def test_an_iceberg_table_with_times(tmp_path: Path, place: Path) -> None:
@@ -315,7 +461,8 @@ def test_delta_statistics_let_readers_skip_files(tmp_path: Path, place: Path) ->
         ({"mode": "merge"}, "mode='merge' is unknown"),
         ({"mode": "upsert"}, "needs the columns that identify a row"),
         ({"key": ("id",)}, 'has no meaning with mode="append"'),
-        ({"partition_by": "day"}, "partition_by='day' are no columns"),
+        ({"partition_by": (1,)}, r"partition_by=\(1,\) are no columns"),
+        ({"mode": "upsert", "key": 1}, "key=1 are no columns; give their names"),
     ],
 )
 def test_options_that_make_no_sense(kind: str, place: Path, options: dict[str, Any], message: str) -> None:

@@ -80,3 +80,20 @@ def test_a_key_that_is_missing_is_said(kind: str, tmp_path: Path, place: Path) -
         ConfigError, match=r"table .*: the elements have no key column 'nr'; their columns are id, name, tags"
     ):
         sunk(tmp_path / "root", [User(1, "ann")], User, sink)
+
+
+class Measured(NamedTuple):
+    at: float
+    part: int
+    text: str
+
+
+@pytest.mark.parametrize("key", [("at",), ("at", "part")])
+def test_nan_is_a_key_like_others(kind: str, tmp_path: Path, place: Path, key: tuple[str, ...]) -> None:
+    sink = make_sink(kind, str(place), mode="upsert", key=key)
+    for text in ("old", "new"):
+        rows = [Measured(float("nan"), 1, text), Measured(0.5, 1, text)]
+        sunk(tmp_path / text, rows, Measured, sink)
+    assert [row["text"] for row in read(kind, place)] == ["new", "new"]
+    sunk(tmp_path / "last", [Measured(float("nan"), 1, "last")], Measured, sink)
+    assert sorted(row["text"] for row in read(kind, place)) == ["last", "new"]

@@ -314,6 +314,11 @@ class Sink(ABC, Generic[T_contra]):
         """The directory of the file system that tasks and driver both write to, if there is one: all hosts must share it."""
         return None
 
+    def check_type(self, type: TypeInformation[Any]) -> None:
+        """Raise ConfigError if elements of this type cannot be written to what is there. Called on the driver at each start,
+        before there are any, so that a mistake is found at once. Any other ForkpointError, such as SystemUnavailable, is left
+        to the first epoch."""
+
     @abstractmethod
     def create_writer(self, context: SinkContext, /) -> SinkWriter[T_contra]:
         """A writer for one subtask in one epoch; created in the task."""

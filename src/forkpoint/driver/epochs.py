@@ -34,7 +34,7 @@ from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.driver.timeouts import EpochTimeout
 from forkpoint.driver.trial import Trial, TrialProgress
-from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost
+from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
@@ -223,13 +223,13 @@ class EpochRunner:
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
         """Raise ForkpointError if staged output cannot be published, before a manifest commits to it."""
-        try:
-            for operator in self.graph.sinks:
-                if isinstance(operator.spec, SinkSpec):
+        for operator in self.graph.sinks:
+            if isinstance(operator.spec, SinkSpec):
+                try:
                     operator.spec.sink.check([c for row in rows for c in row.committables.get(operator.uid, ())])
-        except ForkpointError:
-            self._history.must_be_newest(self.manifest)  # a newer run may have removed it
-            raise
+                except ForkpointError as error:
+                    self._history.must_be_newest(self.manifest)  # a newer run may have removed it
+                    raise of_sink(operator.uid, error) from error
 
     def _publish(self, manifest: Manifest) -> None:
         """Make the epoch's output visible, for the first time."""

@@ -41,7 +41,7 @@ from forkpoint.driver.lease import LeaseKeeper
 from forkpoint.driver.metrics import JobMetrics, MetricsListener
 from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.plan import plan_of
-from forkpoint.driver.preflight import check_hosts
+from forkpoint.driver.preflight import check_hosts, check_sinks
 from forkpoint.driver.publishing import Publisher, clean_sinks
 from forkpoint.driver.records import RunRecords
 from forkpoint.driver.replay import Until
@@ -268,6 +268,7 @@ class JobDriver:
     def _run(self) -> Result:
         try:
             check_hosts(self.executor, self._storage, self.graph, self._local_dir)
+            check_sinks(self.graph)
             led = self._succession.lead() if self.standby else Led(self.starter.start(), None)
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):

@@ -1,4 +1,5 @@
-"""Before a job's first commit: can every host do its work? A mistake of deployment would else restart the job for ever."""
+"""Before a job's first commit: can every host do its work, and every sink write what the job gives it? A mistake would else
+restart the job for ever."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from forkpoint.driver.executor import Executor
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, ForkpointError, GraphError, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.tasks.preflight import (
@@ -49,6 +50,20 @@ def check_hosts(executor: Executor, storage: Storage, graph: JobGraph, local_dir
     if found:
         raise ConfigError("the job cannot run on these hosts:" + "".join(dict.fromkeys(found)))
     log.info("preflight: %s can run the job", ", ".join(sorted({report.host for report in reports})))
+
+
+def check_sinks(graph: JobGraph) -> None:
+    """Ask sinks whether they can write the elements that they get. Raises ConfigError or GraphError."""
+    for operator in graph.sinks:
+        for edge in operator.inputs:
+            if not isinstance(operator.spec, SinkSpec) or edge.type is None:
+                continue
+            try:
+                operator.spec.sink.check_type(edge.type)
+            except (ConfigError, GraphError) as error:
+                raise of_sink(operator.uid, error) from error
+            except ForkpointError as error:
+                log.info("%s. The first epoch will tell whether it can be written to", of_sink(operator.uid, error))
 
 
 def sink_directories(graph: JobGraph) -> dict[str, str]:

@@ -18,7 +18,7 @@ from forkpoint.connectors.committing import CommitterContext, CommittingSink
 from forkpoint.driver.events import Listener, PublishingProgressed
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable
+from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.tasks.committing import commit_here, commit_output, commits
@@ -315,10 +315,10 @@ class Publisher:
                 "Put it back, or restore an earlier savepoint to compute it again"
             ) from error
         except Unavailable as error:
-            raise type(error)(f"sink {uid!r}: {error}") from error
+            raise of_sink(uid, error) from error
         except ForkpointError as error:
             self._must_lead(newest)
-            raise type(error)(f"sink {uid!r}: {error}") from error
+            raise of_sink(uid, error) from error
 
     def _run(self, tasks: Sequence[bytes], description: str) -> None:
         """Run commits. On the driver's host this process does that itself: Spark would give a group's output now to one process

@@ -182,7 +182,7 @@ def _enum(old: EnumType, new: EnumType, at: str, changes: list[str]) -> Step:
 
 
 def _record(old: RecordType, new: RecordType, at: str, changes: list[str]) -> Step:
-    if _positional(old) and _positional(new) and len(old.members) != len(new.members):
+    if old.is_positional and new.is_positional and len(old.members) != len(new.members):
         raise _misfit(old, new, at, "fields without names cannot be matched if their number changes")
     if old.flavor != new.flavor:
         changes.append(f"{_place(at)}{old.flavor} → {new.flavor}")
@@ -195,10 +195,6 @@ def _record(old: RecordType, new: RecordType, at: str, changes: list[str]) -> St
     if order != sorted(order):
         changes.append(f"{_place(at)}fields reordered")
     return SAME if _same_bytes(old, new, found) else Fields(tuple(found))
-
-
-def _positional(record: RecordType) -> bool:
-    return record.flavor in ("tuple", "row") and record.names == tuple(f"f{i}" for i in range(len(record.members)))
 
 
 def _sources(places: dict[str, int], new: RecordType) -> dict[str, int]:

@@ -58,6 +58,11 @@ class RecordType(TypeInformation):
         return tuple(field.name for field in self.members)
 
     @property
+    def is_positional(self) -> bool:
+        """Whether the fields have no names but those of their positions."""
+        return self.flavor in ("tuple", "row") and self.names == tuple(f"f{i}" for i in range(len(self.members)))
+
+    @property
     def children(self) -> tuple[TypeInformation, ...]:
         return tuple(field.type for field in self.members)
 

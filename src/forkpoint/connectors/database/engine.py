@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError
@@ -19,6 +20,10 @@ _LONGER_THAN_IDLE = 20
 READABLE = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c extra_float_digits=1"
 """What PostgreSQL's driver reads without loss, whatever a database or role has set."""
 ANSWER_SECONDS = 300
+
+_PACKET_HEADER = 5  # of MySQL's protocol, with the command
+_LONGEST_CHARACTER = 4
+_SHOWN = 100
 
 
 def check_url(url: str, feature: str) -> str:
@@ -78,6 +83,7 @@ def create_engine(url: str, name_there: str = "forkpoint") -> Engine:
     else:
         arguments = {
             "connect_timeout": CONNECT_SECONDS, "read_timeout": ANSWER_SECONDS, "write_timeout": ANSWER_SECONDS,
+            "cursorclass": _bounded_cursor(),
         }  # fmt: skip
     engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.NullPool, connect_args=arguments)
     if name in ("mysql", "mariadb"):
@@ -85,8 +91,50 @@ def create_engine(url: str, name_there: str = "forkpoint") -> Engine:
     return engine
 
 
+@cache
+def _bounded_cursor() -> Any:
+    """A cursor that sends nothing larger than the server takes: that would close the connection, as an outage does."""
+    from pymysql.constants.ER import NET_PACKET_TOO_LARGE
+    from pymysql.cursors import Cursor
+    from pymysql.err import DataError
+
+    class Bounded(Cursor):  # type: ignore[misc]
+        def execute(self, query: Any, args: Any = None) -> Any:
+            query = self.mogrify(query, args)
+            limit = self.connection.max_allowed_packet - _PACKET_HEADER
+            if len(query) * _LONGEST_CHARACTER > limit:
+                data = query.encode(self.connection.encoding) if isinstance(query, str) else bytes(query)
+                if len(data) > limit:
+                    begin = data[:_SHOWN].decode(self.connection.encoding, "replace")
+                    raise DataError(NET_PACKET_TOO_LARGE, too_large(f"{begin}… has {len(data)} bytes", limit))
+            return super().execute(query)
+
+        def executemany(self, query: Any, args: Any) -> Any:
+            self.max_stmt_length = min(Cursor.max_stmt_length, self.connection.max_allowed_packet // 2)
+            return super().executemany(query, args)
+
+    return Bounded
+
+
+def too_large(what: str, limit: int) -> str:
+    """What to say of a statement, or a row, that is more than MySQL's server takes."""
+    return (
+        f"{what}, and the server takes {limit} at once (max_allowed_packet). Raise that (SET GLOBAL max_allowed_packet = …, up "
+        "to 1 GB, and in its configuration), or write smaller rows"
+    )
+
+
+def max_packet(connection: Connection) -> int:
+    """How many bytes MySQL's server takes at once."""
+    from sqlalchemy import text
+
+    return int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+
+
 def _limit_mysql(connection: Any, _: Any) -> None:
     with connection.cursor() as cursor:
+        cursor.execute("SELECT @@max_allowed_packet")
+        connection.max_allowed_packet = int(cursor.fetchone()[0])
         cursor.execute("SET SESSION time_zone = '+00:00'")
         # Whoever waits for a transaction that sleeps gets the lock when the server ends that.
         lock_seconds = IDLE_SECONDS + _LONGER_THAN_IDLE

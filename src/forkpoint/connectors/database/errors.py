@@ -15,6 +15,7 @@ _TEMPORARY = (
     "08", "40", "53", "55", "57", "58",
     1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 3024,
 )  # fmt: skip
+_TOO_LARGE = 1153
 _DRIVERS = ("psycopg", "pymysql", "sqlite3")
 _UNFIT_REMEDY = "Correct the table, or the fields of the stream's type"
 _SQLITE_TEMPORARY = ("locked", "busy", "disk is full", "disk I/O")
@@ -54,6 +55,8 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
         return JobFailed(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
+    if _TOO_LARGE in codes:
+        return JobFailed(said)
     if _matches(codes, _UNFIT):
         return ConfigError(f"{said}. {unfit}")
     if is_disconnected or _matches(codes, _TEMPORARY):

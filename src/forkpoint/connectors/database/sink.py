@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.connectors.base import JSON, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.database.committing import DatabaseCommitter
 from forkpoint.connectors.database.engine import check_url, create_engine, shown
 from forkpoint.connectors.database.errors import raising_errors
-from forkpoint.connectors.database.staging import RowWriter
-from forkpoint.connectors.database.target import target_table, warn_of_collations
-from forkpoint.types import from_description
+from forkpoint.connectors.database.staging import RowWriter, record_type
+from forkpoint.connectors.database.target import (
+    check_size,
+    has_table,
+    target_table,
+    warn_of_collations,
+    warn_of_texts,
+)
+from forkpoint.connectors.formats.changes import changed_row
+from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.records import RecordType
 from forkpoint.types.variables import T_contra
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 class DatabaseSink(CommittingSink[T_contra]):
@@ -40,20 +51,38 @@ class DatabaseSink(CommittingSink[T_contra]):
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         return RowWriter(context, "DatabaseSink")
 
+    def check_type(self, type: TypeInformation[Any]) -> None:
+        record = record_type(type, "DatabaseSink")
+        with self._looking() as connection:
+            if has_table(connection, self._table, self._schema):
+                self._check(connection, record)
+
     def check(self, committables: list[JSON]) -> None:
-        for described in (each["type"] for each in committables):
-            if described in self._checked:
-                continue
-            type = from_description(described)
-            assert isinstance(type, RecordType)
-            engine = create_engine(self._url)
-            with (
-                raising_errors(f"looking at table {self._table!r} of {shown(self._url)}"),
-                engine.connect() as connection,
-            ):
-                target = target_table(connection, self._table, self._schema, self._key, type)
-                warn_of_collations(connection, target)
-            self._checked.append(described)
+        types = [each["type"] for each in committables if each["type"] not in self._checked]
+        largest = max((each.get("largest", 0) for each in committables), default=0)
+        if not types and not largest:
+            return
+        with self._looking() as connection:
+            for described in types:
+                if described not in self._checked:
+                    type = from_description(described)
+                    assert isinstance(type, RecordType)
+                    self._check(connection, type)
+            check_size(connection, self._table, largest)
+
+    @contextmanager
+    def _looking(self) -> Iterator[Connection]:
+        with (
+            raising_errors(f"looking at table {self._table!r} of {shown(self._url)}"),
+            create_engine(self._url).connect() as connection,
+        ):
+            yield connection
+
+    def _check(self, connection: Connection, type: RecordType) -> None:
+        target = target_table(connection, self._table, self._schema, self._key, type)
+        warn_of_collations(connection, target)
+        warn_of_texts(connection, target, changed_row(type) or type)
+        self._checked.append(type.describe())
 
     def create_committer(self, context: CommitterContext) -> Committer:
         return DatabaseCommitter(context, self._url, self._table, self._schema, self._key)

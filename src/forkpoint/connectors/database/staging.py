@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import CommitterContext
@@ -14,11 +16,15 @@ from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.records import RecordType
 
+LARGE_BYTES = 1 << 19
+"""Rows smaller than this are below all limits of servers that are worth to be checked."""
+
 _ROWS = 20_000  # elements that a committer holds as objects at a time
 
 
 class RowWriter(SinkWriter[Any]):
-    """Stages records. A committable: ``{"type": the type's description, "rows": what was staged, "count": how many}``."""
+    """Stages records. A committable: ``{"type": the type's description, "rows": what was staged, "count": how many}``, and if
+    there are large rows ``"largest"``, as of `largest_row`."""
 
     def __init__(self, context: SinkContext, feature: str) -> None:
         self._context = context
@@ -28,7 +34,7 @@ class RowWriter(SinkWriter[Any]):
 
     def write(self, batch: SinkBatch[Any]) -> None:
         if self._type is None:
-            self._type = record_type(batch.type, self._feature, self._context.uid)
+            self._type = record_type(batch.type, self._feature)
         table = batch.table
         if table is None or table.schema != self._type.arrow_schema:
             columns = self._type.to_columns(batch.values)
@@ -40,14 +46,30 @@ class RowWriter(SinkWriter[Any]):
         if not self._batches or self._type is None:
             return []
         stored = self._context.stage(pack_columns(self._batches, self._type.arrow_schema))
-        return [{"type": self._type.describe(), "rows": stored, "count": sum(map(len, self._batches))}]
+        count, largest = sum(map(len, self._batches)), largest_row(self._batches)
+        described: JSON = {"type": self._type.describe(), "rows": stored, "count": count}
+        return [{**described, "largest": largest} if largest else described]
 
 
-def record_type(type: TypeInformation[Any] | None, feature: str, uid: str) -> RecordType:
-    """The type of elements with named fields. Raises TypeNotSupported, which names the sink, for others."""
+def largest_row(batches: Sequence[pa.RecordBatch]) -> int:
+    """How many bytes of text or binary data the largest row has at least, not looking into collections; 0 if it is small."""
+    largest = 0
+    for batch in batches:
+        if batch.nbytes < LARGE_BYTES:
+            continue
+        sizes = np.zeros(len(batch), np.int64)
+        for column in batch.columns:
+            if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+                sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        largest = max(largest, int(sizes.max()))
+    return largest if largest >= LARGE_BYTES else 0
+
+
+def record_type(type: TypeInformation[Any] | None, feature: str) -> RecordType:
+    """The type of elements with named fields. Raises TypeNotSupported for others."""
     if not isinstance(type, RecordType):
         raise TypeNotSupported(
-            f"{feature} {uid!r} writes records with named fields, but the stream's type is {type or 'not declared'}; declare a "
+            f"{feature} writes records with named fields, but the stream's type is {type or 'not declared'}; declare a "
             "NamedTuple, dataclass or Row type as the output type of the function before the sink"
         )
     return type

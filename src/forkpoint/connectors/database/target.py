@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.connectors.database.engine import max_packet, too_large
+from forkpoint.connectors.database.fitting import column_family, family, refusing
 from forkpoint.connectors.database.writing import Target
 from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.errors import ConfigError
@@ -32,12 +34,62 @@ def target_table(
     try:
         table = sqlalchemy.Table(name, sqlalchemy.MetaData(), schema=schema, autoload_with=connection)
     except NoSuchTableError:
-        raise ConfigError(f"there is no table {shown!r}; create it, with the columns {', '.join(columns)}") from None
+        raise ConfigError(
+            f"there is no table {shown!r}; create it, with the columns {', '.join(columns)}{_perhaps_in_schema(name, schema)}"
+        ) from None
     _check_columns(table, shown, columns, key)
+    _check_types(connection, table, shown, row or type)
     if key:
         _check_key(connection, table, shown, key)
     _check_transactional(connection, table, shown)
     return Target(table, columns, key)
+
+
+def has_table(connection: Connection, name: str, schema: str | None) -> bool:
+    """Whether there is such a table."""
+    from sqlalchemy import inspect
+
+    return bool(inspect(connection).has_table(name, schema))
+
+
+def _perhaps_in_schema(name: str, schema: str | None) -> str:
+    before, dot, after = name.rpartition(".")
+    return (
+        f". Or is it {after!r} in a schema? Then give table={after!r}, schema={before!r}" if dot and not schema else ""
+    )
+
+
+def _check_types(connection: Connection, table: Any, shown: str, row: RecordType) -> None:
+    refused = refusing(connection)
+    for field in row.members:
+        column = table.c[field.name]
+        if column_family(column.type) in refused.get(family(field.type), ()):
+            raise ConfigError(
+                f"table {shown!r}: column {field.name!r} is {column.type!r}, which takes no value of the field's type "
+                f"{field.type!r}; change the column, or map the elements"
+            )
+
+
+def warn_of_texts(connection: Connection, target: Target, row: RecordType) -> None:
+    """Warn of texts for columns of numbers: whether one is a number is not known before its epoch is committed."""
+    if connection.dialect.name == "sqlite":  # which takes any
+        return
+    for field in row.members:
+        column = target.table.c[field.name]
+        if family(field.type) == "text" and column_family(column.type) in ("integer", "number"):
+            log.warning(
+                "table %r: column %r is %r, and the field is a str: a text that is no number fails the job when its epoch is "
+                "committed already. Declare the field as a number",
+                target.table.fullname, field.name, column.type,
+            )  # fmt: skip
+
+
+def check_size(connection: Connection, table: str, largest: int) -> None:
+    """Raise ConfigError if a row of so many bytes is more than the server takes."""
+    if largest and connection.dialect.name in ("mysql", "mariadb"):
+        limit = max_packet(connection)
+        if largest > limit:
+            raise ConfigError(too_large(f"table {table!r}: a row has {largest} bytes", limit))
 
 
 def _check_columns(table: Any, shown: str, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
@@ -47,7 +99,10 @@ def _check_columns(table: Any, shown: str, columns: tuple[str, ...], key: tuple[
             f"{', '.join(table.c.keys())}. Add it, or map the elements to rows of these names"
         )
     if missing := [name for name in key if name not in columns]:
-        raise ConfigError(f"key {missing[0]!r} is no field of the rows for table {shown!r}: {', '.join(columns)}")
+        raise ConfigError(
+            f"key {missing[0]!r} is no field of the rows for table {shown!r}: {', '.join(columns)}; correct key=, or add the "
+            "field"
+        )
     needed = [
         column.name
         for column in table.c
@@ -56,7 +111,10 @@ def _check_columns(table: Any, shown: str, columns: tuple[str, ...], key: tuple[
         and column is not table.autoincrement_column
     ]
     if needed:
-        raise ConfigError(f"column {needed[0]!r} of table {shown!r} needs a value, which the stream's rows do not have")
+        raise ConfigError(
+            f"column {needed[0]!r} of table {shown!r} needs a value, which the stream's rows do not have; give the column a "
+            "default, let it be null, or add the field"
+        )
 
 
 def _check_key(connection: Connection, table: Any, shown: str, key: tuple[str, ...]) -> None:

@@ -93,12 +93,25 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
             try:
                 value = schemaless_reader(data, writer, reader)
             except Exception as error:  # fastavro raises whatever the bytes lead to
-                raise Unreadable(f"not Avro of the schema ({type(error).__name__}: {error})") from None
+                raise Unreadable(f"not Avro of the schema ({_problem(error)})") from None
             if data.tell() != len(message):
                 raise Unreadable(f"not Avro of the schema ({len(message) - data.tell()} bytes are left)")
             return value
 
         yield read_each(messages, 0, decode, self._converter)
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with bytes that led to this error."""
+    match error:
+        case EOFError():
+            return "it ends within a value, or a length in it is wrong"
+        case IndexError():
+            return "it ends too early, or has the number of a symbol or of a type in a union that does not exist"
+        case UnicodeDecodeError():
+            return "a text in it is not UTF-8"
+        case _:
+            return str(error) or "its bytes are no value"
 
 
 @dataclass(frozen=True)

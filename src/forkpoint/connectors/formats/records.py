@@ -22,6 +22,7 @@ import pyarrow as pa
 from forkpoint.connectors.base import Elements
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
+from forkpoint.types.records import RecordType
 
 _MISSING = object()
 _ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}
@@ -72,7 +73,7 @@ class RecordConverter:
 
     def _batch(self, type: TypeInformation, raws: list[Any]) -> pa.RecordBatch:
         fields = type.fields
-        columns = [type.to_arrow(self._values(type, raws))] if fields is None else self._columns(fields, raws)
+        columns = [type.to_arrow(self._values(type, raws))] if fields is None else self._columns(type, fields, raws)
         return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
 
     def _problems(self, type: TypeInformation, raws: list[Any], at: int) -> list[tuple[int, str]]:
@@ -85,10 +86,11 @@ class RecordConverter:
             return self._problems(type, raws[:half], at) + self._problems(type, raws[half:], at + half)
         return []
 
-    def _columns(self, fields: tuple[Field, ...], raws: list[Any]) -> list[pa.Array]:
+    def _columns(self, type: TypeInformation, fields: tuple[Field, ...], raws: list[Any]) -> list[pa.Array]:
         columns = []
-        for place, field in enumerate(fields):
-            found = [_pick(raw, field.name, place, len(fields)) for raw in raws]
+        objects = [raw if isinstance(raw, dict) else _object(raw, type, fields) for raw in raws]
+        for field in fields:
+            found = [raw.get(field.name, _MISSING) for raw in objects]
             given = [raw for raw in found if raw is not _MISSING]
             try:
                 values = self._values(field.type, given)
@@ -108,7 +110,7 @@ class RecordConverter:
         if kind == "optional":
             return self._optional(type.children[0], raws)
         if type.fields is not None:
-            return type.from_columns(self._columns(type.fields, raws))
+            return type.from_columns(self._columns(type, type.fields, raws))
         if kind in _SEQUENCES:
             lists = list(map(_as_list, raws))
             elements = iter(self._values(type.children[0], list(chain.from_iterable(lists))))
@@ -160,14 +162,18 @@ def shorten(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def _pick(raw: Any, name: str, place: int, count: int) -> Any:
-    if isinstance(raw, dict):
-        return raw.get(name, _MISSING)
-    if isinstance(raw, list | tuple):
-        if len(raw) > count:
-            raise Unreadable(f"an array of {len(raw)} values for {count} fields")
-        return raw[place] if place < len(raw) else _MISSING
-    raise Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
+def _object(raw: Any, type: TypeInformation, fields: tuple[Field, ...]) -> dict[str, Any]:
+    """A record that is no object. An array is one only if the fields have positions and no names of their own."""
+    if not isinstance(raw, list | tuple):
+        raise Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
+    names = [field.name for field in fields]
+    if not (isinstance(type, RecordType) and type.is_positional):
+        raise Unreadable(
+            f"expected an object with the fields {', '.join(names)}, got the array {shorten(repr(raw), 80)}"
+        )
+    if len(raw) != len(names):
+        raise Unreadable(f"expected an array of {len(names)} values, got {shorten(repr(raw), 80)}")
+    return dict(zip(names, raw, strict=True))
 
 
 def _default(field: Field) -> Any:

@@ -21,6 +21,7 @@ _TEMPORARY = (  # what the server answers while it does not work, or not for wri
     "OOM ", "-OOM ", "LOADING ", "MISCONF ", "NOREPLICAS ", "READONLY ", "MASTERDOWN ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
     "UNBLOCKED ",
 )  # fmt: skip
+_CREDENTIALS = "Correct the user name or password, or grant the user the right (ACL SETUSER)"
 _REFUSED = ("NOAUTH ", "WRONGPASS ", "NOPERM ")
 
 
@@ -50,15 +51,17 @@ class RedisClient:
             client = redis.Redis.from_url(self.url, **{**timeouts, **self.options, "decode_responses": False})
             client.connection_pool.make_connection()  # which looks at the options
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"RedisSink: {self!r}: {error}") from None
+            raise ConfigError(f"RedisSink: {self!r}: {error}; correct url= or options=") from None
         return client
 
 
 def server_error(message: str, what: str) -> ForkpointError:
     """The error to raise for what a server answered."""
     if any(message.startswith(code) for code in _REFUSED) or "invalid username-password" in message:
+        return ConfigError(f"{what}: {message.rstrip('.')}. {_CREDENTIALS}")
+    if "DB index is out of range" in message:
         return ConfigError(
-            f"{what}: {message}. Correct the user name or password, or grant the user the right (ACL SETUSER)"
+            f"{what}: {message}. Correct the number of the database in the URL, or raise the server's databases"
         )
     if any(message.startswith(code) for code in _TEMPORARY) or "-OOM command" in message:
         return SystemUnavailable(f"{what} does not accept writes: {message}")
@@ -76,10 +79,8 @@ def raising_errors(what: str) -> Iterator[None]:
         exceptions.AuthenticationError,
         exceptions.NoPermissionError,
         exceptions.AuthenticationWrongNumberOfArgsError,
-    ) as e:
-        raise ConfigError(
-            f"{what}: {e}. Correct the user name or password, or grant the user the right (ACL SETUSER)"
-        ) from e
+    ) as error:
+        raise ConfigError(f"{what}: {str(error).rstrip('.')}. {_CREDENTIALS}") from error
     except exceptions.OutOfMemoryError as error:
         raise SystemUnavailable(f"{what} does not accept writes: {error} (maxmemory)") from error
     except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError) as error:

@@ -101,6 +101,21 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(pa.array(np.sort(last.to_numpy())))
 
 
+def check_key_columns(rows: pa.Schema, key: Sequence[str], table: str) -> None:
+    """Raise ConfigError if rows of these columns cannot be told apart by the key."""
+    for name in key:
+        if name not in rows.names:
+            raise ConfigError(
+                f"{table}: the elements have no key column {name!r}; their columns are {', '.join(rows.names)}: add it to them, "
+                "or correct key="
+            )
+        if pa.types.is_nested(rows.field(name).type):
+            raise ConfigError(
+                f"{table}: key column {name!r} is {rows.field(name).type}, by which rows cannot be told apart; choose another "
+                "key, or map it to a str or int"
+            )
+
+
 def check_key(rows: pa.Table, key: Sequence[str], table: str) -> None:
     """Raise ConfigError if a row has no key."""
     for name in key:
@@ -152,6 +167,28 @@ def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
     numbered = rows.select(key).cast(keys.schema).append_column("_at", pa.array(np.arange(len(rows))))
     left = numbered.join(keys, key, join_type="left anti").column("_at")
     return rows if len(left) == len(rows) else rows.take(pa.array(np.sort(left.to_numpy())))
+
+
+def check_case(rows: pa.Schema, present: pa.Schema, table: str) -> None:
+    """Raise ConfigError for fields that differ in case only, also in records, from others or from the table's columns."""
+    names = {field.name.lower(): field for field in present}
+    for field in rows:
+        other = names.setdefault(field.name.lower(), field)
+        if field.name != other.name:
+            whose = f"its column {other.name!r}" if other.name in present.names else f"the field {other.name!r}"
+            raise ConfigError(
+                f"{table}: the elements' field {field.name!r} differs from {whose} in case only, and the table can have one of "
+                "them; give the field the column's name, or another one"
+            )
+        inner, inside = _record_in(field.type), None if other is field else _record_in(other.type)
+        if inner is not None:
+            check_case(inner, pa.schema([]) if inside is None else inside, f"{table}, column {field.name!r}")
+
+
+def _record_in(of: pa.DataType) -> pa.Schema | None:
+    while pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_map(of):
+        of = of.item_type if pa.types.is_map(of) else of.value_type
+    return pa.schema(list(of)) if pa.types.is_struct(of) else None
 
 
 def new_columns(rows: pa.Schema, present: pa.Schema, table: str, *, evolution: bool) -> list[pa.Field]:

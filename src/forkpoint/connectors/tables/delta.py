@@ -19,12 +19,12 @@ import pyarrow as pa
 from forkpoint import extras
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
-from forkpoint.connectors.tables.columns import DELETED, complete
+from forkpoint.connectors.tables.columns import DELETED, check_case, complete
 from forkpoint.connectors.tables.committing import TableCommitter
 from forkpoint.connectors.tables.delta_errors import raising_errors
 from forkpoint.connectors.tables.delta_files import DeltaFiles, DeltaPlace, absolute
 from forkpoint.connectors.tables.format import DataFiles, TableFormat
-from forkpoint.connectors.tables.sink import Mode, TableSink, check_options
+from forkpoint.connectors.tables.sink import Mode, TableSink, check_options, column_names
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
 
@@ -54,13 +54,14 @@ class DeltaSink(TableSink[T_contra]):
     """
 
     def __init__(
-        self, uri: str, *, mode: Mode = "append", key: Sequence[str] = (), partition_by: Sequence[str] = (),
+        self, uri: str, *, mode: Mode = "append", key: Sequence[str] | str = (), partition_by: Sequence[str] | str = (),
         schema_evolution: bool = True, commit_every: timedelta | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         extras.require("deltalake", "DeltaSink")
-        check_options("DeltaSink", mode, key, partition_by, commit_every)
-        table = _Table(absolute(str(uri)), tuple(partition_by), schema_evolution, dict(storage_options or {}))
+        key, by = column_names("DeltaSink", "key", key), column_names("DeltaSink", "partition_by", partition_by)
+        check_options("DeltaSink", mode, key, commit_every)
+        table = _Table(absolute(str(uri)), by, schema_evolution, dict(storage_options or {}))
         super().__init__(table, mode, key, commit_every)
 
 
@@ -150,6 +151,17 @@ class _Table(TableFormat):
                 f"{self.name} demands {', '.join(demands)} of its writers, which DeltaSink does not do; drop the feature or "
                 "constraint, or write to another table"
             )
+
+    def _check_names(self, rows: pa.Schema, present: pa.Schema) -> None:
+        check_case(rows, present, self.name)
+
+    def _check_partitions(self, rows: pa.Schema) -> None:
+        super()._check_partitions(rows)
+        for column in self.partition_by:
+            if pa.types.is_binary(rows.field(column).type):
+                raise ConfigError(
+                    f"{self.name} cannot be partitioned by column {column!r}, which is of bytes; choose another in partition_by="
+                )
 
     def columns(self, table: Any) -> pa.Schema:
         return pa.schema(table.schema().to_arrow())

@@ -29,6 +29,9 @@ from forkpoint.errors import ConfigError
 from forkpoint.storage.base import sync_directory
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_TAKEN_FOR_NULL = pa.array(["", NULL_PARTITION])
+"""Texts in partition columns: Delta's protocol writes null as the former, and readers and writers take the latter for it, too."""
+
 _STATISTICS_COLUMNS = 32  # as other writers
 _LONGEST = 256  # of a text in statistics
 _SAFE = " ,+@()"
@@ -117,6 +120,19 @@ class DeltaFiles(DataFiles):
             planned.append((f"{''.join(directories)}part-{name}-{number}.zstd.parquet", (texts, part)))
         return planned
 
+    def check(self, rows: pa.Table) -> None:
+        for column in self._partition_by:
+            if column not in rows.column_names or not pa.types.is_string(rows.schema.field(column).type):
+                continue
+            for text in pc.unique(
+                pc.filter(rows.column(column), pc.is_in(rows.column(column), _TAKEN_FOR_NULL))
+            ).to_pylist():
+                raise ConfigError(
+                    f"{self._name}: an element has {text!r} in column {column!r}, by which the table is partitioned, and Delta "
+                    "Lake takes that for null there; map it to another text or to None, filter such elements out, or partition "
+                    "a new table by another column"
+                )
+
     def write(self, path: str, part: Any) -> dict[str, JSON]:
         texts, rows = part
         buffer = io.BytesIO()
@@ -138,7 +154,7 @@ def _directory(text: str | None) -> str:
 
 def partition_text(value: Any) -> str | None:
     """A partition's value as Delta's protocol writes it."""
-    if value is None or value == "":
+    if value is None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,8 +11,10 @@ import pyarrow as pa
 
 from forkpoint.connectors.base import JSON
 from forkpoint.connectors.committing import Committer, CommitterContext
-from forkpoint.connectors.tables.columns import new_columns
-from forkpoint.errors import ConfigError
+from forkpoint.connectors.tables.columns import check_key_columns, new_columns
+from forkpoint.errors import ConfigError, ForkpointError
+
+log = logging.getLogger("forkpoint")
 
 _TRIES = 5  # to add columns, beside others that do
 
@@ -35,6 +38,9 @@ class DataFiles(ABC):
     @abstractmethod
     def write(self, path: str, part: Any) -> dict[str, JSON]:
         """Write a data file, durably. Returns its description."""
+
+    def check(self, rows: pa.Table) -> None:  # noqa: B027  (most formats can write any value of a column's type)
+        """Raise ConfigError for a value that the table would not give back."""
 
     @abstractmethod
     def remove(self, paths: Iterable[str]) -> None:
@@ -67,14 +73,38 @@ class TableFormat(ABC):
     def open(self, rows: pa.Schema) -> DataFiles:
         """Create the table for these columns unless it exists, or add those that it lacks. Raises ConfigError."""
         table = self._load_to_write()
+        self._check_rows(rows, table)
         if table is None:
-            self._check_partitions(rows)
             table = self._create(pa.schema([self._column(each) for each in rows]))
-        self._check(table)
+            self._check_rows(rows, table)  # another one may have created it, in another way
         if added := new_columns(rows, self.columns(table), self.name, evolution=self.schema_evolution):
             table = self._add(table, [self._column(each) for each in added])
             new_columns(rows, self.columns(table), self.name, evolution=False)
         return self._files(table)
+
+    def check(self, rows: pa.Schema, key: Sequence[str]) -> None:
+        """Raise ConfigError if rows of these columns cannot be written to the table, or to a new one. If the table cannot
+        be reached, the first epoch will tell: tasks may have credentials that this process lacks."""
+        check_key_columns(rows, key, self.name)
+        try:
+            table = self.load()
+        except ForkpointError as error:
+            log.info("%s. So whether rows fit the table is not known yet", error)
+            return
+        self._check_rows(rows, table)
+
+    def _check_rows(self, rows: pa.Schema, table: Any) -> None:
+        if table is None:
+            self._check_names(rows, pa.schema([]))
+            self._check_partitions(rows)
+            for each in rows:
+                self._column(each)
+            return
+        self._check(table)
+        present = self.columns(table)
+        self._check_names(rows, present)
+        for each in new_columns(rows, present, self.name, evolution=self.schema_evolution):
+            self._column(each)
 
     def _check_partitions(self, rows: pa.Schema) -> None:
         if missing := [column for column in self._partition_columns() if column not in rows.names]:
@@ -82,6 +112,12 @@ class TableFormat(ABC):
                 f"{self.name}: the elements have no column {missing[0]!r} to partition by; their columns are "
                 f"{', '.join(rows.names)}: correct partition_by="
             )
+        for column in self._partition_columns():
+            if pa.types.is_nested(rows.field(column).type):
+                raise ConfigError(
+                    f"{self.name} cannot be partitioned by column {column!r}, which is {rows.field(column).type}; choose another "
+                    "in partition_by="
+                )
 
     def _add(self, table: Any, columns: Sequence[pa.Field]) -> Any:
         """Add columns, unless another task has done so. Returns the table with them."""
@@ -141,6 +177,9 @@ class TableFormat(ABC):
     @abstractmethod
     def _check(self, table: Any) -> None:
         """Raise ConfigError if the table demands of its writers what this one does not do."""
+
+    def _check_names(self, rows: pa.Schema, present: pa.Schema) -> None:  # noqa: B027  (any will do)
+        """Raise ConfigError if the format cannot have these columns beside those that are present."""
 
     @abstractmethod
     def _add_columns(self, table: Any, columns: pa.Schema) -> None:

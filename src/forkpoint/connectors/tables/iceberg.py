@@ -26,7 +26,7 @@ from forkpoint.connectors.tables.format import DataFiles, TableFormat
 from forkpoint.connectors.tables.iceberg_errors import raising_errors
 from forkpoint.connectors.tables.iceberg_files import IcebergFiles, columns_of, missing_files, remove_files
 from forkpoint.connectors.tables.iceberg_merge import Rewrite, added, rewrite
-from forkpoint.connectors.tables.sink import Mode, TableSink, check_options
+from forkpoint.connectors.tables.sink import Mode, TableSink, check_options, column_names
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
 
@@ -50,18 +50,17 @@ class IcebergSink(TableSink[T_contra]):
     """
 
     def __init__(
-        self, catalog_properties: Mapping[str, str], table: str, *, mode: Mode = "append", key: Sequence[str] = (),
-        partition_by: Sequence[str] = (), schema_evolution: bool = True, commit_every: timedelta | None = None,
+        self, catalog_properties: Mapping[str, str], table: str, *, mode: Mode = "append", key: Sequence[str] | str = (),
+        partition_by: Sequence[str] | str = (), schema_evolution: bool = True, commit_every: timedelta | None = None,
     ) -> None:  # fmt: skip
         extras.require("pyiceberg", "IcebergSink")
-        check_options("IcebergSink", mode, key, partition_by, commit_every)
+        key, by = column_names("IcebergSink", "key", key), column_names("IcebergSink", "partition_by", partition_by)
+        check_options("IcebergSink", mode, key, commit_every)
         if "." not in table.strip("."):
             raise ConfigError(f'IcebergSink: table {table!r} has no namespace; give "namespace.name"')
-        for each in partition_by:
+        for each in by:
             _partition(each)
-        super().__init__(
-            _Table(dict(catalog_properties), table, tuple(partition_by), schema_evolution), mode, key, commit_every
-        )
+        super().__init__(_Table(dict(catalog_properties), table, by, schema_evolution), mode, key, commit_every)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,15 @@ class _Table(TableFormat):
         return _IcebergCommitter(context, self, key)
 
     def catalog(self) -> Any:
-        return _catalog(json.dumps(self.catalog_properties, sort_keys=True), os.getpid())
+        from pyiceberg.exceptions import NotInstalledError
+
+        try:
+            return _catalog(json.dumps(self.catalog_properties, sort_keys=True), os.getpid())
+        except (ValueError, NotInstalledError, ImportError) as error:
+            raise ConfigError(
+                f"{self.name}: the catalog's properties cannot be used: {error}. Correct them as for pyiceberg's load_catalog: "
+                '"type" is "rest", "sql", "hive", "glue", "dynamodb" or "bigquery", and each has properties of its own'
+            ) from error
 
     def load(self) -> Any:
         from pyiceberg.exceptions import NoSuchTableError
@@ -110,10 +117,18 @@ class _Table(TableFormat):
                     if partitions:
                         with creating.update_spec() as spec:
                             for column, transform in partitions:
-                                spec.add_field(column, parse_transform(transform))
+                                self._add_partition(spec, column, parse_transform(transform))
             except (TableAlreadyExistsError, CommitFailedException):  # another task was faster
                 pass
             return catalog.load_table(self.identifier)
+
+    def _add_partition(self, spec: Any, column: str, transform: Any) -> None:
+        try:
+            spec.add_field(column, transform)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.name} cannot be partitioned by {transform} of column {column!r}: {error}. Correct partition_by="
+            ) from error
 
     def _partition_columns(self) -> Sequence[str]:
         return [_partition(text)[0] for text in self.partition_by]
@@ -162,6 +177,11 @@ def _catalog(properties: str, process: int) -> Any:
 def _partition(text: str) -> tuple[str, str]:
     """The column and the transform, by its name in Iceberg's specification. Raises ConfigError."""
     match = _TRANSFORM.fullmatch(text.strip())
+    if match is None and (unknown := re.fullmatch(r"\w+\((?:.*,)?([^,]*)\)", text.strip())):
+        raise ConfigError(
+            f"IcebergSink: partition_by={text!r} is no transform; there are year, month, day, hour, bucket and truncate, as in "
+            f'"day({unknown[1].strip()})" and "bucket(16, {unknown[1].strip()})"'
+        )
     if match is None:
         return text, "identity"
     transform, width, column = match[1], match[2], match[3].strip()

@@ -45,6 +45,11 @@ def raising_errors(table: str) -> Iterator[None]:
         said = f"{type(error).__name__}: {error}"
         if any(word in said for word in _REFUSED):
             raise _refused(table, error) from error
+        if isinstance(error, PermissionError | NotADirectoryError) or "Cannot create directory" in said:
+            raise ConfigError(
+                f"{table}: its files cannot be written: {error}. Correct the catalog's warehouse, or grant the right to the user "
+                "that the job runs as, on all hosts"
+            ) from error
         if isinstance(error, OSError) or type(error).__name__ in _AWAY:
             raise SystemUnavailable(f"{table} does not work: {said}") from error
         raise JobFailed(f"{table}: {said}") from error

@@ -76,13 +76,21 @@ def rewrite(table: Any, changes: pa.Table, key: Sequence[str]) -> Rewrite:
 
 def _any_of(keys: pa.Table) -> Any:
     """A filter that files with any of these keys pass, and perhaps others."""
-    from pyiceberg.expressions import And, GreaterThanOrEqual, In, LessThanOrEqual
+    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In, LessThanOrEqual
 
+    ordered = [name for name in keys.column_names if not _has_nan(keys.column(name))]
+    if not ordered:
+        return AlwaysTrue()
     if keys.num_columns == 1 and len(keys) <= _MOST_KEYS:
         (name,) = keys.column_names
         return In(name, set(keys.column(name).to_pylist()))
     bounds = []
-    for name in keys.column_names:
+    for name in ordered:
         between = pc.min_max(keys.column(name)).as_py()
         bounds += [GreaterThanOrEqual(name, between["min"]), LessThanOrEqual(name, between["max"])]
     return And(*bounds)
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    """NaN is in no file's bounds."""
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())

@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 from forkpoint.connectors.base import SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.tables.columns import row_schema, type_of_rows
 from forkpoint.connectors.tables.format import TableFormat
 from forkpoint.connectors.tables.writing import AppendWriter, StagingAppendWriter, UpsertWriter
 from forkpoint.errors import ConfigError
+from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T_contra
 
 Mode = Literal["append", "upsert"]
@@ -29,6 +31,9 @@ class TableSink(CommittingSink[T_contra]):
     def commit_every(self) -> timedelta | None:
         return self._commit_every
 
+    def check_type(self, type: TypeInformation[Any]) -> None:
+        self._table.check(row_schema(type_of_rows(type, self._table.name)), self._key)
+
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         if self._mode == "upsert":
             # What waits for its commit is named by many manifests, so it is not in them.
@@ -42,13 +47,18 @@ class TableSink(CommittingSink[T_contra]):
         return self._table.create_committer(context, self._key)
 
 
-def check_options(sink: str, mode: Any, key: Any, partition_by: Any, commit_every: Any) -> None:
+def column_names(sink: str, option: str, given: Any) -> tuple[str, ...]:
+    """The names of columns, or the name of one. Raises ConfigError."""
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError(f'{sink}: {option}={given!r} are no columns; give their names, such as {option}=("id",)')
+    return tuple(names)
+
+
+def check_options(sink: str, mode: Any, key: Sequence[str], commit_every: Any) -> None:
     """Raise ConfigError for options that make no sense."""
     if mode not in ("append", "upsert"):
         raise ConfigError(f'{sink}: mode={mode!r} is unknown; give "append" or "upsert"')
-    for option, value in (("key", key), ("partition_by", partition_by)):
-        if isinstance(value, str) or not all(isinstance(name, str) for name in value):
-            raise ConfigError(f'{sink}: {option}={value!r} are no columns; give their names, such as {option}=("id",)')
     if mode == "upsert" and not key:
         raise ConfigError(f'{sink}: mode="upsert" needs the columns that identify a row; give key=("id",)')
     if mode == "append" and key:

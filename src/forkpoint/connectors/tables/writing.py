@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.packing import pack_columns
@@ -14,6 +15,7 @@ from forkpoint.connectors.tables.columns import (
     DELETED,
     changes,
     check_key,
+    check_key_columns,
     fit,
     last_of_each_key,
     row_schema,
@@ -22,7 +24,6 @@ from forkpoint.connectors.tables.columns import (
 )
 from forkpoint.connectors.tables.format import DataFiles, TableFormat
 from forkpoint.connectors.tables.uncommitted import Uncommitted
-from forkpoint.errors import ConfigError
 from forkpoint.types.records import RecordType
 from forkpoint.types.variables import T_contra
 
@@ -66,6 +67,7 @@ class AppendWriter(_Writer[T_contra]):
         columns = self._columns(batch)
         schema = self._open(columns.schema).schema
         rows = fit(pa.Table.from_batches([columns]), schema, self._table.name)
+        self._open(columns.schema).check(rows)
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= FILE_BYTES:
@@ -123,15 +125,12 @@ class UpsertWriter(_Writer[T_contra]):
         columns = self._columns(batch)
         assert self._type is not None
         schema = row_schema(self._type)
-        if missing := [name for name in self._key if name not in schema.names]:
-            raise ConfigError(
-                f"{self._table.name}: the elements have no key column {missing[0]!r}; their columns are "
-                f"{', '.join(schema.names)}: add it to them, or correct key="
-            )
-        table = self._open(schema).schema
+        check_key_columns(schema, self._key, self._table.name)
+        files = self._open(schema)
         changed = changes(columns, self._type)
-        rows = fit(changed.drop_columns([DELETED]), table, self._table.name)
+        rows = fit(changed.drop_columns([DELETED]), files.schema, self._table.name)
         check_key(rows, self._key, self._table.name)
+        files.check(rows.filter(pc.invert(changed.column(DELETED))))
         self._held.append(rows.append_column(DELETED, changed.column(DELETED)))
         self._bytes += self._held[-1].nbytes
         if self._bytes >= FILE_BYTES:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from forkpoint.connectors import SinkContext, SinkWriter
+from forkpoint.errors import ForkpointError, of_sink
 from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.batch import Batch
@@ -31,7 +34,7 @@ class SinkInstance:
     def write(self, batch: Batch) -> None:
         if not batch.size:
             return
-        with user_code(self._uid, lambda: f"a batch of {batch.size} elements"):
+        with self._errors(f"a batch of {batch.size} elements"):
             if self._writer is None:
                 self._writer = self._sink.create_writer(self._context)
             for block in batch.in_order().blocks() if self._sink.ordered else [batch]:
@@ -40,8 +43,16 @@ class SinkInstance:
     def prepare_commit(self) -> list[Any]:
         if self._writer is None:
             return []
-        with user_code(self._uid, lambda: "none: prepare_commit()"):
+        with self._errors("none: prepare_commit()"):
             return self._writer.prepare_commit()
+
+    @contextmanager
+    def _errors(self, element: str) -> Iterator[None]:
+        try:
+            with user_code(self._uid, lambda: element):
+                yield
+        except ForkpointError as error:
+            raise of_sink(self._uid, error) from error
 
     def abort(self) -> None:
         """Discard staged output, if possible: what is left is removed at the next start."""
