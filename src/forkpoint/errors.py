@@ -22,7 +22,8 @@
     ├── UserFunctionError         a user function raised
     ├── JobNotFound               no such job under the state root
     └── JobFailed                 the job failed and was not restarted
-        └── EngineLost            Spark terminated while the job was running; start the job again
+        ├── EngineLost            Spark terminated while the job was running; start the job again
+        └── InputLost             what a source has still to read is gone: it cannot go on where it was
 
 Messages name the uid or file, the offending value, and the remedy.
 """
@@ -127,6 +128,11 @@ class JobFailed(ForkpointError):
 
 class EngineLost(JobFailed):
     """Spark terminated while the job was running; this process cannot restart the job, so start it again."""
+
+
+class InputLost(JobFailed):
+    """What a source has still to read is gone, or is not what it was: going on would lose elements without a word. The job
+    ends at once."""
 
 
 _KINDS = {

@@ -63,6 +63,19 @@ def test_collect_brings_elements_once_and_in_order(declared: Any, stream: Any) -
     assert sink.take() == [Reading(4, 1.0)]
 
 
+def test_collect_brings_elements_once_though_the_run_restarts() -> None:
+    sink = CollectSink().for_job("job")
+    committables = staged(sink, 7, [[1]])
+    sink.cleanup("out", "job", 1)
+    for _ in range(3):  # each restart repeats the last commit, and cleans up
+        sink.commit(committables, 7)
+        sink.cleanup("out", "job", 1)
+    assert sink.take() == [1]
+    sink.for_job("another").cleanup("out", "another", 1)
+    sink.commit(committables, 7)
+    assert sink.take() == [1]
+
+
 def test_collect_without_a_type_keeps_python_values() -> None:
     sink = CollectSink()
     values = [1, "a", None, (1, [2]), {"k": {1, 2}}, 2**80, b"x"]

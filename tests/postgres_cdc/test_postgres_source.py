@@ -151,7 +151,7 @@ def test_a_column_that_is_added_needs_a_new_start_of_the_program(postgres: Postg
         loop.until_changes(1)
         postgres.execute(f"ALTER TABLE {table} ADD COLUMN added int DEFAULT 3, DROP COLUMN name")
         postgres.execute(f"INSERT INTO {table} VALUES (2, 6, 7)")
-        with pytest.raises(fp.JobFailed, match=f"{table}.*added. Start it again"):
+        with pytest.raises(fp.ConfigError, match=f"{table}.*added. Start it again"):
             loop.until_it_fails()
     with Loop(source(postgres, table), loop.position) as again:
         assert [change.after._asdict() for change in again.until_changes(1)] == [{"id": 2, "amount": 6, "added": 7}]

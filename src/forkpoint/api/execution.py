@@ -26,6 +26,7 @@ from forkpoint.driver.declared import check_program
 from forkpoint.driver.endings import Result
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.planner import discard_sources
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph
@@ -90,6 +91,7 @@ class Job:
                 self.telemetry.close()
             if self.temporary is not None:
                 shutil.rmtree(self.temporary, ignore_errors=True)
+                discard_sources(self.driver.graph)
 
     def result(self, of: Result) -> JobExecutionResult:
         """What the program gets of a run's result."""

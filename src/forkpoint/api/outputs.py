@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn, overload
 
 from forkpoint.api.base import StreamBase, operator_name
@@ -101,7 +102,7 @@ class SinkMixin(StreamBase[T_co]):
         if limit is None:
             return elements
         with elements:
-            return [element for element, _ in zip(elements, range(limit), strict=False)]
+            return list(islice(elements, limit))
 
     def _epoch_sink(self, func: Callable[[Any, int], Any], name: str) -> DataStreamSink:
         return DataStreamSink(self._add(EpochSinkSpec(func, self._element_type), name, None))

@@ -216,6 +216,10 @@ class Source(ABC, Generic[T_co]):
         """The side outputs that its readers send elements to, each of which the job must read. Default: none."""
         return ()
 
+    def discard(self) -> None:
+        """The job has ended and can never go on, as it had no state root: remove what the system keeps for it. Called on the
+        driver, of the source that ``for_job`` returned; does not fail."""
+
     @property
     @abstractmethod
     def bounded(self) -> bool:

@@ -7,7 +7,7 @@ import io
 import sys
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -34,6 +34,11 @@ class CollectSink(Sink):
         self._type = None if type is None else type_of(type)
         self._ready: deque[Any] = deque()
         self._collected: int | None = None
+        self._begins = False  # a new run, which may reuse epoch numbers
+
+    def for_job(self, job: str) -> Self:
+        self._begins = True
+        return self
 
     def create_writer(self, context: SinkContext) -> SinkWriter:
         return _CollectWriter(self._type)
@@ -50,7 +55,8 @@ class CollectSink(Sink):
         self._collected = epoch
 
     def cleanup(self, uid: str, job: str, generation: int) -> None:
-        self._collected = None  # a new run may reuse epoch numbers
+        if self._begins:  # a restart cleans up, too
+            self._collected, self._begins = None, False
 
     def take(self) -> list[Any]:
         """All elements collected since the last call, in the order of epoch and subtask. Thread-safe."""
@@ -63,7 +69,7 @@ class CollectSink(Sink):
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need the description only.
-        return {"_type": self._type, "_ready": deque(), "_collected": None}
+        return {"_type": self._type, "_ready": deque(), "_collected": None, "_begins": False}
 
 
 class _CollectWriter(SinkWriter):

@@ -115,6 +115,12 @@ def source_limits(graph: JobGraph, max_rows: int | None) -> dict[str, int]:
     return {o.uid: max_rows or o.source.default_limit for o in graph.native_sources}
 
 
+def discard_sources(graph: JobGraph) -> None:
+    """Remove what systems keep for a job that cannot be resumed, for want of a state root. ``graph``: its driver's."""
+    for operator in graph.native_sources:
+        operator.source.discard()
+
+
 def spread(
     assignments: Sequence[Assignment], tasks: int, whole: Collection[int] = frozenset()
 ) -> list[list[Assignment]]:

@@ -10,6 +10,7 @@ from forkpoint.errors import (
     ConfigError,
     EngineLost,
     GraphError,
+    InputLost,
     OutputLost,
     RestoreRefused,
     SavepointCorrupt,
@@ -20,7 +21,9 @@ from forkpoint.errors import (
 from forkpoint.graph.options import RestartStrategy
 
 _BUGS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # user code raises UserFunctionError
-FATAL = (StaleGeneration, OutputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS)
+FATAL = (
+    StaleGeneration, OutputLost, InputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS,
+)  # fmt: skip
 """Errors that a restart cannot cure."""
 
 

@@ -15,6 +15,7 @@ from forkpoint.api.streams import DataStream
 from forkpoint.driver.endings import Result
 from forkpoint.driver.events import Outcome, Steps
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.planner import discard_sources
 from forkpoint.driver.requests import RescaleRequest
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
@@ -123,6 +124,8 @@ def run_local(
     finally:
         if state_root is None:
             open_storage(root).delete_prefix("jobs")
+            if script.last is not None:
+                discard_sources(script.last.graph)
 
 
 def _options(
@@ -163,6 +166,7 @@ class _Script(Steps):
     def __init__(self, sources: list[TestSource]) -> None:
         self.sources = sources
         self.driver: JobDriver | None = None
+        self.last: JobDriver | None = None
         self.committed = 0
         self.savepoint: Future[str] | None = None  # the one that the run is stopped with
         self.rescaling: RescaleRequest | None = None
@@ -195,7 +199,7 @@ class _Script(Steps):
 
     def run(self, driver: JobDriver) -> Result | None:
         """Run until the job ends or the process dies, which gives no result."""
-        self.driver, self.savepoint, self.rescaling = driver, None, None
+        self.driver, self.last, self.savepoint, self.rescaling = driver, driver, None, None
         try:
             return driver.run()
         except ProcessDied:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, InputLost
 from forkpoint.types import Field, TypeInformation, Types
 from forkpoint.types.containers import optional
 from forkpoint.types.records import RecordType, classless
@@ -66,9 +66,11 @@ class ColumnOf:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. ``given``: its name as the source was told. ``key``: the columns by which it can be read in ranges."""
+    """A table. ``given``: its name as the source was told. ``oid``: what it is, also by another name.
+    ``key``: the columns by which it can be read in ranges."""
 
     given: str
+    oid: int
     schema: str
     name: str
     kind: str
@@ -107,19 +109,25 @@ def read_tables(connection: psycopg.Connection[Any], names: Sequence[str]) -> di
     return {name: _read(connection, name) for name in names}
 
 
+def read_oids(connection: psycopg.Connection[Any], names: Collection[str]) -> dict[str, int | None]:
+    """What the names stand for now; None for one that there is no table of."""
+    query = "SELECT name, to_regclass(name)::oid::int8 FROM unnest(%s::text[]) AS name"
+    return dict(connection.execute(query, [list(names)]).fetchall())
+
+
 def _read(connection: psycopg.Connection[Any], given: str) -> Table:
     row = connection.execute(_TABLE, [given]).fetchone()
     if row is None:
         raise ConfigError(
-            f"PostgresSource: there is no table {given!r}; create it, or correct its name: schema.table, quoted as in SQL"
+            f"there is no table {given!r}; create it, or correct its name: schema.table, quoted as in SQL"
         )
     oid, schema, name, kind, identity, persistence, rows, key, readable = row
     if kind not in "rp" or persistence != "p":
         raise ConfigError(
-            f"PostgresSource: {given!r} is no table that logs its changes (a view, or UNLOGGED or TEMPORARY); name tables"
+            f"{given!r} is no table that logs its changes (a view, or UNLOGGED or TEMPORARY); name tables"
         )
     if not readable:
-        raise ConfigError(f"PostgresSource: this user may not read {given!r}: GRANT SELECT ON {given} TO its role")
+        raise ConfigError(f"this user may not read {given!r}: GRANT SELECT ON {given} TO its role")
     columns = tuple(
         ColumnOf(column, type, element, f"::{declared}{collation}")
         for column, type, element, declared, collation in connection.execute(_COLUMNS, [oid])
@@ -127,7 +135,9 @@ def _read(connection: psycopg.Connection[Any], given: str) -> Table:
     by_name = {column.name: column for column in columns}
     # What a change tells of a row is its replica identity; only if the key is part of that, ranges of keys can be told apart.
     keyed = identity in ("d", "f") and all(column in by_name for column in key)
-    return Table(given, schema, name, kind, identity, rows, tuple(by_name[k] for k in key) if keyed else (), columns)
+    return Table(
+        given, oid, schema, name, kind, identity, rows, tuple(by_name[k] for k in key) if keyed else (), columns
+    )
 
 
 def row_type(tables: Mapping[str, Table]) -> RecordType:
@@ -138,7 +148,7 @@ def row_type(tables: Mapping[str, Table]) -> RecordType:
             known = fields.setdefault(name, type)
             if optional(known) != optional(type):
                 raise ConfigError(
-                    f"PostgresSource: column {name!r} of table {table.given!r} is {type!r}, but {known!r} in another table; give "
+                    f"column {name!r} of table {table.given!r} is {type!r}, but {known!r} in another table; give "
                     "type_info, or each table a source of its own"
                 )
     everywhere = {name for name in fields if all(name in table.fields for table in tables.values())}
@@ -158,7 +168,7 @@ SELECT pubinsert AND pubupdate AND pubdelete, pubviaroot FROM pg_publication WHE
 def check_publication(
     connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, running: bool
 ) -> None:
-    """Raise ConfigError unless the publication has all changes of the tables; JobFailed if it had, and the job is ``running``."""
+    """Raise ConfigError unless the publication has all changes of the tables; InputLost if it had, and the job is ``running``."""
     if not tables:
         return
     names = ", ".join(table.given for table in tables.values())
@@ -180,11 +190,11 @@ def check_publication(
         return
     what, remedy = problem
     if running:
-        raise JobFailed(
-            f"PostgresSource: {what} any more, so changes may be missing. Repair it ({remedy}) and give the source a new uid, to "
+        raise InputLost(
+            f"{what} any more, so changes may be missing. Repair it ({remedy}) and give the source a new uid, to "
             "read the tables afresh"
         )
-    raise ConfigError(f"PostgresSource: {what}: {remedy}")
+    raise ConfigError(f"{what}: {remedy}")
 
 
 def _coverage(

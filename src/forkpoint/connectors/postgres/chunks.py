@@ -151,10 +151,10 @@ def read_chunk(connection: psycopg.Connection[Any], info: JSON) -> Iterator[list
         psycopg.errors.UndefinedObject,
         psycopg.errors.ObjectNotInPrerequisiteState,
     ) as error:
-        raise SystemUnavailable(f"PostgresSource: the snapshot is gone, as its session has ended: {error}") from error
+        raise SystemUnavailable(f"the snapshot is gone, as its session has ended: {error}") from error
     (contains,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone() or ("",)
     if contains != info["contains"]:  # another one, after the server was started again
-        raise SystemUnavailable(f"PostgresSource: snapshot {info['snapshot']} is not the one that was exported")
+        raise SystemUnavailable(f"snapshot {info['snapshot']} is not the one that was exported")
     run: list[tuple[str | None, ...]] = []
     with connection.cursor().copy(f"COPY ({info['query']}) TO STDOUT") as copy:
         for row in copy.rows():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.postgres.errors import raising_errors
+from forkpoint.errors import ConfigError
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,8 +46,14 @@ class Database:
         """Where it is, without secrets, for messages."""
         import psycopg
 
-        with raising_errors("PostgresSource: the connection string cannot be used"):
+        try:
             given = psycopg.conninfo.conninfo_to_dict(self.conninfo)
+        except psycopg.Error as error:
+            said = " ".join(str(error).split())
+            why = f": {said}" if said.startswith("invalid connection option") else ""  # others may quote the password
+            raise ConfigError(
+                f"conninfo is no connection string of libpq{why}. Write it as 'host=… dbname=…', or 'postgresql://…'"
+            ) from None
         host = given.get("host") or given.get("hostaddr") or "the default host"
         port = f":{given['port']}" if given.get("port") else ""
         return f"PostgreSQL at {host}{port}, database {given.get('dbname') or 'by default'}"

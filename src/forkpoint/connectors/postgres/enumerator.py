@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from itertools import islice
 
 from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
+from forkpoint.connectors.postgres.errors import naming
 from forkpoint.connectors.postgres.feed import BUFFER_BYTES, BUFFER_ROWS, Feed, Reading
+from forkpoint.connectors.postgres.pgoutput import Relation, decode
 from forkpoint.connectors.postgres.position import NOWHERE, Position, lsn_text
 from forkpoint.connectors.postgres.transactions import Entry, pack
+from forkpoint.errors import ForkpointError
 
 SPLIT = "changes"
 HEARTBEAT_BYTES = 16 << 20  # of the server's log without changes of the tables, after which the position is committed
@@ -25,6 +29,10 @@ class PostgresEnumerator(SplitEnumerator):
         self._paused = False
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
+        with naming(self._reading.uid):
+            return self._plan(max_rows, parallelism_hint)
+
+    def _plan(self, max_rows: int, parallelism_hint: int) -> list[SplitRange]:
         if self._feed is None:
             self._feed = Feed(self._reading, self._position)
         feed = self._feed
@@ -47,7 +55,7 @@ class PostgresEnumerator(SplitEnumerator):
     def _changes(self, feed: Feed, max_rows: int, pieces: int) -> list[SplitRange]:
         assert feed.position is not None
         start = feed.position.lsn
-        entries = _take(feed, max_rows)
+        entries = self._of_known_tables(feed, _take(feed, max_rows))
         if entries:
             feed.position = feed.position.at(entries[-1].lsn, entries[-1].skip)
         if not feed.entries and feed.read is not None:
@@ -61,14 +69,34 @@ class PostgresEnumerator(SplitEnumerator):
         return [
             SplitRange(
                 SPLIT, piece, lsn_text(start), lsn_text(run[-1].lsn), len(run),
-                {"changes": pack(run), "database": feed.database_name, "tables": self._names()},
+                {"changes": pack(run), "database": feed.database_name, "tables": feed.names},
             )
             for piece, run in enumerate(runs)
         ]  # fmt: skip
 
-    def _names(self) -> JSON:
-        assert self._feed is not None
-        return self._feed.names
+    def _of_known_tables(self, feed: Feed, entries: list[Entry]) -> list[Entry]:
+        """Changes up to where a table is not what it was any more, which the next plan raises: a corrected program goes on
+        there."""
+        assert feed.position is not None
+        shapes, row, strict = dict(feed.position.shapes), self._reading.row, self._reading.strict
+        seen: set[int] = set()
+        for place, entry in enumerate(entries):
+            if id(entry.relation) in seen:
+                continue
+            seen.add(id(entry.relation))
+            relation = decode(entry.relation)
+            assert isinstance(relation, Relation)
+            table = feed.names[f"{relation.schema}.{relation.name}"]
+            try:
+                shapes[table] = shapes[table].followed(table, relation, row, strict=strict)
+            except ForkpointError:
+                if not place:
+                    raise
+                feed.put_back(entries[place:])
+                entries = entries[:place]
+                break
+        feed.position = replace(feed.position, shapes=shapes)
+        return entries
 
     @property
     def position(self) -> JSON:
@@ -85,6 +113,10 @@ class PostgresEnumerator(SplitEnumerator):
     def pause_splits(self, splits: Collection[str]) -> bool:
         self._paused = SPLIT in splits
         return True
+
+    @property
+    def problem(self) -> str | None:
+        return None if self._feed is None else self._feed.problem
 
     def committed(self, position: JSON) -> None:
         if self._feed is not None and (committed := Position.from_json(position)) is not None:

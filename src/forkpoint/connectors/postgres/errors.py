@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, InputLost, JobFailed, SystemUnavailable
 
 if TYPE_CHECKING:
     import psycopg
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _PASSWORD = ("28P01", "28000")
 _DENIED = "42501"
 _IN_USE = "55006"
+_LIMIT = "53400"
+_NAMES = ("3D000", "42P01", "42601", "42602", "0A000")  # of databases and tables, unknown or malformed
 _TEMPORARY_CLASSES = ("08", "53", "57", "58")  # connection, resources, operator's intervention, system
 _TEMPORARY = (_IN_USE, "40001", "40P01", "55P03", "25P03")
 _OF_CONNECTING = ("authentication failed", "no pg_hba.conf entry", "password", "does not exist", "SSL")
@@ -26,7 +28,7 @@ def is_temporary(error: psycopg.Error) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not _is_refused(error)
-    return state in _TEMPORARY or state[:2] in _TEMPORARY_CLASSES
+    return state != _LIMIT and (state in _TEMPORARY or state[:2] in _TEMPORARY_CLASSES)
 
 
 def _is_refused(error: psycopg.Error) -> bool:
@@ -52,19 +54,24 @@ def forkpoint_error(error: psycopg.Error, what: str) -> ForkpointError:
     if "wal_level" in said:
         return ConfigError(f"{what}: {said}. Set wal_level = logical in postgresql.conf and restart the server")
     if "all replication slots are in use" in said:
-        return ConfigError(f"{what}: {said}. Drop slots that nobody uses, or raise max_replication_slots")
+        return ConfigError(
+            f"{what}: {said}. Drop slots that nobody uses (SELECT slot_name FROM pg_replication_slots WHERE NOT active; "
+            "SELECT pg_drop_replication_slot('…')), or raise max_replication_slots"
+        )
     if error.sqlstate == "55000" and "replication slot" in said:
-        return JobFailed(
+        return InputLost(
             f"{what}: {said}. Raise max_slot_wal_keep_size, drop the slot, and give the source a new uid, to "
             "read the tables afresh"
         )
+    if error.sqlstate == "42704" and "replication slot" in said:
+        return InputLost(f"{what}: {said}: it was dropped. Give the source a new uid, to read the tables afresh")
     if error.sqlstate == "42704" and "publication" in said:
-        return JobFailed(
+        return InputLost(
             f"{what}: {said}, or did not when changes were made. Create it, and give the source a new uid, to "
             "read the tables afresh"
         )
-    if error.sqlstate in ("3D000", "42P01"):
-        return ConfigError(f"{what}: {said}. Correct the name")
+    if error.sqlstate in _NAMES:
+        return ConfigError(f"{what}: {said}. Correct the name: a table's is schema.table, quoted as in SQL")
     return JobFailed(f"{what}: {said} ({error.sqlstate})")
 
 
@@ -83,3 +90,20 @@ def raising_errors(what: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise forkpoint_error(error, what) from error
+
+
+def of_source(error: ForkpointError, uid: str | None) -> ForkpointError:
+    """The error with the source that it is of. Before the source is part of a job, it has no uid."""
+    named = type(error)(f"PostgresSource: {error}" if uid is None else f"PostgresSource {uid!r}: {error}")
+    named.__cause__ = error.__cause__
+    return named
+
+
+@contextmanager
+def naming(uid: str | None) -> Iterator[None]:
+    """Say in forkpoint's errors which source they are of."""
+    try:
+        yield
+    except ForkpointError as error:
+        named = of_source(error, uid)
+        raise named from named.__cause__

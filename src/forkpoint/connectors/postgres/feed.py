@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.postgres.catalog import Table, check_publication, quote, read_tables
+from forkpoint.connectors.postgres.catalog import Table, check_publication, quote, read_oids, read_tables
 from forkpoint.connectors.postgres.checks import check_fields, check_server
 from forkpoint.connectors.postgres.chunks import (
     Chunk,
@@ -21,11 +21,12 @@ from forkpoint.connectors.postgres.chunks import (
     parts_of_keys,
 )
 from forkpoint.connectors.postgres.connection import Database
-from forkpoint.connectors.postgres.errors import forkpoint_error, is_temporary
+from forkpoint.connectors.postgres.errors import forkpoint_error, is_temporary, of_source
 from forkpoint.connectors.postgres.position import DONE, Position, lsn_text
+from forkpoint.connectors.postgres.shapes import Shape, check_oid
 from forkpoint.connectors.postgres.slot import advance, check_slot, find_slot, flushed, inserted, open_slot
 from forkpoint.connectors.postgres.transactions import Entry, Transactions, Undecided
-from forkpoint.errors import ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ForkpointError, InputLost, JobFailed, SystemUnavailable
 from forkpoint.types.records import RecordType
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ RETRY_S = 0.5
 CLOSE_S = 5.0
 POLL_S = 0.02  # between looks for new changes
 ADVANCE_S = 1.0  # between confirmations, and at least ten times as long as one takes
-CHECK_S = 10.0  # between looks at the publication
+CHECK_S = 10.0  # between looks at the tables and the publication
 PEEK_ROWS = 50_000  # messages of one peek, and what is left of the transaction at its end
 BUFFER_ROWS = 100_000
 BUFFER_BYTES = 16 << 20
@@ -48,8 +49,10 @@ MAX_CHUNKS = 64
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read. ``truncate``: whether to report TRUNCATE."""
+    """What to read. ``truncate``: whether to report TRUNCATE. ``strict``: the row's type was made from the catalog, so it has all
+    columns."""
 
+    uid: str | None
     database: Database
     tables: Sequence[str]
     publication: str
@@ -59,6 +62,7 @@ class Reading:
     split_size: int
     bounded: bool
     truncate: bool
+    strict: bool
 
 
 class Feed:
@@ -80,7 +84,8 @@ class Feed:
         self._confirm: int | None = None
         self._confirmed = 0
         self._answered = False
-        self._told = False  # that it does not answer
+        self.problem: str | None = None  # why it does not answer
+        self._connection: psycopg.Connection[Any] | None = None
         self._closed = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forkpoint-postgres", daemon=True)
@@ -95,6 +100,11 @@ class Feed:
         """Let the server forget what ends before ``lsn``, soon."""
         self._confirm = max(lsn, self._confirm or 0)
 
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """For the next epoch."""
+        self.entries.extendleft(reversed(entries))
+        self.bytes += sum(len(entry.data) for entry in entries)
+
     def wake(self) -> None:
         self._wake.set()
 
@@ -106,6 +116,9 @@ class Feed:
         self._closed.set()
         self._wake.set()
         self._thread.join(CLOSE_S)
+        if self._thread.is_alive() and (connection := self._connection) is not None:
+            connection.cancel()  # a slot is created once others' transactions have ended, which may never be
+            self._thread.join(CLOSE_S)
 
     # -- the thread
 
@@ -117,27 +130,29 @@ class Feed:
             try:
                 place = self.reading.database.place
                 with self.reading.database.connect() as connection:
-                    self._session(connection)
+                    self._connection = connection
+                    if not self._closed.is_set():
+                        self._session(connection)
             except psycopg.Error as error:
                 if self._closed.is_set():
                     return
-                problem = forkpoint_error(error, f"PostgresSource: {place}")
+                problem = forkpoint_error(error, place)
                 if not is_temporary(error):
                     self._failure = problem
                     return
                 if not self._answered and time.monotonic() > began + START_S:
                     self._failure = SystemUnavailable(f"{problem}. Start the server, or correct the connection string")
                     return
-                if not self._told:
-                    log.warning("%s; waiting for it", problem)
-                    self._told = True
+                if self.problem is None:
+                    log.warning("%s; waiting for it", of_source(problem, self.reading.uid))
+                self.problem = str(problem)
                 self._closed.wait(RETRY_S)
             except ForkpointError as error:
                 self._failure = error
                 return
             except Exception as error:
                 log.exception("reading %s failed", place)
-                self._failure = JobFailed(f"PostgresSource: reading {place} failed: {error!r}")
+                self._failure = JobFailed(f"reading {place} failed: {error!r}")
                 return
 
     def _session(self, connection: psycopg.Connection[Any]) -> None:
@@ -153,13 +168,14 @@ class Feed:
     def _begin(self, connection: psycopg.Connection[Any]) -> Mapping[str, Table]:
         reading = self.reading
         check_server(connection)
+        shapes = self._known_shapes(connection)
         tables = read_tables(connection, reading.tables)
         known = self.position.tables if self.position is not None else {}
+        shapes |= {name: _shape(table, reading.row, known) for name, table in tables.items() if name not in shapes}
         for running in (True, False):  # tables that are new to the source may be missing by mistake
             some = {name: table for name, table in tables.items() if (name in known) == running}
             check_publication(connection, reading.publication, some, running=running)
-        for table in tables.values():
-            check_fields(table, reading.row)
+        check_fields(tables, reading.row, shapes)
         confirmed = open_slot(connection, reading.slot, self.position)
         end = flushed(connection)
         with self.lock:
@@ -167,23 +183,31 @@ class Feed:
                 done = {} if reading.snapshot else dict.fromkeys(reading.tables, DONE)
                 self.position = Position(reading.slot, confirmed if reading.snapshot else end, 0, done)
             elif end < self.position.lsn:
-                raise JobFailed(
-                    f"PostgresSource: the server's log ends at {lsn_text(end)}, but the job has read it up to "
+                raise InputLost(
+                    f"the server's log ends at {lsn_text(end)}, but the job has read it up to "
                     f"{lsn_text(self.position.lsn)}: the server has lost data, or was restored from a backup. Give the source "
                     "a new uid, to read the tables afresh"
                 )
             kept = {table: parts for table, parts in self.position.tables.items() if table in reading.tables}
-            self.position = replace(self.position, slot=reading.slot, tables=kept)
+            self.position = replace(self.position, slot=reading.slot, tables=kept, shapes=shapes)
             self.chunks.clear()
             self.entries.clear()
             self.bytes, self.read = 0, None
             self.database_name = connection.info.dbname
             self.names = {f"{table.schema}.{table.name}": table.given for table in tables.values()}
         self._answered = True
-        if self._told:
+        if self.problem is not None:
             log.warning("%s answers again", reading.database.place)
-            self._told = False
+            self.problem = None
         return tables
+
+    def _known_shapes(self, connection: psycopg.Connection[Any]) -> dict[str, Shape]:
+        """Of the tables that have been read up to the position. Raises InputLost if one of them is gone."""
+        found = {} if self.position is None else self.position.shapes
+        shapes = {name: shape for name, shape in found.items() if name in self.reading.tables}
+        for name, oid in read_oids(connection, shapes).items():
+            check_oid(name, shapes[name].oid, oid)
+        return shapes
 
     def _read_tables(self, connection: psycopg.Connection[Any], tables: Mapping[str, Table]) -> None:
         """Offer ranges of the tables until they have been read."""
@@ -192,9 +216,9 @@ class Feed:
         self.doing = "exporting a snapshot"
         with exporting(connection, self.reading.database) as (exported, session):
             for name in self.position.unread(self.reading.tables):
-                table = tables[name]
-                wanted = set(self.reading.row.names)
-                columns = tuple(column.name for column in table.columns if column.name in wanted)
+                table, row = tables[name], self.reading.row
+                columns = tuple(column.name for column in table.columns if column.name in row.names)
+                self.position.shapes[name].check_columns(name, columns, row, strict=self.reading.strict)
                 after = self.position.after(name)
                 for chunk in chunks_of(session, table, columns, after, self.reading.split_size, exported):
                     with self.lock:
@@ -249,6 +273,12 @@ class Feed:
         return self._closed.is_set()
 
 
+def _shape(table: Table, row: RecordType, known: Collection[str]) -> Shape:
+    """Of a table that is new to the source, or that an older release has read, which did not note its columns."""
+    columns = () if table.given in known else (column.name for column in table.columns)
+    return Shape(table.oid, frozenset(columns).intersection(row.names))
+
+
 class _Following:
     """Peeks at the slot again and again, from the feed's position."""
 
@@ -269,7 +299,7 @@ class _Following:
         while not feed.closed:
             now = time.monotonic()
             if now >= self._next_check:
-                check_publication(self._connection, feed.reading.publication, self._tables, running=True)
+                self._check_tables()
                 self._next_check = now + CHECK_S
             if now >= self._next_advance:
                 self._advance()
@@ -326,12 +356,20 @@ class _Following:
             self._limit *= 2
         feed.offer([], (transactions.lsn, transactions.skip))
 
+    def _check_tables(self) -> None:
+        """Whether the tables are there, and are published: the log does not say that they are not any more."""
+        for name, oid in read_oids(self._connection, self._tables).items():
+            check_oid(name, self._tables[name].oid, oid)
+        check_publication(self._connection, self._feed.reading.publication, self._tables, running=True)
+
     def _check_slot(self) -> None:
         """Whether the slot still had everything: what another run has confirmed is gone."""
         feed = self._feed
         slot = find_slot(self._connection, feed.reading.slot)
         if slot is None:
-            raise JobFailed(f"PostgresSource: slot {feed.reading.slot!r} has been dropped; give the source a new uid")
+            raise InputLost(
+                f"slot {feed.reading.slot!r} was dropped. Give the source a new uid, to read the tables afresh"
+            )
         assert feed.position is not None
         check_slot(self._connection, feed.reading.slot, slot, replace(feed.position, lsn=self._transactions.lsn))
 

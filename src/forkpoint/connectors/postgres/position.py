@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from forkpoint.connectors.base import JSON
+from forkpoint.connectors.postgres.shapes import Shape
 from forkpoint.connectors.postgres.snapshots import Snapshot
 from forkpoint.errors import RestoreRefused
 
@@ -38,13 +39,14 @@ NOWHERE: JSON = {"version": 1, "slot": None}
 class Position:
     """``slot``: the replication slot that keeps what follows. ``lsn``: transactions whose commit record starts before it are
     done, and of the next one, ``skip`` changes. ``tables``: what was read of each; a table is complete if the last part has no
-    end. ``stop``: where a bounded source ends, once that is known."""
+    end. ``stop``: where a bounded source ends, once that is known. ``shapes``: what the tables were up to here."""
 
     slot: str
     lsn: int
     skip: int = 0
     tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     stop: int | None = None
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
     def unread(self, tables: Collection[str]) -> list[str]:
         """The tables that have not been read to their end."""
@@ -77,6 +79,7 @@ class Position:
                 table: [{"upto": part.upto and list(part.upto), "snapshot": part.snapshot, "high": part.high} for part in parts]
                 for table, parts in self.tables.items()
             },
+            "shapes": {table: {"oid": s.oid, "columns": sorted(s.columns)} for table, s in self.shapes.items()},
         }  # fmt: skip
 
     @staticmethod
@@ -86,7 +89,7 @@ class Position:
             return None
         if saved.get("version") != 1:
             raise RestoreRefused(
-                f"PostgresSource: the saved position has version {saved.get('version')!r}, but this release reads version 1; "
+                f"the saved position has version {saved.get('version')!r}, but this release reads version 1; "
                 "use the forkpoint release that wrote it, or give the source a new uid to start afresh"
             )
         if saved["slot"] is None:
@@ -95,7 +98,10 @@ class Position:
             table: tuple(Part(None if p["upto"] is None else tuple(p["upto"]), p["snapshot"], p["high"]) for p in parts)
             for table, parts in saved["tables"].items()
         }
-        return Position(saved["slot"], saved["lsn"], saved["skip"], tables, saved["stop"])
+        shapes = {  # older positions have none
+            table: Shape(shape["oid"], frozenset(shape["columns"])) for table, shape in saved.get("shapes", {}).items()
+        }
+        return Position(saved["slot"], saved["lsn"], saved["skip"], tables, saved["stop"], shapes)
 
 
 def _complete(parts: tuple[Part, ...]) -> bool:

@@ -10,7 +10,7 @@ from forkpoint.connectors.base import JSON, SourceReader, SplitRange
 from forkpoint.connectors.formats.changes import change_type
 from forkpoint.connectors.postgres.chunks import read_chunk
 from forkpoint.connectors.postgres.connection import Database
-from forkpoint.connectors.postgres.errors import raising_errors
+from forkpoint.connectors.postgres.errors import naming, raising_errors
 from forkpoint.connectors.postgres.pgoutput import (
     UNCHANGED,
     Begin,
@@ -23,7 +23,7 @@ from forkpoint.connectors.postgres.pgoutput import (
 )
 from forkpoint.connectors.postgres.transactions import unpack
 from forkpoint.connectors.postgres.values import Read, reader
-from forkpoint.errors import ForkpointError, JobFailed, RecordParseError
+from forkpoint.errors import ForkpointError, InputLost, RecordParseError
 from forkpoint.types import RowKind
 from forkpoint.types.records import RecordType
 
@@ -36,7 +36,8 @@ _RUN = 5000
 class PostgresReader(SourceReader[Any]):
     """``strict``: the row's type was made from the catalog, so it has all columns."""
 
-    def __init__(self, database: Database, row: RecordType, *, strict: bool, fails: bool) -> None:
+    def __init__(self, uid: str | None, database: Database, row: RecordType, *, strict: bool, fails: bool) -> None:
+        self._uid = uid
         self._database = database
         self._row = row
         self._strict = strict
@@ -46,13 +47,17 @@ class PostgresReader(SourceReader[Any]):
         self._connection: psycopg.Connection[Any] | None = None
 
     def read(self, range: SplitRange) -> Iterator[list[Any]]:
+        with naming(self._uid):
+            yield from self._read(range)
+
+    def _read(self, range: SplitRange) -> Iterator[list[Any]]:
         info = range.info
         if info is None:
             return
         if "changes" in info:
             yield from self._changes(info)
             return
-        with raising_errors(f"PostgresSource: {self._database.place}"):
+        with raising_errors(self._database.place):
             if self._connection is None:
                 self._connection = self._database.connect()
             rows = _Rows(info["table"], info["columns"], self)
@@ -76,14 +81,13 @@ class PostgresReader(SourceReader[Any]):
             if isinstance(message, Relation):
                 table = names[f"{message.schema}.{message.name}"]
                 columns = [column.name for column in message.columns]
-                self._check_columns(table, columns)
                 keys = {column.name for column in message.columns if column.is_key}
                 relations[message.id] = _Rows(table, columns, self, keys)
                 continue
             if isinstance(message, Truncate):
                 table = next(relations[id].table for id in message.relations if id in relations)
-                raise JobFailed(
-                    f"PostgresSource: table {table!r} was truncated, which says nothing about its rows. Give the source "
+                raise InputLost(
+                    f"table {table!r} was truncated, which says nothing about its rows. Give the source "
                     'on_truncate="ignore" to go on, or a new uid to read the table afresh'
                 )
             assert isinstance(message, Insert | Update | Delete)
@@ -104,14 +108,6 @@ class PostgresReader(SourceReader[Any]):
         if out:
             yield out
 
-    def _check_columns(self, table: str, columns: Sequence[str]) -> None:
-        new = ", ".join(column for column in columns if column not in self._reads)
-        if self._strict and new:
-            raise JobFailed(
-                f"PostgresSource: table {table!r} has columns that it did not have when the program was started: {new}. Start it "
-                "again, to read them, or give type_info, to leave them out"
-            )
-
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -124,6 +120,7 @@ class _Rows:
         self.table = table
         self._make = of._row._make
         self._fails = of._fails
+        self._strict = of._strict
         self._keys = keys or set()
         places = {column: place for place, column in enumerate(columns)}
         self._fields = [(field.name, places.get(field.name), of._reads[field.name], field) for field in of._row.members]
@@ -152,8 +149,8 @@ class _Rows:
             return None
         if value is UNCHANGED:
             if self._fails or not field.type.nullable:
-                raise JobFailed(
-                    f"PostgresSource: table {self.table!r}, column {name!r}: an update did not change a large value, and the "
+                raise InputLost(
+                    f"table {self.table!r}, column {name!r}: an update did not change a large value, and the "
                     f"server does not send it. ALTER TABLE {self.table} REPLICA IDENTITY FULL, for later updates, and give the "
                     'source on_missing_value="none", to get past this one'
                 )
@@ -165,6 +162,9 @@ class _Rows:
             raise self._bad(name, f"cannot read {shown!r} ({error or type(error).__name__})") from error
 
     def _bad(self, name: str, problem: str) -> ForkpointError:
-        return RecordParseError(
-            f"PostgresSource: table {self.table!r}, column {name!r}: {problem}. Correct the field's type in type_info, say to str"
+        remedy = (
+            "If the column's type was changed, start the program again; or give type_info"
+            if self._strict
+            else "Correct the field's type in type_info, say to str"
         )
+        return RecordParseError(f"table {self.table!r}, column {name!r}: {problem}. {remedy}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.connectors.postgres.connection import Database
+from forkpoint.connectors.postgres.errors import forkpoint_error, is_temporary
 from forkpoint.connectors.postgres.position import Position, lsn_text
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, InputLost, JobFailed
 
 if TYPE_CHECKING:
     import psycopg
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("forkpoint.postgres")
 
 _LONGEST = 63
+DROP_S = 5.0
 _NO_OBJECT, _DUPLICATE, _NOT_IN_STATE = "42704", "42710", "55000"
 
 _STATE = """
@@ -78,7 +82,7 @@ def open_slot(connection: psycopg.Connection[Any], name: str, position: Position
             _copy(connection, name, position)
         slot = find_slot(connection, name)
         if slot is None:
-            raise JobFailed(f"PostgresSource: slot {name} was dropped as soon as it was created")
+            raise JobFailed(f"slot {name} was dropped as soon as it was created; see to it that nobody does that")
     check_slot(connection, name, slot, position)
     return slot.confirmed
 
@@ -97,8 +101,8 @@ def _copy(connection: psycopg.Connection[Any], name: str, position: Position) ->
     """A restored job has a slot of its own, copied from that of the job that it was restored from."""
     origin = None if position.slot == name else find_slot(connection, position.slot)
     if origin is None:
-        raise JobFailed(
-            f"PostgresSource: replication slot {position.slot!r} does not exist any more, and with it the changes after "
+        raise InputLost(
+            f"replication slot {position.slot!r} does not exist any more, and with it the changes after "
             f"{lsn_text(position.lsn)} are lost. Give the source a new uid, to read the tables afresh"
         )
     check_slot(connection, position.slot, origin, position)
@@ -107,26 +111,51 @@ def _copy(connection: psycopg.Connection[Any], name: str, position: Position) ->
 
 
 def check_slot(connection: psycopg.Connection[Any], name: str, slot: Slot, position: Position | None) -> None:
-    """Raise JobFailed unless the slot has all changes after ``position``."""
+    """Raise InputLost unless the slot has all changes after ``position``."""
     here = connection.info.dbname
     if slot.plugin != "pgoutput" or slot.database != here:
         raise ConfigError(
-            f"PostgresSource: slot {name!r} is of plugin {slot.plugin!r} in database {slot.database!r}, not of pgoutput in "
+            f"slot {name!r} is of plugin {slot.plugin!r} in database {slot.database!r}, not of pgoutput in "
             f"{here!r}; connect to that database, or drop the slot: SELECT pg_drop_replication_slot('{name}')"
         )
     if slot.status == "lost":
-        raise JobFailed(
-            f"PostgresSource: the server has removed the changes that slot {name!r} kept (wal_status = lost), as they exceeded "
+        raise InputLost(
+            f"the server has removed the changes that slot {name!r} kept (wal_status = lost), as they exceeded "
             f"max_slot_wal_keep_size. Raise that, drop the slot (SELECT pg_drop_replication_slot('{name}')), and give the source "
             "a new uid, to read the tables afresh"
         )
     if position is not None and slot.confirmed > position.lsn:
-        raise JobFailed(
-            f"PostgresSource: slot {name!r} has changes after {lsn_text(slot.confirmed)} only, but the job goes on at "
+        raise InputLost(
+            f"slot {name!r} has changes after {lsn_text(slot.confirmed)} only, but the job goes on at "
             f"{lsn_text(position.lsn)}: those between are gone. A slot keeps what the newest checkpoint of its job needs, so an "
             "older savepoint cannot be restored, nor one of another job that has gone on. Restore the newest one of a stopped "
             "job, or give the source a new uid, to read the tables afresh"
         )
+
+
+def drop_slot(database: Database, name: str, uid: str | None) -> None:
+    """Drop a slot that nobody will read any more. Does not fail."""
+    import psycopg
+
+    until = time.monotonic() + DROP_S
+    try:
+        with database.connect() as connection:
+            while find_slot(connection, name) is not None:
+                try:
+                    connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
+                except psycopg.errors.ObjectInUse:  # what has read it has not ended yet
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.05)
+    except psycopg.errors.UndefinedObject:
+        pass
+    except psycopg.Error as error:
+        if is_temporary(error):
+            log.warning(
+                "PostgresSource %r: slot %s could not be dropped: %s. If it exists, it keeps the server's log until you drop it: "
+                "SELECT pg_drop_replication_slot('%s')",
+                uid, name, forkpoint_error(error, database.place), name,
+            )  # fmt: skip
 
 
 def advance(connection: psycopg.Connection[Any], name: str, lsn: int) -> None:

@@ -12,11 +12,11 @@ from forkpoint.connectors.formats.changes import change_type
 from forkpoint.connectors.postgres.catalog import read_tables, row_type
 from forkpoint.connectors.postgres.connection import Database
 from forkpoint.connectors.postgres.enumerator import PostgresEnumerator
-from forkpoint.connectors.postgres.errors import raising_errors
+from forkpoint.connectors.postgres.errors import naming, raising_errors
 from forkpoint.connectors.postgres.feed import Reading
 from forkpoint.connectors.postgres.position import Position
 from forkpoint.connectors.postgres.reader import PostgresReader
-from forkpoint.connectors.postgres.slot import slot_name
+from forkpoint.connectors.postgres.slot import drop_slot, slot_name
 from forkpoint.errors import ConfigError
 from forkpoint.extras import require
 from forkpoint.types import TypeInformation, TypeLike, type_of
@@ -48,13 +48,21 @@ class PostgresSource(Source[Any]):
     on_truncate: Literal["fail", "ignore"] = "fail"
     on_missing_value: Literal["fail", "none"] = "fail"
     slot: str | None = field(default=None, init=False)
+    uid: str | None = field(default=None, init=False)
 
     default_limit = 100_000
 
     def __post_init__(self) -> None:
         require("psycopg", "PostgresSource")
         if isinstance(self.tables, str) or not self.tables or len(set(self.tables)) < len(self.tables):
-            raise ConfigError(f"PostgresSource: tables is {self.tables!r}; give a list of names, each once")
+            example = (
+                [self.tables]
+                if isinstance(self.tables, str)
+                else list(dict.fromkeys(self.tables or ())) or ["public.orders"]
+            )
+            raise ConfigError(
+                f"PostgresSource: tables is {self.tables!r}; give a list of names, each once, say {example}"
+            )
         for name, value, allowed in (
             ("on_truncate", self.on_truncate, ("fail", "ignore")),
             ("on_missing_value", self.on_missing_value, ("fail", "none")),
@@ -77,7 +85,7 @@ class PostgresSource(Source[Any]):
             assert isinstance(given, RecordType)
             return given
         database = Database(self.conninfo)
-        with raising_errors(f"PostgresSource: {database.place}"), database.connect() as connection:
+        with naming(self.uid), raising_errors(database.place), database.connect() as connection:
             return row_type(read_tables(connection, self.tables))
 
     @property
@@ -86,20 +94,30 @@ class PostgresSource(Source[Any]):
 
     def for_job(self, context: SourceContext) -> Self:
         named = replace(self)
+        object.__setattr__(named, "uid", context.uid)
         object.__setattr__(named, "slot", slot_name(context.job, context.uid, context.state_root))
         object.__setattr__(named, "_row", self._row)
         return named
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
         if self.slot is None:
-            raise ConfigError("PostgresSource: it has no slot; it runs in a job, whose name that has")
+            raise ConfigError(
+                "PostgresSource: it is no part of a job, by which its slot is named; pass it to env.from_source(…)"
+            )
         reading = Reading(
-            Database(self.conninfo), self.tables, self.publication, self.slot, self._row, self.snapshot, self.split_size,
-            self.is_bounded, self.on_truncate == "fail",
+            self.uid, Database(self.conninfo), self.tables, self.publication, self.slot, self._row, self.snapshot,
+            self.split_size, self.is_bounded, self.on_truncate == "fail", self.type_info is None,
         )  # fmt: skip
-        return PostgresEnumerator(reading, Position.from_json(position))
+        with naming(self.uid):
+            return PostgresEnumerator(reading, Position.from_json(position))
 
     def create_reader(self) -> SourceReader[Any]:
-        return PostgresReader(
-            Database(self.conninfo), self._row, strict=self.type_info is None, fails=self.on_missing_value == "fail"
-        )
+        with naming(self.uid):
+            return PostgresReader(
+                self.uid, Database(self.conninfo), self._row,
+                strict=self.type_info is None, fails=self.on_missing_value == "fail",
+            )  # fmt: skip
+
+    def discard(self) -> None:
+        if self.slot is not None:
+            drop_slot(Database(self.conninfo), self.slot, self.uid)

@@ -21,7 +21,7 @@ from forkpoint.connectors.postgres.pgoutput import (
     relations_of,
 )
 from forkpoint.connectors.postgres.position import Key, Part, Position
-from forkpoint.errors import JobFailed
+from forkpoint.errors import InputLost
 
 
 @dataclass(slots=True)
@@ -176,8 +176,8 @@ def _key(relation: Relation, table: Table, values: Sequence[object]) -> Key:
     by_name = {column.name: value for column, value in zip(relation.columns, values, strict=True)}
     key = [by_name.get(column.name) for column in table.key]
     if not all(isinstance(value, bytes) for value in key):
-        raise JobFailed(
-            f"PostgresSource: a change of table {table.given!r} does not have its primary key: it, or the replica identity, was "
+        raise InputLost(
+            f"a change of table {table.given!r} does not have its primary key: it, or the replica identity, was "
             "changed while the table was read. Give the source a new uid, to read it afresh"
         )
     return tuple(value.decode() for value in key if isinstance(value, bytes))

@@ -57,7 +57,7 @@ def reader(type: TypeInformation[Any], field: str) -> Read:
         element = reader(type.children[0], field)
         return lambda text: _read_array(text, element)
     raise ConfigError(
-        f"PostgresSource: field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str, and parse it"
+        f"field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str, and parse it"
     )
 
 
