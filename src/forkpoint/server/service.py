@@ -1,5 +1,5 @@
 """The jobs below one or several state roots, and what their drivers say about them. Answers are shared for a second, so that
-many callers cost a job no more than one."""
+many callers cost a job no more than one; a driver that is at work and answers late makes nobody wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -30,6 +30,8 @@ from forkpoint.storage.places import plain_place
 T = TypeVar("T")
 
 FRESH_SECONDS = 1.0
+PATIENCE_SECONDS = 0.05  # for a newer answer of a driver that is at work
+STALE_SECONDS = 5.0
 
 
 def job_id(root: str, job: str) -> str:
@@ -61,28 +63,59 @@ class JobEntry:
 
 
 @dataclass
-class _Cache:
-    """Results by key, each computed by one caller at a time, and given to others for a while."""
+class _Known:
+    """A result that is computed or being computed, and since when. ``before``: the one before it, until this one is there."""
 
-    seconds: float
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _known: dict[Any, tuple[float, Future[Any]]] = field(default_factory=dict)
+    at: float
+    result: Future[Any] = field(default_factory=Future)
+    before: tuple[float, Future[Any]] | None = None
+
+    def compute(self, compute: Callable[[], Any]) -> None:
+        try:
+            self.result.set_result(compute())
+        except BaseException as error:
+            self.result.set_exception(error)
+        self.before = None
+
+
+class _Cache:
+    """Results by key, each computed by one caller at a time, and given to others for a while. A caller does not wait long for a
+    newer result: the one before is given instead, unless it is too old."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Any, _Known] = {}
 
     def get(self, key: Any, compute: Callable[[], T]) -> T:
+        known, mine = self._newest(key)
+        before = known.before
+        if mine and before is None:
+            known.compute(compute)
+        elif mine:
+            threading.Thread(target=known.compute, args=(compute,), name="forkpoint-ask", daemon=True).start()
+        if before is not None:
+            at, result = before
+            wait([known.result], min(PATIENCE_SECONDS, max(0.0, at + STALE_SECONDS - time.monotonic())))
+            if not known.result.done() and time.monotonic() - at < STALE_SECONDS:
+                return cast("T", result.result())
+        return cast("T", known.result.result())
+
+    def _newest(self, key: Any) -> tuple[_Known, bool]:
+        """What is known, and whether the caller has to compute it."""
         with self._lock:
             now = time.monotonic()
-            self._known = {k: (at, f) for k, (at, f) in self._known.items() if not f.done() or now - at < self.seconds}
-            found = self._known.get(key)
-            mine = found is None
-            if found is None:
-                found = self._known[key] = now, Future()
-        future = cast("Future[T]", found[1])
-        if mine:
-            try:
-                future.set_result(compute())
-            except BaseException as error:
-                future.set_exception(error)
-        return future.result()
+            self._known = {
+                k: known
+                for k, known in self._known.items()
+                if not known.result.done() or now - known.at < STALE_SECONDS
+            }
+            known = self._known.get(key)
+            if known is not None and (not known.result.done() or now - known.at < FRESH_SECONDS):
+                return known, False
+            usable = known is not None and known.result.exception() is None
+            before = (known.at, known.result) if known is not None and usable else None
+            known = self._known[key] = _Known(now, before=before)
+            return known, True
 
     def clear(self) -> None:
         """Forget what is known: somebody has changed it."""
@@ -96,7 +129,7 @@ class Service:
     def __init__(self, roots: tuple[StateRoot, ...], only: str | None = None) -> None:
         self.roots = roots
         self.only = only
-        self._cache = _Cache(FRESH_SECONDS)
+        self._cache = _Cache()
         self._lock = threading.Lock()
         self._followers: dict[str, StateFollower] = {}
 
