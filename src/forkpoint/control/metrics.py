@@ -14,7 +14,7 @@ from forkpoint.control.messages import (
     UserMetrics,
     WatermarkMetrics,
 )
-from forkpoint.driver.measurements import is_time
+from forkpoint.driver.measurements import Hold, is_time
 from forkpoint.driver.metrics import BOUNDS_MS, Durations, JobMetrics
 from forkpoint.driver.status import Status
 
@@ -31,8 +31,7 @@ def metrics_message(
         epoch_ms=epoch_ms, restarts=metrics.restarts, rescalings=metrics.rescalings, parallelism=parallelism,
         operators=_operators(metrics, sources),
         watermarks={
-            uid: WatermarkMetrics(watermark_ms=_time(slowest.watermark_ms), split=slowest.split)
-            for uid, slowest in metrics.slowest.items()
+            uid: watermark_metrics(hold, hold.split) for uid, hold in metrics.holds.items() if hold.split is not None
         },
         backlog={
             uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit) for uid, backlog in metrics.backlog.items()
@@ -46,6 +45,13 @@ def metrics_message(
         },
         stores_reused=metrics.stores_reused, unpublished=dict(metrics.unpublished), savepoints=metrics.savepoints,
         savepoints_failed=metrics.savepoints_failed, savepoint_ms=metrics.savepoint_ms,
+    )  # fmt: skip
+
+
+def watermark_metrics(hold: Hold, split: str) -> WatermarkMetrics:
+    return WatermarkMetrics(
+        watermark_ms=_time(hold.watermark_ms), split=split, others=hold.others,
+        next=None if hold.next is None else hold.next[0], behind_ms=hold.behind_ms, notable=hold.notable,
     )  # fmt: skip
 
 
