@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.connectors import Backlog
-from forkpoint.control.problems import Problem, Situation, SourceNow, TimedOperator, problem_of_run, problems
+from forkpoint.control.problems import Problem, Situation, SourceNow, TimedOperator, problem_of_run, problems, silences
 from forkpoint.driver.journal import EpochEntry, FailureEntry
 from forkpoint.driver.measurements import Hold
 from forkpoint.driver.metrics import BacklogThen
@@ -78,6 +78,14 @@ def test_a_source_whose_system_is_away() -> None:
     now = silent(12, trouble="Kafka's brokers b:1 do not answer")
     assert texts(now) == ["waits for source 'orders': Kafka's brokers b:1 do not answer"]
     assert found(now) == [("critical", "input", "orders")]
+
+
+def test_the_silence_of_sources_as_a_metric() -> None:
+    assert silences(silent(12)) == {"orders": 12 * MINUTE}
+    assert silences(silent(12, read_ms=None)) == {"orders": 60 * MINUTE}
+    assert silences(replace(silent(12), since_ms=NOW - MINUTE)) == {"orders": MINUTE}
+    for now in (silent(12, bounded=True), replace(silent(12), state="restarting"), replace(silent(12), since_ms=None)):
+        assert silences(now) == {}
 
 
 # -- watermarks

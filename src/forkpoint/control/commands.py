@@ -21,7 +21,6 @@ from forkpoint.control.messages import (
     JournalMessage,
     LongRequest,
     MetricsMessage,
-    ProblemMessage,
     RequestBody,
     RescaleBody,
     SavepointBody,
@@ -30,8 +29,8 @@ from forkpoint.control.messages import (
     StatusMessage,
     StopBody,
 )
-from forkpoint.control.metrics import metrics_message
-from forkpoint.control.problems import problems, waits_for, waits_to_publish
+from forkpoint.control.metrics import metrics_message, problem_messages
+from forkpoint.control.problems import waits_for, waits_to_publish
 from forkpoint.control.situation import situation
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
@@ -60,7 +59,6 @@ class Commands:
     def status(self) -> StatusMessage:
         driver = self._driver
         status, doing, now_ms = driver.status(), self._doing(), wall_clock_ms()
-        found = problems(situation(driver, status, now_ms, doing))
         return StatusMessage(
             job=status.job, run=status.run, state=status.state, epoch=status.epoch, started_ms=status.started_ms,
             now_ms=now_ms, restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
@@ -68,7 +66,7 @@ class Commands:
             ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
             savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
             failure=status.failure, pid=os.getpid(), doing=doing,
-            problems=[ProblemMessage(**vars(each)) for each in found],
+            problems=problem_messages(situation(driver, status, now_ms, doing)),
         )  # fmt: skip
 
     def journal(self) -> JournalMessage:
@@ -83,9 +81,10 @@ class Commands:
 
     def metrics(self) -> MetricsMessage:
         driver = self._driver
+        status = driver.status()
         return metrics_message(
-            driver.status(), driver.metrics(), sources={o.uid for o in driver.graph.sources},
-            parallelism=driver.parallelism, epoch_ms=driver.epoch_ms, now_ms=wall_clock_ms(),
+            status, driver.metrics(), situation(driver, status, wall_clock_ms(), None),
+            sources={o.uid for o in driver.graph.sources}, parallelism=driver.parallelism,
         )  # fmt: skip
 
     def request(self, body: LongRequest) -> Accepted:

@@ -238,7 +238,8 @@ class MetricsMessage(Message):
     ``committed_ms``; ``epochs``: how many; ``epoch_ms``: how long the one under way has been computing. ``durations``: by part
     of an epoch (plan, compute, write, commit, publish), and of whole ones ("epoch"). ``state_entries`` and ``state_bytes``:
     about what the subtasks' stores have; None if unknown. ``catch_ups``: by kind; ``stores_reused``: the tasks that found their
-    store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid.
+    store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid. ``silent_ms``: for how long an
+    unbounded source has read nothing, by uid. ``problems``: what is wrong.
     """
 
     job: str
@@ -269,6 +270,8 @@ class MetricsMessage(Message):
     savepoints: int
     savepoints_failed: int
     savepoint_ms: int | None
+    silent_ms: dict[str, int] = Field(default_factory=dict)
+    problems: list[ProblemMessage] = Field(default_factory=list)
 
 
 ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]

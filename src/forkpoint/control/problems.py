@@ -102,6 +102,14 @@ def problems(now: Situation) -> list[Problem]:
     return sorted(found, key=lambda problem: problem.severity)
 
 
+def silences(now: Situation) -> dict[str, int]:
+    """For how many ms unbounded sources of a running job have read nothing, since it has (re)started at the earliest; by uid."""
+    if now.state != "running" or now.since_ms is None:
+        return {}
+    since_ms = now.since_ms
+    return {each.uid: max(0, now.now_ms - max(each.read_ms or 0, since_ms)) for each in now.sources if not each.bounded}
+
+
 def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
     """What is wrong with a run that does not answer or has ended."""
     match state:
