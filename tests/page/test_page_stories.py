@@ -67,6 +67,9 @@ def test_the_split_that_holds_the_watermark_is_found(open_page: Open, shot: Shot
     shot(page, "page-graph")
     page.locator(".operator[data-uid=per-minute]").click()
     expect(page.locator(".detail")).to_contain_text("Its watermark waits for source orders, there for split lima.")
+    for name in ("Busy", "Bytes in"):
+        expect(page.locator(".detail dt", has_text=name)).to_be_visible()
+    expect(page.locator(".head.job dt", has_text="State")).to_be_visible()
 
 
 def test_an_upgrade_whose_trial_fails_goes_back(open_page: Open, shot: Shot, failing: Path) -> None:
