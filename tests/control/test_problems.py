@@ -67,11 +67,12 @@ def test_a_job_that_has_just_started_may_still_find_data() -> None:
 
 def test_bounded_sources_and_jobs_that_wait_for_other_things_lack_no_data() -> None:
     assert texts(silent(12, bounded=True)) == []
+    assert texts(silent(12, rare=True)) == []
     assert texts(replace(silent(12), sources=[])) == []  # all have ended
     for state in ("starting", "standby", "ended"):
         assert texts(replace(silent(12), state=state)) == []
     assert found(replace(silent(12), epoch_ms=2 * MINUTE)) == [("warning", "long-epoch", None)]
-    assert found(replace(silent(12), behind_ms={"out": NOW - 9 * MINUTE})) == [("warning", "sink-behind", "out")]
+    assert found(replace(silent(12), behind_ms={"out": NOW - 9 * MINUTE})) == []
 
 
 def test_a_source_whose_system_is_away() -> None:
@@ -209,9 +210,19 @@ def test_output_that_cannot_be_published() -> None:
 
 
 def test_a_sink_that_does_not_keep_up() -> None:
-    now = replace(WELL, unpublished={"out": 4}, behind_ms={"out": NOW - 3 * MINUTE})
-    assert texts(now) == ["sink 'out' does not keep up: 4 epochs wait to be published, about as many as may, for 3 min"]
+    now = replace(WELL, unpublished={"out": 4}, behind_ms={"out": NOW - 3 * MINUTE}, epochs=commits(12 * SECOND))
+    assert texts(now) == [
+        "sink 'out' does not keep up: 4 epochs wait to be published, and the job commits one each 12 s"
+    ]
+    assert found(now) == [("warning", "sink-behind", "out")]
     assert texts(replace(now, behind_ms={"out": NOW - SECOND})) == []
+    assert texts(replace(now, interval_ms=12 * SECOND)) == []
+    assert texts(replace(now, epochs=commits(200))) == []  # it limits the job, but nobody notices
+    assert texts(replace(now, epochs=())) == []
+
+
+def commits(every_ms: int) -> list[EpochEntry]:
+    return [EpochEntry(n, {"committed": NOW - (9 - n) * every_ms}) for n in range(9)]
 
 
 # -- epochs
@@ -295,8 +306,8 @@ def test_runs_whose_driver_does_not_answer() -> None:
 TIMES = st.none() | st.integers(NOW - 10**8, NOW)
 AMOUNTS = st.integers(0, 10**9)
 SOURCES = st.builds(
-    SourceNow, uid=st.sampled_from(["a", "b"]), bounded=st.booleans(), read_ms=TIMES, trouble=st.none() | st.text(),
-    backlog=st.none() | st.builds(Backlog, AMOUNTS, st.sampled_from(["elements", "bytes"])),
+    SourceNow, uid=st.sampled_from(["a", "b"]), bounded=st.booleans(), rare=st.booleans(), read_ms=TIMES,
+    trouble=st.none() | st.text(), backlog=st.none() | st.builds(Backlog, AMOUNTS, st.sampled_from(["elements", "bytes"])),
     backlogs=st.lists(st.builds(BacklogThen, st.integers(NOW - 10**6, NOW), AMOUNTS)),
 )  # fmt: skip
 ENDS = st.none() | st.tuples(st.text(min_size=1), st.integers(MIN_WATERMARK, NOW))

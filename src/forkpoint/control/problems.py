@@ -45,11 +45,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class SourceNow:
-    """A source that has not ended. ``read_ms``: when it last read elements in this run. ``trouble``: the fault for which it has
-    nothing to read."""
+    """A source that has not ended. ``rare``: it is only broadcast, as rules are, which may not change for days. ``read_ms``: when
+    it last read elements in this run. ``trouble``: the fault for which it has nothing to read."""
 
     uid: str
     bounded: bool = False
+    rare: bool = False
     read_ms: int | None = None
     trouble: str | None = None
     backlog: Backlog | None = None
@@ -103,11 +104,16 @@ def problems(now: Situation) -> list[Problem]:
 
 
 def silences(now: Situation) -> dict[str, int]:
-    """For how many ms unbounded sources of a running job have read nothing, since it has (re)started at the earliest; by uid."""
+    """For how many ms unbounded sources of a running job, except rare ones, have read nothing since it has (re)started at the
+    earliest; by uid."""
     if now.state != "running" or now.since_ms is None:
         return {}
     since_ms = now.since_ms
-    return {each.uid: max(0, now.now_ms - max(each.read_ms or 0, since_ms)) for each in now.sources if not each.bounded}
+    return {
+        each.uid: max(0, now.now_ms - max(each.read_ms or 0, since_ms))
+        for each in now.sources
+        if not each.bounded and not each.rare
+    }
 
 
 def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
@@ -156,7 +162,7 @@ def _silent_sources(now: Situation) -> Iterator[Problem]:
         return
     for source in now.sources:
         passed_ms = _silence(now, source.read_ms)
-        if passed_ms is None or source.bounded or source.trouble is not None:
+        if passed_ms is None or source.bounded or source.rare or source.trouble is not None:
             continue
         waiting = source.backlog is not None and source.backlog.amount > 0
         but = f", although {_amount(source.backlog)} wait there" if waiting and source.backlog is not None else ""
@@ -220,9 +226,12 @@ def _publishing(now: Situation) -> Iterator[Problem]:
         severity: Severity = "critical" if now.behind_ms else "warning"
         yield Problem(severity, "output", None, waits_to_publish(now.unpublished, now.publishing_problem))
         return
+    every_ms = _commits_every(now)
+    if every_ms is None or every_ms < max(SLOW_EPOCH_MS, SLOW_EPOCH_TIMES * (now.interval_ms or 0)):
+        return  # an epoch soon follows another one, as fast as the sink allows
     for uid, since_ms in now.behind_ms.items():
-        if (passed_ms := now.now_ms - since_ms) >= BEHIND_MS:
-            much = f"{now.unpublished.get(uid, 0)} epochs wait to be published, about as many as may, for {about(passed_ms)}"
+        if now.now_ms - since_ms >= BEHIND_MS:
+            much = f"{now.unpublished.get(uid, 0)} epochs wait to be published, and the job commits one each {about(every_ms)}"
             yield Problem("warning", "sink-behind", uid, f"sink {uid!r} does not keep up: {much}")
 
 
@@ -238,6 +247,12 @@ def _epochs(now: Situation) -> Iterator[Problem]:
         work, work_ms = _slowest_work(now.epochs[-_LATELY:])
         text = f"epochs take {about(usual_ms)}, their interval is {about(interval_ms)}: {about(work_ms)} to {work}"
         yield Problem("warning", "slow-epochs", None, text)
+
+
+def _commits_every(now: Situation) -> int | None:
+    """The usual time between the last commits; None if that is not known yet."""
+    commits = [each.phases["committed"] for each in now.epochs[-_LATELY:] if "committed" in each.phases]
+    return round(median(b - a for a, b in pairwise(commits))) if len(commits) > SLOW_EPOCHS else None
 
 
 def _took(epoch: EpochEntry) -> int:
