@@ -27,6 +27,12 @@ def visible_cell(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def one_line(text: str, limit: int = 300) -> str:
+    """The first line that says something, cut at a length."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= limit else f"{line[: limit - 2]} …"
+
+
 def visible_json(text: str) -> str:
     """As ``visible``, with JSON's escapes."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -63,6 +69,16 @@ def duration(ms: int | None) -> str:
     if ms < _DAY:
         return f"{ms // _HOUR} h {ms % _HOUR // _MINUTE} m"
     return f"{ms // _DAY} d {ms % _DAY // _HOUR} h"
+
+
+def about(ms: int) -> str:
+    """A duration in its largest unit, rounded down, for sentences: "0.4 s", "45 s", "12 min", "3 h", "2 days"."""
+    if ms < 10 * _SECOND:
+        return f"{ms / _SECOND:.1f}".removesuffix(".0") + " s"
+    for unit, name, largest in ((_SECOND, "s", 2 * _MINUTE), (_MINUTE, "min", 2 * _HOUR), (_HOUR, "h", 2 * _DAY)):
+        if ms < largest:
+            return f"{ms // unit} {name}"
+    return f"{ms // _DAY} days"
 
 
 def size(count: int) -> str:

@@ -221,7 +221,7 @@ def test_json_of_results(ask, saved):
     (run,) = json.loads(ask(*root, "list", "-a")[1])["jobs"]
     assert list(run) == [
         "job", "run", "state", "newest", "epoch", "started_ms", "ended_ms", "uptime_ms", "records_read",
-        "late_records_dropped", "restarts", "reason", "doing", "parent", "pid", "machine", "port", "log",
+        "late_records_dropped", "restarts", "reason", "doing", "problems", "parent", "pid", "machine", "port", "log",
     ]  # fmt: skip
     listed = json.loads(ask(*root, "savepoints")[1])
     (savepoint,) = listed["savepoints"]

@@ -18,6 +18,7 @@ from forkpoint.control.messages import (
     DurationMetrics,
     MetricsMessage,
     OperatorMetrics,
+    ProblemMessage,
     UserMetrics,
     WatermarkMetrics,
 )
@@ -47,7 +48,8 @@ def message(job="job"):
         ],
         durations={"plan": duration, "epoch": duration}, changelog_bytes=11, snapshot_bytes=12, state_entries=13, state_bytes=14,
         catch_ups={"memory": CatchUpMetrics(count=5, sum_ms=100)}, stores_reused=15, unpublished={"out": 2}, savepoints=1,
-        savepoints_failed=1, savepoint_ms=70_000,
+        savepoints_failed=1, savepoint_ms=70_000, silent_ms={"in": 5_000},
+        problems=[ProblemMessage(severity="warning", kind="no-data", uid="in", text="no data: …")],
     )  # fmt: skip
 
 
@@ -75,6 +77,8 @@ def test_prometheus_own_parser_reads_each_metric():
     assert value(text, "forkpoint_source_watermark_seconds", uid="in", split="3") == 39
     assert value(text, "forkpoint_source_backlog_records", uid="in") == 9
     assert value(text, "forkpoint_source_backlog_bytes", uid="files") == 8
+    assert value(text, "forkpoint_source_silence_seconds", uid="in") == 5
+    assert value(text, "forkpoint_job_problem", severity="warning", kind="no-data", uid="in") == 1
     assert value(text, "forkpoint_savepoint_age_seconds") == 30
     assert value(text, "forkpoint_epoch_duration_seconds_bucket", phase="plan", le="0.5") == 2
     assert value(text, "forkpoint_epoch_duration_seconds_bucket", phase="plan", le="+Inf") == 3

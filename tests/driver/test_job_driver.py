@@ -11,7 +11,7 @@ from jobs import clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
-from forkpoint.driver.epochs import EpochRunner
+from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.events import Listeners
 from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.restorer import Restored
@@ -43,7 +43,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     past.commit(manifest, after=0)
     executor = Fails()
     executor.start(prepared.driver._layouts.next(manifest, manifest.parallelism))
-    publisher = Publisher(prepared.graph, executor, past, Listeners(), lambda: None)
+    publisher = Publisher(prepared.graph, executor, past, Listeners(), lambda: None, wall_clock_ms)
     runner = EpochRunner(
         run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, publisher=publisher,
         timeout_ms=60_000, max_rows=5, now_ms=lambda: 0, listener=Listeners(),

@@ -12,6 +12,8 @@ import pytest
 import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.manifest import SplitState
+from forkpoint.connectors import Backlog
 from forkpoint.control.commands import Commands
 from forkpoint.control.messages import MetricsMessage
 from forkpoint.driver.events import (
@@ -23,9 +25,10 @@ from forkpoint.driver.events import (
     Restarting,
     SavepointEnded,
 )
-from forkpoint.driver.measurements import Measurements, UserReport
+from forkpoint.driver.measurements import Hold, Measurements, UserReport, hold_of
 from forkpoint.driver.metrics import BOUNDS_MS, CatchUps, Durations, JobMetrics, UserKey, UserValue, after
 from forkpoint.graph.options import RestartStrategy
+from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.control import CatchUp, UserMetric
 from forkpoint.runtime.tasks.measuring import MetricReporter, Stopwatch
 from forkpoint.state import StoreSize
@@ -46,6 +49,37 @@ def test_committed_epochs_add_up() -> None:
     assert metrics.catch_ups == {"memory": CatchUps(2, 14)}
     assert (metrics.late_records_dropped, metrics.watermarks) == ({"a": 2}, {"a": 40})
     assert metrics.state_size == StoreSize(8, 9)
+
+
+def test_when_sources_last_read_and_how_large_their_backlogs_were() -> None:
+    metrics = JobMetrics()
+    for at_ms, amount in ((1_000, 5), (2_000, 6), (30_000, 7), (620_000, 8)):
+        metrics = after(metrics, EpochReached(5, "committed", at_ms, 0))
+        metrics = after(metrics, epoch(backlog={"a": Backlog(amount)}))
+    assert metrics.backlogs == {"a": ((30_000, 7), (620_000, 8))}  # one in so many seconds, of the last minutes
+    restarted = after(metrics, AttemptStarted(5, 1, {}, 700_000))
+    assert (restarted.read_ms, restarted.backlogs) == ({"a": 620_000}, {})
+
+
+def test_since_when_a_sink_is_behind() -> None:
+    metrics = after(JobMetrics(), PublishingProgressed({"s": 3}, ["s"], 10))
+    metrics = after(metrics, PublishingProgressed({"s": 4}, ["s"], 20))
+    assert metrics.behind_ms == {"s": 10}
+    assert after(metrics, PublishingProgressed({"s": 2}, [], 30)).behind_ms == {}
+
+
+def test_what_holds_a_watermark_back() -> None:
+    def split(watermark_ms: int, count: int = 1) -> SplitState:
+        return SplitState(watermark_ms=watermark_ms, last_active_ms=7, count=count)
+
+    assert hold_of({}) is None
+    assert hold_of({"a": split(5)}) == Hold("a", 5, 7, empty=False)
+    hold = hold_of({"d": split(90_000), "c": split(30_000), "b": split(5), "a": split(5)})
+    assert hold == Hold("a", 5, 7, False, 1, ("c", 30_000), ("d", 90_000))
+    assert (hold.behind_ms, hold.notable) == (29_995, True)
+    early = hold_of({"a": split(MIN_MS, 0), "b": split(5)})
+    assert early == Hold("a", MIN_MS, 7, True, 0, ("b", 5), ("b", 5))
+    assert (early.behind_ms, early.notable) == (None, True)
 
 
 def test_a_restart_begins_counts_anew_but_not_those_of_the_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -103,6 +104,20 @@ def test_a_job_s_life(place: Place) -> None:
 
     assert ops.recover("counts", dry_run=True, state_root=place.root).outcome == "whole"
     assert ops.gc(older_than=timedelta(days=1), state_root=place.root).found == ()
+
+
+def test_the_format_of_a_job_s_log(place: Place) -> None:
+    app = place.directory / "says.py"
+    app.write_text(
+        "import logging\nlogging.getLogger('shop').warning('hello')\n"
+        + PROGRAM.replace("STEP", "1").replace("UID", "counts")
+    )
+    started = place.run(str(app), log_format="json")
+    ops.cancel("counts", state_root=place.root)
+    lines = [json.loads(line) for line in Path(started.log).read_text().splitlines()]
+    assert ("shop", "hello") in [(line["logger"], line["message"]) for line in lines]
+    with pytest.raises(ConfigError, match="'xml'; it must be 'text' or 'json'"):
+        place.request("says.py", log_format="xml")
 
 
 def test_savepoints_are_named_and_disposed_of(place: Place) -> None:

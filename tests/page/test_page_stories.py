@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from shop import ORDERS
+from shop import ORDERS, Shop
 
 Open = Callable[..., Page]
 Shot = Callable[[Page, str], None]
@@ -67,6 +67,9 @@ def test_the_split_that_holds_the_watermark_is_found(open_page: Open, shot: Shot
     shot(page, "page-graph")
     page.locator(".operator[data-uid=per-minute]").click()
     expect(page.locator(".detail")).to_contain_text("Its watermark waits for source orders, there for split lima.")
+    for name in ("Busy", "Bytes in"):
+        expect(page.locator(".detail dt", has_text=name)).to_be_visible()
+    expect(page.locator(".head.job dt", has_text="State")).to_be_visible()
 
 
 def test_an_upgrade_whose_trial_fails_goes_back(open_page: Open, shot: Shot, failing: Path) -> None:
@@ -209,3 +212,25 @@ def test_the_tree_is_walked_with_the_keyboard(open_page: Open) -> None:
     page.keyboard.press("Enter")
     expect(item.last).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("heading", level=2, name="by hand")).to_be_visible()
+
+
+def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(open_page: Open, shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    program = tmp_path / "waits.py"
+    program.write_text(
+        "import forkpoint as fp\n"
+        "settings = {'execution.silence-alert': '1 s', 'execution.checkpointing.interval': '50 ms'}\n"
+        "env = fp.StreamExecutionEnvironment.get_execution_environment(settings)\n"
+        f"lines = env.from_source(fp.FileSource.text({str(tmp_path / 'in')!r}), fp.WatermarkStrategy.no_watermarks(), 'lines')\n"
+        "lines.uid('lines').sink_to(fp.DiscardSink()).uid('out')\n"
+        "env.execute('waits')\n"
+    )
+    shop.forkpoint("run", "-d", str(program))
+    try:
+        page = open_page()
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("job waits: no data: source 'lines' has read nothing for ")
+        wrong.get_by_role("link", name="job waits").click()
+        expect(page.locator(".banner.warn")).to_contain_text("no data: source 'lines' has read nothing for ")
+    finally:
+        shop.forkpoint("cancel", "waits")

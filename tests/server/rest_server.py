@@ -51,6 +51,12 @@ class Server:
         found: dict[str, Any] = json.loads(out)
         return found
 
+    def text(self, *arguments: str) -> str:
+        """What a command prints for people."""
+        out, err = (process := self._start(*arguments)).communicate()
+        assert process.returncode == 0, f"{arguments}: {out}\n{err}"
+        return out
+
     def client(self, token: str | None = OPERATE, **headers: str) -> httpx.Client:
         given = headers if token is None else {"authorization": f"Bearer {token}", **headers}
         return httpx.Client(base_url=self.url, headers=given, trust_env=False, timeout=60, verify=False)

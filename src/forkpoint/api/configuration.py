@@ -231,6 +231,7 @@ _JOB_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.engine": ("engine", _choice({"spark": "spark", "local": "local"})),
     "execution.ship-environment": ("ship_env", parse_boolean),
     "execution.pass-environment": ("pass_env", _names),
+    "execution.silence-alert": ("silence_ms", parse_duration_ms),
 }
 _CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.checkpointing.interval": ("interval_ms", parse_duration_ms),

@@ -39,7 +39,9 @@ def list_(everything: bool) -> None:
         for view in views:
             if view.state == "lost" and view.newest and view.endpoint is not None and view.endpoint.log:
                 out.line(f"the log of lost job {view.job!r}: {view.endpoint.log}")
-            if view.doing is not None:
+            for problem in view.problems:
+                out.line(f"job {view.job!r}: {problem.text}")
+            if view.doing is not None and not any(each.text.startswith(view.doing) for each in view.problems):
                 out.line(f"job {view.job!r}: {view.doing}")
 
     settings.output.result({"jobs": [view_json(view) for view in views]}, show)

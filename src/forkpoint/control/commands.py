@@ -29,7 +29,9 @@ from forkpoint.control.messages import (
     StatusMessage,
     StopBody,
 )
-from forkpoint.control.metrics import metrics_message
+from forkpoint.control.metrics import metrics_message, problem_messages
+from forkpoint.control.problems import waits_for, waits_to_publish
+from forkpoint.control.situation import situation
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ForkpointError
@@ -56,14 +58,15 @@ class Commands:
 
     def status(self) -> StatusMessage:
         driver = self._driver
-        status = driver.status()
+        status, doing, now_ms = driver.status(), self._doing(), wall_clock_ms()
         return StatusMessage(
             job=status.job, run=status.run, state=status.state, epoch=status.epoch, started_ms=status.started_ms,
-            now_ms=wall_clock_ms(), restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
+            now_ms=now_ms, restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
             sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
             ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
             savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
-            failure=status.failure, pid=os.getpid(), doing=self._doing(),
+            failure=status.failure, pid=os.getpid(), doing=doing,
+            problems=problem_messages(situation(driver, status, now_ms, doing)),
         )  # fmt: skip
 
     def journal(self) -> JournalMessage:
@@ -78,9 +81,10 @@ class Commands:
 
     def metrics(self) -> MetricsMessage:
         driver = self._driver
+        status = driver.status()
         return metrics_message(
-            driver.status(), driver.metrics(), sources={o.uid for o in driver.graph.sources},
-            parallelism=driver.parallelism, epoch_ms=driver.epoch_ms, now_ms=wall_clock_ms(),
+            status, driver.metrics(), situation(driver, status, wall_clock_ms(), None),
+            sources={o.uid for o in driver.graph.sources}, parallelism=driver.parallelism,
         )  # fmt: skip
 
     def request(self, body: LongRequest) -> Accepted:
@@ -155,11 +159,10 @@ class Commands:
         status = driver.status()
         since_ms = wall_clock_ms() - status.started_ms if status.state == "starting" else driver.epoch_ms
         if status.publishing_problem is not None:
-            epochs = max(status.unpublished.values(), default=0)
-            return f"waits to publish {epochs} epochs: {status.publishing_problem}"
+            return waits_to_publish(status.unpublished, status.publishing_problem)
         if since_ms > SLOW_MS:
             return driver.doing()
-        return None if status.reading_problem is None else f"waits for {status.reading_problem}"
+        return next((waits_for(uid, trouble) for uid, trouble in status.reading_problems.items()), None)
 
     def _refuse_ended(self) -> None:
         driver = self._driver

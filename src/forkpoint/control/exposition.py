@@ -77,6 +77,10 @@ def _backlog(m: MetricsMessage, unit: str) -> Values:
     return _by_uid({uid: b.amount if b.unit == unit else None for uid, b in m.backlog.items()})
 
 
+def _problems(m: MetricsMessage) -> Values:
+    return [(labels, 1) for labels in dict.fromkeys((each.severity, each.kind, each.uid or "") for each in m.problems)]
+
+
 def _user(m: MetricsMessage, kind: str, value: Callable[[UserMetrics], float | None]) -> Values:
     return [((u.uid, u.group, u.name), value(u)) for u in m.user if u.kind == kind]
 
@@ -99,6 +103,10 @@ DEFINITIONS: Sequence[Definition] = (
     _gauge("forkpoint_job_info", "The run that leads the job; always 1.", lambda m: [((m.run,), 1)], "run"),
     _gauge("forkpoint_job_start_time_seconds", "When the run began.", lambda m: _one(_seconds(m.started_ms))),
     _gauge("forkpoint_job_parallelism", "Subtasks of each stage.", lambda m: _one(m.parallelism)),
+    _gauge(
+        "forkpoint_job_problem", "1 for what is wrong with the job, as `forkpoint list` tells it in sentences.", _problems,
+        "severity", "kind", "uid",
+    ),
     _counter("forkpoint_job_restarts", "Restarts of the run so far, after failures.", lambda m: _one(m.restarts)),
     _counter("forkpoint_job_rescalings", "Rescalings of the run so far.", lambda m: _one(m.rescalings)),
     _gauge("forkpoint_job_epoch", "The last committed epoch.", lambda m: _one(m.epoch)),
@@ -147,6 +155,10 @@ DEFINITIONS: Sequence[Definition] = (
     _gauge(
         "forkpoint_source_backlog_bytes", "Bytes that a source knows of and has not read yet.",
         lambda m: _backlog(m, "bytes"), "uid",
+    ),
+    _gauge(
+        "forkpoint_source_silence_seconds", "How long an unbounded source has read nothing.",
+        lambda m: _by_uid({uid: ms / 1000 for uid, ms in m.silent_ms.items()}), "uid",
     ),
     _gauge(
         "forkpoint_sink_unpublished_epochs", "Committed epochs that a sink has not published yet.",

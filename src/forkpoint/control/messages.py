@@ -72,13 +72,23 @@ class Answer(Message):
     doing: str | None = None
 
 
+class ProblemMessage(Message):
+    """What is wrong with a job: ``text`` in a sentence, without the job's name. ``severity``: critical if the job stands still.
+    ``kind``: which of the known problems; ``uid``: the source or sink that it is about."""
+
+    severity: Literal["warning", "critical"]
+    kind: str
+    uid: str | None = None
+    text: str
+
+
 class StatusMessage(Message):
     """The status of a run. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
 
     ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
     sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``rescaling_to``: the
     parallelism for which stores are being built. ``caught_up``: whether the stores of a run that waits to lead are close to the
-    job's epochs. ``doing``: a description of a long epoch or start.
+    job's epochs. ``doing``: a description of a long epoch or start. ``problems``: the worst first.
     """
 
     job: str
@@ -100,6 +110,7 @@ class StatusMessage(Message):
     failure: str | None
     pid: int
     doing: str | None = None
+    problems: list[ProblemMessage] = Field(default_factory=list)
 
     @property
     def records_read(self) -> int:
@@ -168,10 +179,16 @@ class OperatorMetrics(Message):
 
 class WatermarkMetrics(Message):
     """The lowest watermark among the splits of a source (or timestamp assigner) that are neither idle nor read to their end, None
-    if there is no watermark yet; and the split that has it."""
+    if there is no watermark yet; and the split that has it. ``others``: how many more are as slow. ``next``: the split that is
+    the slowest of the others; None if there is none. ``behind_ms``: by how much the one is behind the other, if both have a
+    watermark; ``notable``: that is much."""
 
     watermark_ms: int | None
     split: str
+    others: int = 0
+    next: str | None = None
+    behind_ms: int | None = None
+    notable: bool = False
 
 
 class BacklogMetrics(Message):
@@ -221,7 +238,8 @@ class MetricsMessage(Message):
     ``committed_ms``; ``epochs``: how many; ``epoch_ms``: how long the one under way has been computing. ``durations``: by part
     of an epoch (plan, compute, write, commit, publish), and of whole ones ("epoch"). ``state_entries`` and ``state_bytes``:
     about what the subtasks' stores have; None if unknown. ``catch_ups``: by kind; ``stores_reused``: the tasks that found their
-    store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid.
+    store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid. ``silent_ms``: for how long an
+    unbounded source has read nothing, by uid. ``problems``: what is wrong.
     """
 
     job: str
@@ -252,6 +270,8 @@ class MetricsMessage(Message):
     savepoints: int
     savepoints_failed: int
     savepoint_ms: int | None
+    silent_ms: dict[str, int] = Field(default_factory=dict)
+    problems: list[ProblemMessage] = Field(default_factory=list)
 
 
 ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]

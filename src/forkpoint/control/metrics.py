@@ -11,28 +11,28 @@ from forkpoint.control.messages import (
     DurationMetrics,
     MetricsMessage,
     OperatorMetrics,
+    ProblemMessage,
     UserMetrics,
     WatermarkMetrics,
 )
-from forkpoint.driver.measurements import is_time
+from forkpoint.control.problems import Situation, problems, silences
+from forkpoint.driver.measurements import Hold, is_time
 from forkpoint.driver.metrics import BOUNDS_MS, Durations, JobMetrics
 from forkpoint.driver.status import Status
 
 
 def metrics_message(
-    status: Status, metrics: JobMetrics, *, sources: Collection[str], parallelism: int, epoch_ms: int, now_ms: int
+    status: Status, metrics: JobMetrics, now: Situation, *, sources: Collection[str], parallelism: int
 ) -> MetricsMessage:
-    """``sources``: their uids, as what they read is also what they emit. ``epoch_ms``: how long the epoch under way has been
-    computing."""
+    """``sources``: their uids, as what they read is also what they emit."""
     size = metrics.state_size
     return MetricsMessage(
-        job=status.job, run=status.run, state=status.state, now_ms=now_ms, started_ms=status.started_ms,
+        job=status.job, run=status.run, state=status.state, now_ms=now.now_ms, started_ms=status.started_ms,
         since_ms=metrics.since_ms, epoch=status.epoch, epochs=metrics.epochs, committed_ms=metrics.committed_ms,
-        epoch_ms=epoch_ms, restarts=metrics.restarts, rescalings=metrics.rescalings, parallelism=parallelism,
+        epoch_ms=now.epoch_ms, restarts=metrics.restarts, rescalings=metrics.rescalings, parallelism=parallelism,
         operators=_operators(metrics, sources),
         watermarks={
-            uid: WatermarkMetrics(watermark_ms=_time(slowest.watermark_ms), split=slowest.split)
-            for uid, slowest in metrics.slowest.items()
+            uid: watermark_metrics(hold, hold.split) for uid, hold in metrics.holds.items() if hold.split is not None
         },
         backlog={
             uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit) for uid, backlog in metrics.backlog.items()
@@ -45,7 +45,19 @@ def metrics_message(
             kind: CatchUpMetrics(count=found.count, sum_ms=found.sum_ms) for kind, found in metrics.catch_ups.items()
         },
         stores_reused=metrics.stores_reused, unpublished=dict(metrics.unpublished), savepoints=metrics.savepoints,
-        savepoints_failed=metrics.savepoints_failed, savepoint_ms=metrics.savepoint_ms,
+        savepoints_failed=metrics.savepoints_failed, savepoint_ms=metrics.savepoint_ms, silent_ms=silences(now),
+        problems=problem_messages(now),
+    )  # fmt: skip
+
+
+def problem_messages(now: Situation) -> list[ProblemMessage]:
+    return [ProblemMessage(**vars(each)) for each in problems(now)]
+
+
+def watermark_metrics(hold: Hold, split: str) -> WatermarkMetrics:
+    return WatermarkMetrics(
+        watermark_ms=_time(hold.watermark_ms), split=split, others=hold.others,
+        next=None if hold.next is None else hold.next[0], behind_ms=hold.behind_ms, notable=hold.notable,
     )  # fmt: skip
 
 

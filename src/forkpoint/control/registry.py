@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +15,7 @@ from forkpoint.control.client import ControlClient, RunClient, Unreachable
 from forkpoint.control.endpoint import ENDPOINT, Endpoint, endpoints
 from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import StatusMessage
+from forkpoint.control.problems import Problem, problem_of_run
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
 
@@ -61,6 +62,14 @@ class RunView:
     late_records_dropped: Mapping[str, int] | None = None
     doing: str | None = None
     status: StatusMessage | None = None
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What is wrong with it, the worst first. Nothing with a run that a newer one has replaced."""
+        if self.status is not None:
+            return [Problem(each.severity, each.kind, each.uid, each.text) for each in self.status.problems]
+        found = problem_of_run(self.state, self.run, self.reason) if self.newest else None
+        return [] if found is None else [found]
 
     @property
     def is_live(self) -> bool:

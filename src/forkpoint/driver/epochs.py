@@ -28,7 +28,7 @@ from forkpoint.driver.manifests import (
     splits_by_origin,
     staged_from,
 )
-from forkpoint.driver.measurements import Measurements, measurements, slowest_splits
+from forkpoint.driver.measurements import Measurements, holds, measurements
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
@@ -342,8 +342,7 @@ class EpochRunner:
         self._listener.on_event(EpochReached(epoch, phase, self._since_ms, since_ms))
 
     def _measured(self, context: EpochContext, rows: Sequence[CommitRow]) -> Measurements:
-        slowest = slowest_splits(self.graph, self.manifest, context.processing_time_ms, context.finished)
-        return measurements(rows, self.planner.backlog(), slowest)
+        return measurements(rows, self.planner.backlog(), holds(self.graph, self.manifest, context))
 
 
 def _native(manifest: Manifest) -> dict[str, Any]:

@@ -7,7 +7,7 @@ step. Times are in ms since 1970.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -141,9 +141,12 @@ class RescaleEnded:
 
 @dataclass(frozen=True)
 class PublishingProgressed:
-    """How many committed epochs each sink has not published yet, by uid."""
+    """How many committed epochs each sink has not published yet, by uid. ``behind``: the sinks with so many that the job waits,
+    or is about to."""
 
     unpublished: Mapping[str, int]
+    behind: Collection[str] = ()
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True)

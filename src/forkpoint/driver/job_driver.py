@@ -133,7 +133,7 @@ class JobDriver:
         )  # fmt: skip
         self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
         self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
-        self._publisher = Publisher(self.graph, executor, self.history, self._listener, self._inbox.wake)
+        self._publisher = Publisher(self.graph, executor, self.history, self._listener, self._inbox.wake, now_ms)
         self.starter = Starter(
             self.run_id, restorer, self._records, self._publisher, self._lease.start if lease else lambda: None
         )
@@ -225,17 +225,22 @@ class JobDriver:
 
     def status(self) -> Status:
         runner = self._runner
-        ignored, problem = ({}, None) if runner is None else (runner.planner.ignored(), runner.planner.problem())
+        ignored, problems = ({}, {}) if runner is None else (runner.planner.ignored(), runner.planner.problems())
         return replace(
             self._status.status,
             ignored_files=ignored,
             publishing_problem=self._publisher.problem,
-            reading_problem=problem,
+            reading_problems=problems,
         )
 
     def journal(self) -> Journal:
         """The run's latest epochs, failures and savepoints."""
         return self._journal.journal
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The last committed one; None before the first epoch may begin."""
+        return None if self._runner is None else self._runner.manifest
 
     def metrics(self) -> JobMetrics:
         return self._metrics.metrics

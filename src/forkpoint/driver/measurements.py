@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.checkpoint.manifest import Manifest, SplitState
 from forkpoint.connectors import Backlog
 from forkpoint.driver.manifests import split_starts
 from forkpoint.graph.job import JobGraph
+from forkpoint.graph.specs import WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
-from forkpoint.runtime.exchange.control import CommitRow, UserMetric
+from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
 from forkpoint.state import StoreSize
+
+NOTABLE_MS = 10_000
 
 
 class UserReport(NamedTuple):
@@ -24,17 +27,35 @@ class UserReport(NamedTuple):
     metric: UserMetric
 
 
-class SlowestSplit(NamedTuple):
-    """The split that holds back the watermark of a source, or of an operator that assigns timestamps."""
+class Hold(NamedTuple):
+    """What holds back the watermark of a source, or of an operator that assigns timestamps: its slowest split; None if it has no
+    split yet. ``active_ms``: the processing time at which that had its last element, or was first seen; ``empty``: it has had
+    none. ``others``: how many more splits are as slow. ``next`` and ``furthest``: the slowest and the fastest of those that are
+    ahead, and their watermarks; None if none is."""
 
-    split: str
+    split: str | None
     watermark_ms: int
+    active_ms: int | None = None
+    empty: bool = True
+    others: int = 0
+    next: tuple[str, int] | None = None
+    furthest: tuple[str, int] | None = None
+
+    @property
+    def behind_ms(self) -> int | None:
+        """How far it is behind the next one; None if it has no watermark yet, or none is ahead."""
+        return self.next[1] - self.watermark_ms if self.next is not None and is_time(self.watermark_ms) else None
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is far behind the next one."""
+        return self.next is not None and (self.behind_ms is None or self.behind_ms >= NOTABLE_MS)
 
 
 @dataclass(frozen=True)
 class Measurements:
     """Of one epoch alone, by operator uid: time at work, bytes in and out; changes of user metrics. At its end: the size of the
-    state's stores, what sources have not planned yet, and which splits hold the watermark back."""
+    state's stores, what sources have not planned yet, and what holds the watermarks back."""
 
     busy_us: Mapping[str, int] = field(default_factory=dict)
     bytes_in: Mapping[str, int] = field(default_factory=dict)
@@ -42,12 +63,10 @@ class Measurements:
     user: Sequence[UserReport] = ()
     state_size: StoreSize | None = None
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
-    slowest: Mapping[str, SlowestSplit] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
 
 
-def measurements(
-    rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], slowest: Mapping[str, SlowestSplit]
-) -> Measurements:
+def measurements(rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], holds: Mapping[str, Hold]) -> Measurements:
     busy: Counter[str] = Counter()
     read: Counter[str] = Counter()
     written: Counter[str] = Counter()
@@ -58,7 +77,7 @@ def measurements(
             read[uid] += measured.bytes_in
             written[uid] += measured.bytes_out
             user += (UserReport(uid, row.subtask, metric) for metric in measured.user)
-    return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, slowest)
+    return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, holds)
 
 
 def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
@@ -69,23 +88,39 @@ def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
     return StoreSize(sum(size.entries for size in known), sum(numbers) if len(numbers) == len(known) else None)
 
 
-def slowest_splits(
-    graph: JobGraph, manifest: Manifest, now_ms: int, finished: Mapping[str, Collection[str]]
-) -> dict[str, SlowestSplit]:
-    """By the uid of what generates watermarks, the split with the lowest one among those that are neither idle nor ``finished``
-    (by watermark origin). None where no split has one."""
-    found: dict[str, SlowestSplit] = {}
-    for origin, splits in split_starts(graph, manifest, now_ms).items():
-        ended = finished.get(origin, ())
+def holds(graph: JobGraph, manifest: Manifest, context: EpochContext) -> dict[str, Hold]:
+    """What holds each watermark back at the end of an epoch, by the uid of what generates it. Splits that are idle or read to
+    their ends don't; nor does an origin that has ended or is idle as a whole."""
+    found: dict[str, Hold] = {}
+    starts = split_starts(graph, manifest, context.processing_time_ms)
+    for operator in graph.operators:
+        if not isinstance(operator.spec, WatermarkSpec):
+            continue
+        known, ended = starts.get(str(operator.id), {}), context.finished.get(str(operator.id), ())
         counting = [
-            SlowestSplit(name, split.watermark_ms)
-            for name, split in splits.items()
-            if not split.idle and not split.marked_idle and name not in ended
+            name for name, split in known.items() if not split.idle and not split.marked_idle and name not in ended
         ]
-        slowest = min(counting, key=lambda each: (each.watermark_ms, each.split), default=None)
-        if slowest is not None and slowest.watermark_ms < MAX_MS:
-            found[graph.by_id[int(origin)].uid] = slowest
+        if counting:
+            hold = hold_of({name: manifest.sources[operator.uid].splits[name] for name in counting})
+        else:
+            hold = None if known or operator.id in context.released else Hold(None, MIN_MS)
+        if hold is not None and hold.watermark_ms < MAX_MS:
+            found[operator.uid] = hold
     return found
+
+
+def hold_of(splits: Mapping[str, SplitState]) -> Hold | None:
+    """What holds a watermark back, among the splits that count; None if there are none."""
+    ordered = sorted((state.watermark_ms, name) for name, state in splits.items())
+    if not ordered:
+        return None
+    least, name = ordered[0]
+    ahead = [(split, watermark_ms) for watermark_ms, split in ordered if watermark_ms > least]
+    slowest = splits[name]
+    return Hold(
+        name, least, slowest.last_active_ms, slowest.count == 0, len(ordered) - len(ahead) - 1,
+        ahead[0] if ahead else None, ahead[-1] if ahead else None,
+    )  # fmt: skip
 
 
 def is_time(watermark_ms: int) -> bool:

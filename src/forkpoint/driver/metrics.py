@@ -25,11 +25,13 @@ from forkpoint.driver.events import (
     SavepointEnded,
     added_up,
 )
-from forkpoint.driver.measurements import SlowestSplit, UserReport
+from forkpoint.driver.measurements import Hold, UserReport
 from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
 from forkpoint.state import StoreSize
 
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
+
+BACKLOG_WINDOW_MS, BACKLOG_EVERY_MS = 600_000, 20_000
 
 EpochPart = str
 """A part of an epoch's duration: "plan", "compute", "write", "commit", "publish", or "epoch" for all of it."""
@@ -91,13 +93,22 @@ class CatchUps:
     sum_ms: int = 0
 
 
+class BacklogThen(NamedTuple):
+    """How large a source's backlog was at a time."""
+
+    at_ms: int
+    amount: int
+
+
 @dataclass(frozen=True)
 class JobMetrics:
     """A run's metrics. Counts by operator uid, durations, catch-ups and bytes of state written are since the last (re)start.
 
     ``since_ms``: when that was. ``epochs``: the number of epochs committed; ``committed_ms``: when the last one was.
     ``began_ms``: when the epoch under way began; None between epochs. ``stores_reused``: tasks that found their store up to
-    date. ``savepoint_ms``: when this run's last savepoint was complete.
+    date. ``savepoint_ms``: when this run's last savepoint was complete. ``read_ms``: when an epoch was last committed that has
+    read elements of a source. ``backlogs``: those of the last minutes, oldest first. ``behind_ms``: since when so much of a
+    sink's output is unpublished that the job waits, or is about to.
     """
 
     since_ms: int | None = None
@@ -113,8 +124,10 @@ class JobMetrics:
     bytes_in: Mapping[str, int] = field(default_factory=dict)
     bytes_out: Mapping[str, int] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
-    slowest: Mapping[str, SlowestSplit] = field(default_factory=dict)
+    read_ms: Mapping[str, int] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
+    backlogs: Mapping[str, tuple[BacklogThen, ...]] = field(default_factory=dict)
     user: Mapping[UserKey, UserValue] = field(default_factory=dict)
     durations: Mapping[EpochPart, Durations] = field(default_factory=dict)
     changes_bytes: int = 0
@@ -123,6 +136,7 @@ class JobMetrics:
     catch_ups: Mapping[CatchUpKind, CatchUps] = field(default_factory=dict)
     stores_reused: int = 0
     unpublished: Mapping[str, int] = field(default_factory=dict)
+    behind_ms: Mapping[str, int] = field(default_factory=dict)
     savepoints: int = 0
     savepoints_failed: int = 0
     savepoint_ms: int | None = None
@@ -154,7 +168,9 @@ def after(metrics: JobMetrics, event: Event) -> JobMetrics:
         case RescaleEnded(failure=None):
             return replace(metrics, rescalings=metrics.rescalings + 1)
         case PublishingProgressed(unpublished):
-            return replace(metrics, unpublished=unpublished)
+            since_ms = {uid: metrics.behind_ms.get(uid, event.at_ms) for uid in event.behind}
+            known = {uid: at_ms for uid, at_ms in since_ms.items() if at_ms is not None}
+            return replace(metrics, unpublished=unpublished, behind_ms=known)
         case SavepointEnded(path=None):
             return replace(metrics, savepoints_failed=metrics.savepoints_failed + 1)
         case SavepointEnded():
@@ -168,7 +184,7 @@ def _started(metrics: JobMetrics, event: AttemptStarted) -> JobMetrics:
         since_ms=event.at_ms, restarts=event.restarts, rescalings=metrics.rescalings, watermarks=event.watermarks,
         unpublished=metrics.unpublished, savepoints=metrics.savepoints, savepoints_failed=metrics.savepoints_failed,
         savepoint_ms=metrics.savepoint_ms, committed_ms=metrics.committed_ms, state_size=metrics.state_size,
-        backlog=metrics.backlog,
+        backlog=metrics.backlog, read_ms=metrics.read_ms, behind_ms=metrics.behind_ms,
     )  # fmt: skip
 
 
@@ -199,8 +215,10 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
         bytes_in=added_up((metrics.bytes_in, measured.bytes_in)),
         bytes_out=added_up((metrics.bytes_out, measured.bytes_out)),
         watermarks=event.watermarks,
-        slowest=measured.slowest,
+        read_ms={**metrics.read_ms, **_read(metrics.committed_ms, event.records_in)},
+        holds=measured.holds,
         backlog=measured.backlog,
+        backlogs=_with_backlogs(metrics.backlogs, measured.backlog, metrics.committed_ms),
         user=_with_user(metrics.user, event),
         changes_bytes=metrics.changes_bytes + event.changes_bytes,
         snapshot_bytes=metrics.snapshot_bytes + event.snapshot_bytes,
@@ -208,6 +226,24 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
         catch_ups=_with_catch_ups(metrics.catch_ups, event),
         stores_reused=metrics.stores_reused + event.stores_reused,
     )
+
+
+def _read(at_ms: int | None, records_in: Mapping[str, int]) -> dict[str, int]:
+    return {} if at_ms is None else {uid: at_ms for uid, count in records_in.items() if count}
+
+
+def _with_backlogs(
+    known: Mapping[str, tuple[BacklogThen, ...]], now: Mapping[str, Backlog], at_ms: int | None
+) -> Mapping[str, tuple[BacklogThen, ...]]:
+    """With the present ones, unless there is one of the last moments; without those that are too old."""
+    if at_ms is None:
+        return known
+    found: dict[str, tuple[BacklogThen, ...]] = {}
+    for uid, backlog in now.items():
+        recent = tuple(each for each in known.get(uid, ()) if at_ms - each.at_ms <= BACKLOG_WINDOW_MS)
+        is_due = not recent or at_ms - recent[-1].at_ms >= BACKLOG_EVERY_MS
+        found[uid] = (*recent, BacklogThen(at_ms, backlog.amount)) if is_due else recent
+    return found
 
 
 def _with_user(known: Mapping[UserKey, UserValue], event: EpochCommitted) -> Mapping[UserKey, UserValue]:

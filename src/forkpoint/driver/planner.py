@@ -94,10 +94,10 @@ class SourcePlanner:
         """The number of ignored files, by source."""
         return {operator.uid: enumerator.ignored for operator, enumerator in self._operators if enumerator.ignored}
 
-    def problem(self) -> str | None:
-        """Why a source has nothing to read for now, if that is a fault."""
-        problems = ((o.uid, enumerator.problem) for o, enumerator in self._operators)
-        return next((f"source {uid!r}: {problem}" for uid, problem in problems if problem is not None), None)
+    def problems(self) -> dict[str, str]:
+        """Why sources have nothing to read for now, of those for which that is a fault."""
+        found = ((operator.uid, enumerator.problem) for operator, enumerator in self._operators)
+        return {uid: problem for uid, problem in found if problem is not None}
 
     def finished_splits(self) -> dict[str, Collection[str]]:
         return {operator.uid: enumerator.finished_splits for operator, enumerator in self._operators}

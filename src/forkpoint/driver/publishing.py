@@ -89,8 +89,17 @@ class _Lane:
 
     @property
     def full(self) -> bool:
+        return self._room <= 0
+
+    @property
+    def behind(self) -> bool:
+        return self._room <= 1
+
+    @property
+    def _room(self) -> int:
+        """How many more epochs may be unpublished."""
         waiting = 0 if self.sink.commit_every is None else MAX_TOGETHER
-        return len(self.outputs) >= waiting + MAX_UNPUBLISHED_EPOCHS
+        return waiting + MAX_UNPUBLISHED_EPOCHS - len(self.outputs)
 
     def add(self, output: EpochOutput) -> None:
         if not self.outputs:
@@ -120,13 +129,15 @@ class Publisher:
     """Publishes the output of one run's epochs. ``wake`` is called when a job that had to wait may go on. Thread-safe."""
 
     def __init__(
-        self, graph: JobGraph, executor: Executor, history: History, listener: Listener, wake: Callable[[], None]
-    ) -> None:
+        self, graph: JobGraph, executor: Executor, history: History, listener: Listener, wake: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._graph = graph
         self._executor = executor
         self._history = history
         self._listener = listener
         self._wake = wake
+        self._now_ms = now_ms
         self._sinks = committing_sinks(graph)
         self._lanes = {uid: _Lane(sink) for uid, sink in self._sinks.items()}
         self._changed = threading.Condition()
@@ -337,7 +348,8 @@ class Publisher:
     def _tell(self) -> None:
         with self._changed:
             epochs: Mapping[str, int] = {u: len(lane.outputs) for u, lane in self._lanes.items() if lane.outputs}
-        self._listener.on_event(PublishingProgressed(epochs))
+            behind = [uid for uid, lane in self._lanes.items() if lane.behind]
+        self._listener.on_event(PublishingProgressed(epochs, behind, self._now_ms()))
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ class Status:
     that appeared too late to be read. ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is
     restored or no savepoint is made. ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the
     stores of a run that waits to lead are close to the job's epochs. ``unpublished``: how many committed epochs each sink has
-    not published yet, by uid; ``publishing_problem``: why it doesn't. ``reading_problem``: the fault for which a source has
-    nothing to read for now."""
+    not published yet, by uid; ``publishing_problem``: why it doesn't. ``reading_problems``: by source, the fault for
+    which it has nothing to read for now."""
 
     job: str
     run: str
@@ -55,7 +55,7 @@ class Status:
     caught_up: bool = False
     unpublished: Mapping[str, int] = field(default_factory=dict)
     publishing_problem: str | None = None
-    reading_problem: str | None = None
+    reading_problems: Mapping[str, str] = field(default_factory=dict)
     failure: str | None = None
 
 

@@ -228,8 +228,10 @@ class JobOptions:
     None for under the state root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the
     default; see ``restart_strategy``. ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks'
     local store. ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are
-    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``spark``:
-    settings of the SparkSession, by name, for the session that the job starts; an active one keeps its own.
+    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``silence_ms``:
+    how long an unbounded source, or a split that holds the watermark back, may have no element before the job's status says that
+    something is wrong. ``spark``: settings of the SparkSession, by name, for the session that the job starts; an active one keeps
+    its own.
     ``ship_env``: the executors get this process's virtual environment. ``pass_env``: the environment variables that they get from
     this process, by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key,
     which a program may read back.
@@ -247,6 +249,7 @@ class JobOptions:
     state_backend: Literal["lmdb", "rocksdb", "dict"] = "lmdb"
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
+    silence_ms: int = 300_000
     parameters: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     ship_env: bool = False
@@ -284,6 +287,7 @@ class JobOptions:
                 )
         if self.max_epoch_rows is not None:
             _at_least("the maximum number of rows an epoch reads from a source", self.max_epoch_rows, 1)
+        _at_least("the silence in ms after which something is wrong", self.silence_ms, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)
 
     @property

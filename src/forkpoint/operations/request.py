@@ -8,6 +8,7 @@ from typing import Any
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
+from forkpoint.logs import LogFormat
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class RunRequest:
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
     leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job changes its
     parallelism. ``succeeds``: the run that hands the job over to this one. ``resumed``: the job was started by the same request
-    before, and goes on; if it was rescaled since, that counts, not ``parallelism``.
+    before, and goes on; if it was rescaled since, that counts, not ``parallelism``. ``log_format``: that of the log of a process
+    that is started for it, "text" or "json"; by default that of this process.
     """
 
     app: str
@@ -46,12 +48,16 @@ class RunRequest:
     autoscale: Autoscale | None = None
     succeeds: str | None = None
     resumed: bool = False
+    log_format: LogFormat | None = None
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
             raise ConfigError(
                 "RunRequest: only the program can set a schedule's directory; give a schedule without one"
             )
+
+        if self.log_format not in (None, "text", "json"):
+            raise ConfigError(f"RunRequest: the format of logs is {self.log_format!r}; it must be 'text' or 'json'")
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -94,6 +100,7 @@ class RunRequest:
             *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--pass-env", ",".join(self.pass_env) or None),
             ("--succeed", self.succeeds), ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
+            ("--log-format", self.log_format),
         ]  # fmt: skip
         given = [flag for flag, on in flags.items() if on]
         return given + [part for option, value in values if value is not None for part in (option, str(value))]

@@ -51,6 +51,7 @@ def view_json(view: RunView) -> dict[str, Any]:
         **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
         "late_records_dropped": None if late is None else dict(late),
         **attributes(view, "restarts reason doing"),
+        "problems": [asdict(each) for each in view.problems],
         "parent": view.parent.model_dump(mode="json"),
         **attributes(view.endpoint, "pid machine port log"),
     }

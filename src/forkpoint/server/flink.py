@@ -6,9 +6,19 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from forkpoint.checkpoint.manifest import Manifest, Run
+from forkpoint.checkpoint.manifest import Manifest, Run, SourcePosition
 from forkpoint.checkpoint.plan import Plan, PlanOperator
-from forkpoint.control.messages import EpochMessage, JournalMessage, StatusMessage
+from forkpoint.control.messages import (
+    BacklogMetrics,
+    EpochMessage,
+    JournalMessage,
+    MetricsMessage,
+    OperatorMetrics,
+    StatusMessage,
+    WatermarkMetrics,
+)
+from forkpoint.control.metrics import watermark_metrics
+from forkpoint.driver.measurements import hold_of
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.server import messages as m
 from forkpoint.server.service import JobEntry
@@ -61,6 +71,7 @@ def overview(entry: JobEntry, now_ms: int) -> m.JobOverview:
         forkpoint_state=view.state, run=view.run, root=entry.root.place, epoch=view.epoch, restarts=view.restarts,
         records_read=view.records_read, late_records_dropped=None if late is None else sum(late.values()),
         parallelism=parallelism, doing=view.doing, reason=view.reason,
+        problems=[m.ProblemShown(**vars(each)) for each in view.problems],
     )  # fmt: skip
 
 
@@ -82,37 +93,67 @@ def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
     return m.JobPlan(jid=entry.id, name=entry.name, type="BATCH" if mode == "BATCH" else "STREAMING", nodes=nodes)
 
 
-def details(entry: JobEntry, found: Plan, record: Run | None, newest: Manifest | None, now_ms: int) -> m.JobDetails:
+def details(
+    entry: JobEntry, found: Plan, record: Run | None, measured: MetricsMessage | None, newest: Manifest | None, now_ms: int
+) -> m.JobDetails:  # fmt: skip
+    """``measured``: before ``newest`` was read."""
     shown, state, status = overview(entry, now_ms), state_of(entry), entry.view.status
     watermarks = status.watermarks if status is not None else {} if newest is None else newest.watermarks
-    vertices = [_vertex(shown, operator, status, watermarks, record) for operator in found.operators]
+    vertices = [_vertex(shown, operator, status, watermarks, record, measured) for operator in found.operators]
     stamps = dict.fromkeys(_COUNTED, 0) | {state: shown.last_modification}
     drawn = plan(entry, found, record)
     return m.JobDetails(
         jid=entry.id, name=entry.name, isStoppable=False, state=state, start_time=shown.start_time,
         end_time=shown.end_time, duration=shown.duration, maxParallelism=_option(record, "max_parallelism", NONE),
         now=now_ms, timestamps=stamps, vertices=vertices, status_counts={task_state(state): len(vertices)}, plan=drawn,
-        job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, now_ms),
+        job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, measured),
+        state_size=m.StateSize(
+            entries=None if measured is None else measured.state_entries,
+            bytes=None if measured is None else measured.state_bytes,
+        ),
         unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
     )  # fmt: skip
 
 
-def sources(newest: Manifest, now_ms: int) -> list[m.SourceShown]:
-    """The sources and their splits, as of the newest manifest; which split the watermark waits for."""
-    shown = []
-    for uid, source in newest.sources.items():
-        active = [each.watermark_ms for each in source.splits.values() if not each.marked_idle]
-        behind = min(active, default=None)
-        splits = [
+def sources(newest: Manifest, measured: MetricsMessage | None) -> list[m.SourceShown]:
+    """The sources and their splits, as of the newest manifest, and which split each watermark waits for: as the driver says,
+    which knows what is idle; else as far as the manifest tells. ``measured``: before ``newest`` was read."""
+    return [_source(uid, source, newest.watermarks.get(uid), measured) for uid, source in newest.sources.items()]
+
+
+def _source(uid: str, source: SourcePosition, watermark: int | None, measured: MetricsMessage | None) -> m.SourceShown:
+    told = measured is not None and measured.epochs > 0
+    hold = measured.watermarks.get(uid) if measured is not None and told else _held(source)
+    slowest = None if hold is None else source.splits.get(hold.split)
+    passed_ms = hold.watermark_ms if hold is not None and told else None
+    splits = []
+    for split, each in sorted(source.splits.items()):
+        idle = each.marked_idle or (passed_ms is not None and each.watermark_ms < passed_ms)
+        several = hold is not None and (hold.next is not None or hold.others > 0)
+        holds = several and not idle and slowest is not None and each.watermark_ms == slowest.watermark_ms
+        splits.append(
             m.SplitShown(
-                split=split, watermark=each.watermark_ms, records=each.count, last_active=each.last_active_ms,
-                idle=each.marked_idle, holds=not each.marked_idle and each.watermark_ms == behind and len(active) > 1,
-            ) for split, each in sorted(source.splits.items())
-        ]  # fmt: skip
-        shown.append(
-            m.SourceShown(uid=uid, finished=source.finished, watermark=newest.watermarks.get(uid), splits=splits)
+                split=split, watermark=each.watermark_ms, records=each.count, last_active=each.last_active_ms, idle=idle,
+                holds=holds,
+            )
+        )  # fmt: skip
+    shown = None
+    if hold is not None:
+        mark = MIN_WATERMARK if hold.watermark_ms is None else hold.watermark_ms
+        shown = m.HoldShown(
+            split=hold.split,
+            watermark=mark,
+            others=hold.others,
+            next=hold.next,
+            behind=hold.behind_ms,
+            notable=hold.notable,
         )
-    return shown
+    return m.SourceShown(uid=uid, finished=source.finished, watermark=watermark, hold=shown, splits=splits)
+
+
+def _held(source: SourcePosition) -> WatermarkMetrics | None:
+    hold = hold_of({split: each for split, each in source.splits.items() if not each.marked_idle})
+    return None if hold is None or hold.split is None else watermark_metrics(hold, hold.split)
 
 
 def config(entry: JobEntry, record: Run | None) -> m.JobConfig:
@@ -239,7 +280,7 @@ def statistics(values: Sequence[int]) -> m.Statistics:
 
 def _vertex(
     shown: m.JobOverview, operator: PlanOperator, status: StatusMessage | None, watermarks: Mapping[str, int],
-    record: Run | None,
+    record: Run | None, measured: MetricsMessage | None,
 ) -> m.Vertex:  # fmt: skip
     records = 0 if status is None else status.records.get(operator.uid, 0)
     late = 0 if status is None else status.late_records_dropped.get(operator.uid, 0)
@@ -251,9 +292,23 @@ def _vertex(
         maxParallelism=_option(record, "max_parallelism", NONE), parallelism=shown.parallelism or 0,
         status=at,
         start_time=shown.start_time, end_time=shown.end_time, duration=shown.duration, tasks={at: shown.parallelism or 0},
-        metrics=m.VertexMetrics(read_records=read_in, write_records=records - read_in),
+        metrics=_vertex_metrics(read_in, records - read_in, None if measured is None else measured.operators.get(operator.uid)),
+        backlog=_backlog(None if measured is None else measured.backlog.get(operator.uid)),
         watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
         stateful=operator.stateful,
+    )  # fmt: skip
+
+
+def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:
+    return None if known is None else m.BacklogShown(amount=known.amount, unit=known.unit)
+
+
+def _vertex_metrics(read: int, written: int, measured: OperatorMetrics | None) -> m.VertexMetrics:
+    if measured is None:
+        return m.VertexMetrics(read_records=read, write_records=written)
+    return m.VertexMetrics(
+        read_records=read, write_records=written, read_bytes=measured.bytes_in, read_bytes_complete=True,
+        write_bytes=measured.bytes_out, write_bytes_complete=True, accumulated_busy_time=measured.busy_ms,
     )  # fmt: skip
 
 

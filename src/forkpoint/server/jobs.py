@@ -44,8 +44,9 @@ def overview(served: Served) -> m.JobOverviews:
 def details(entry: Job, served: Served) -> m.JobDetails:
     """A job: its operators with counts and watermarks, its sources' splits, its plan."""
     service = served.service
+    measured = service.metrics(entry)
     newest = History(entry.storage, entry.paths).newest()
-    return flink.details(entry, service.plan(entry), service.record(entry), newest, now_ms())
+    return flink.details(entry, service.plan(entry), service.record(entry), measured, newest, now_ms())
 
 
 @router.get("/jobs/{job}/status", response_model=m.JobStatusShown)

@@ -66,9 +66,20 @@ class TaskCounts(Snake):
     initializing: int = 0
 
 
+class ProblemShown(Snake):
+    """What is wrong with a job. ``text``: in a sentence, the same as `forkpoint list` prints. ``severity``: critical if the job
+    stands still, or will not recover by itself. ``kind``: which of the known problems; ``uid``: the source or sink that it is
+    about."""
+
+    severity: Literal["warning", "critical"]
+    kind: str
+    uid: str | None
+    text: str
+
+
 class JobOverview(Shape):
-    """``forkpoint-state``: the state of the job's newest run as `forkpoint list` has it; ``doing``: what it waits for, or what is
-    wrong, in words; ``root``: the state root."""
+    """``forkpoint-state``: the state of the job's newest run as `forkpoint list` has it; ``doing``: what it waits for, or what a
+    long epoch is doing, in words; ``problems``: what is wrong, the worst first; ``root``: the state root."""
 
     jid: str
     name: str
@@ -89,6 +100,7 @@ class JobOverview(Shape):
     parallelism: int | None
     doing: str | None
     reason: str | None
+    problems: list[ProblemShown]
 
 
 class JobOverviews(Snake):
@@ -114,6 +126,20 @@ TaskState = Literal[
 ]  # fmt: skip
 
 
+class BacklogShown(Snake):
+    """What a source knows of and has not read yet."""
+
+    amount: int
+    unit: Literal["elements", "bytes"]
+
+
+class StateSize(Snake):
+    """About how much the stores of a job's subtasks have; None if that is unknown."""
+
+    entries: int | None
+    bytes: int | None
+
+
 class Vertex(Snake):
     """An operator. ``id``: made of its uid, in Flink's form. ``watermark``: in event time; None before the first one."""
 
@@ -134,6 +160,7 @@ class Vertex(Snake):
     watermark: int | None
     late_records_dropped: int = Field(serialization_alias="late-records-dropped")
     stateful: bool
+    backlog: BacklogShown | None
 
 
 class PlanInput(Snake):
@@ -172,8 +199,8 @@ class PlanAnswer(Snake):
 
 
 class SplitShown(Snake):
-    """How far a split has come in event time. ``holds``: no other split of its source is further behind, and it is not idle:
-    the source's watermark waits for it."""
+    """How far a split has come in event time. ``idle``: the source's watermark does not wait for it. ``holds``: no other split
+    that is not idle is further behind: the source's watermark waits for it."""
 
     split: str
     watermark: int
@@ -183,10 +210,25 @@ class SplitShown(Snake):
     holds: bool
 
 
+class HoldShown(Snake):
+    """The split that a source's watermark waits for. ``others``: how many more are as slow. ``next``: the slowest of the others;
+    ``behind``: by how much, if both have a watermark. ``notable``: that is much."""
+
+    split: str
+    watermark: int
+    others: int
+    next: str | None
+    behind: int | None
+    notable: bool
+
+
 class SourceShown(Snake):
+    """``hold``: None if no split counts."""
+
     uid: str
     finished: bool
     watermark: int | None
+    hold: HoldShown | None
     splits: list[SplitShown]
 
 
@@ -209,6 +251,7 @@ class JobDetails(Snake):
     overview: JobOverview
     sources: list[SourceShown]
     unpublished: dict[str, int]
+    state_size: StateSize = Field(serialization_alias="state-size")
 
 
 class ExecutionConfig(Shape):

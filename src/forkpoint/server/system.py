@@ -68,11 +68,18 @@ class DoctorBody(m.Body):
     conf: dict[m.Text, Setting] = Field(default_factory=dict, max_length=1_000)
 
 
-class Health(m.Snake):
-    """``problems``: what is wrong, a sentence each; empty if all is well."""
+class HealthProblem(m.ProblemShown):
+    """What is wrong with a job of this name and id."""
 
-    status: Literal["ok", "problems"]
-    problems: list[str]
+    job: str
+    jid: str
+
+
+class Health(m.Snake):
+    """``status``: how bad the worst of the problems is; ``ok`` if there are none. ``problems``: the worst first."""
+
+    status: Literal["ok", "warning", "critical"]
+    problems: list[HealthProblem]
 
 
 class Ready(m.Snake):
@@ -108,28 +115,13 @@ def overview(served: Served) -> ClusterOverview:
 
 @router.get("/health", response_model=Health)
 def health(served: Served) -> Health:
-    """What is wrong with the jobs, in sentences."""
-    problems = [problem for entry in served.service.jobs() if (problem := problem_of(entry)) is not None]
-    return Health(status="problems" if problems else "ok", problems=problems)
-
-
-def problem_of(entry: Any) -> str | None:
-    """What is wrong with a job, in a sentence; None if nothing is known to be."""
-    view, name = entry.view, entry.name
-    match view.state:
-        case "lost":
-            return f"job {name!r} is lost: the driver of run {view.run} was killed; run its program again"
-        case "failed":
-            return f"job {name!r} has failed: {view.reason}"
-        case "silent":
-            return f"job {name!r} does not answer, although its driver is alive"
-        case "elsewhere":
-            return f"job {name!r} does not answer; its driver ran on another machine"
-        case "restarting":
-            return f"job {name!r} is restarting, for the {view.restarts}th time: {view.reason}"
-        case "running" if view.doing is not None:
-            return f"job {name!r}: {view.doing}"
-    return None
+    """What is wrong with the jobs, in sentences, and how bad that is."""
+    found = [
+        HealthProblem(job=entry.name, jid=entry.id, **vars(problem))
+        for entry in served.service.jobs() for problem in entry.view.problems
+    ]  # fmt: skip
+    problems = sorted(found, key=lambda each: each.severity)
+    return Health(status=problems[0].severity if problems else "ok", problems=problems)
 
 
 @router.get("/requests", response_model=RequestList)

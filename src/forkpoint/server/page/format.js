@@ -23,6 +23,9 @@ export function bytes(n) {
   return `${unit === 0 ? numbers.format(value) : parts.format(value)} ${units[unit]}`;
 }
 
+/** A share of one, in percent. */
+export const share = (part) => `${parts.format(Math.min(1, part) * 100)} %`;
+
 export function duration(ms) {
   if (ms === null || ms === undefined || ms < 0) return NONE;
   if (ms < 1000) return `${Math.round(ms)} ms`;

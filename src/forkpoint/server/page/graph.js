@@ -1,7 +1,7 @@
 // The graph of a job's operators, and one of them in detail.
 
 import { h } from "./dom.js";
-import { count, duration, isTime, rate, watermark } from "./format.js";
+import { bytes, count, duration, isTime, plural, rate, share, watermark } from "./format.js";
 import { layout, pathOf } from "./layout.js";
 import { holds, records, sourcesOf, watermarkOf } from "./operators.js";
 import { emptiness, facts, table, when } from "./parts.js";
@@ -56,7 +56,7 @@ export function graphView(shared, [uid = null]) {
     h("span", { class: "line tags" },
       vertex.stateful && h("span", { class: "tag" }, "state"),
       vertex["late-records-dropped"] > 0 && h("span", { class: "tag warn" }, `${count(vertex["late-records-dropped"])} late`),
-      mine?.split && h("span", { class: `tag ${mine.isNotable ? "warn" : ""}` }, mine.isNotable ? `held by ${mine.split.split}` : `slowest: ${mine.split.split}`)));
+      mine?.split && h("span", { class: `tag ${mine.isNotable ? "warn" : ""}` }, mine.isNotable ? `held by ${mine.split}` : `slowest: ${mine.split}`)));
   }
 
   function detail(vertex, held) {
@@ -66,6 +66,7 @@ export function graphView(shared, [uid = null]) {
       h("div", { class: "spread" }, h("h2", { id: "operator-name" }, vertex.name), h("button", { class: "plain", type: "button", on: { click: () => pick(vertex.id) } }, "Close")),
       facts([["uid", h("code", null, vertex.id)], ["Kind", vertex.kind], ["Records", counted(vertex) ? count(records(vertex)) : "not counted"], ["Rate", rate(shared.rates.of(vertex.id))],
         ["Watermark", isTime(own) ? when(own) : watermark(own)], behind !== null && ["Behind the clock", duration(behind)],
+        ...measured(vertex, shared),
         ["Late, dropped", count(vertex["late-records-dropped"]), vertex["late-records-dropped"] ? "warn" : null], ["Keeps state", vertex.stateful ? "yes" : "no"],
         shared.details.unpublished[vertex.id] ? ["Epochs not published", count(shared.details.unpublished[vertex.id]), "warn"] : null]),
       node.type && h("p", { class: "quiet" }, "Emits ", h("code", null, node.type)),
@@ -79,7 +80,7 @@ export function graphView(shared, [uid = null]) {
     const slowest = held.filter((each) => from.has(each.uid)).sort((a, b) => a.watermark - b.watermark)[0];
     if (slowest === undefined) return null;
     return h("p", null, "Its watermark waits for ", h("button", { class: "link", type: "button", on: { click: () => pick(slowest.uid) } }, `source ${slowest.uid}`),
-      slowest.split ? `, there for split ${slowest.split.split}.` : ".");
+      slowest.split ? `, there for split ${slowest.split}.` : ".");
   }
 
   function splits(source, held) {
@@ -103,6 +104,16 @@ export function graphView(shared, [uid = null]) {
   return { draw, turnTo: ([id = null]) => { selected = id; shared.app.redraw(); } };
 }
 
+/** What is measured of an operator beside its records: how much of a subtask's time it is at work, bytes, and what waits to be read. */
+function measured(vertex, shared) {
+  const { metrics, backlog } = vertex, busy = shared.rates.of(`busy ${vertex.id}`);
+  return [
+    metrics["accumulated-busy-time"] > 0 && busy !== null && ["Busy", share(busy / 1000 / Math.max(1, vertex.parallelism))],
+    metrics["read-bytes"] > 0 && ["Bytes in", bytes(metrics["read-bytes"])], metrics["write-bytes"] > 0 && ["Bytes out", bytes(metrics["write-bytes"])],
+    backlog && ["Waits to be read", backlog.unit === "bytes" ? bytes(backlog.amount) : plural(backlog.amount, "record")],
+  ];
+}
+
 function status(split, held) {
   if (split.holds && held?.split) return h("span", { class: `tag ${held.isNotable ? "warn" : ""}` }, held.isNotable ? "holds the watermark back" : "slowest");
   return split.idle ? h("span", { class: "tag" }, "idle") : null;
@@ -110,9 +121,9 @@ function status(split, held) {
 
 function heldBanner(held, pick) {
   return h("p", { class: "banner warn held", key: `held ${held.uid}`, role: "status" },
-    h("strong", null, `Split ${held.split.split} of source ${held.uid} holds the watermark back`),
+    h("strong", null, `Split ${held.split} of source ${held.uid} holds the watermark back`),
     held.others > 0 && ` (and ${count(held.others)} more)`,
-    held.behind === null ? ": it has no watermark yet, the others have." : `: it is ${duration(held.behind)} behind the next one, ${held.next.split}.`, " ",
+    held.behind === null ? ": it has no watermark yet, the others have." : `: it is ${duration(held.behind)} behind the next one, ${held.next}.`, " ",
     h("button", { class: "link", type: "button", on: { click: () => pick(held.uid) } }, "Show its splits"));
 }
 

@@ -6,7 +6,7 @@ import { configView } from "./config.js";
 import { h } from "./dom.js";
 import { epochsView } from "./epochs.js";
 import { exceptionsView } from "./exceptions.js";
-import { count, duration, rate } from "./format.js";
+import { bytes, count, duration, plural, rate } from "./format.js";
 import { graphView } from "./graph.js";
 import { logView } from "./log.js";
 import { records } from "./operators.js";
@@ -20,6 +20,8 @@ const TABS = [
   ["state", "State", stateView], ["exceptions", "Exceptions", exceptionsView], ["log", "Log", logView],
   ["configuration", "Configuration", configView],
 ];
+
+const TONES = { critical: "bad", warning: "warn" };
 
 /** `before`: the view that was shown: the same job's goes on. */
 export function jobView(app, [id, tab = "graph", ...rest], before) {
@@ -43,7 +45,8 @@ export function jobView(app, [id, tab = "graph", ...rest], before) {
     async load(now) {
       shared.details = byUid(await get(shared.path()));
       const counts = Object.fromEntries(shared.details.vertices.map((each) => [each.id, records(each)]));
-      shared.rates.note(shared.details.now, { ...counts, "": shared.details.overview["records-read"] ?? 0 });
+      const busy = Object.fromEntries(shared.details.vertices.map((each) => [`busy ${each.id}`, each.metrics["accumulated-busy-time"]]));
+      shared.rates.note(shared.details.now, { ...counts, ...busy, "": shared.details.overview["records-read"] ?? 0 });
       const mine = part;
       if (mine.load !== undefined && (now || Date.now() - asked >= (mine.every ?? 0))) {
         asked = Date.now();
@@ -69,12 +72,14 @@ function head(shared) {
   return h("div", { class: "head job" },
     h("p", { class: "crumbs" }, h("a", { href: "#/jobs" }, "Jobs"), " / "),
     h("h1", null, details.name), stateMark(details.state, job["forkpoint-state"]),
-    told && h("p", { class: `banner ${details.state === "RUNNING" ? "warn" : "bad"}`, role: "status" }, told),
+    job.problems.map((each) => h("p", { class: `banner ${TONES[each.severity]}`, key: `${each.kind} ${each.uid}`, role: "status" }, each.text)),
+    told && !job.problems.some((each) => each.text.includes(told)) && h("p", { class: `banner ${details.state === "RUNNING" ? "" : "bad"}`, role: "status" }, told),
     facts([
       ["Run", h("code", null, job.run)], ["Epoch", count(job.epoch)], [isRunning ? "Uptime" : "Took", duration(job.duration)],
       ["Records read", count(job["records-read"])], isRunning && ["Rate", rate(shared.rates.of(""))],
       ["Late", count(job["late-records-dropped"]), job["late-records-dropped"] ? "warn" : null], ["Restarts", count(job.restarts)],
       ["Parallelism", count(job.parallelism)],
+      details["state-size"].entries !== null && ["State", stateSize(details["state-size"])],
     ]),
     h("div", { class: "actions", role: "group", "aria-label": "Actions" },
       action("Take savepoint …", notRunning, () => takeSavepoint(shared), "primary"),
@@ -83,6 +88,11 @@ function head(shared) {
       action("Rescale …", notRunning, () => rescale(shared)),
       action("Stop …", notRunning, () => stop(shared)),
       action("Cancel …", notRunning, () => cancel(shared), "danger plain")));
+}
+
+function stateSize({ entries, bytes: size }) {
+  const listed = plural(entries, "entry", "entries");
+  return size === null ? listed : `${listed}, ${bytes(size)}`;
 }
 
 // Operators have ids in Flink's form; all else about them goes by uid.

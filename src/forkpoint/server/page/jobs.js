@@ -29,7 +29,8 @@ export function jobsView(app) {
       h("div", { class: "head" }, h("h1", null, "Jobs"), h("p", { class: "quiet" }, summary(jobs)),
         h("div", { class: "actions" }, action("Start a job …", app.whyNot(true), () => startJob(app), "primary"))),
       health.problems.length > 0 && h("section", { class: "problems", "aria-label": "What is wrong" },
-        h("h2", null, "What is wrong"), h("ul", null, health.problems.map((problem) => h("li", { key: problem }, problem)))),
+        h("h2", null, "What is wrong"), h("ul", null, health.problems.map((each) => h("li", { key: `${each.jid} ${each.text}`, class: each.severity },
+          h("a", { href: `#/jobs/${each.jid}` }, `job ${each.job}`), `: ${each.text}`)))),
       jobs.length === 0 ? emptiness("No jobs yet", h("span", null, "Start a Python program with ", h("code", null, "forkpoint run -d app.py"),
         " below this server's state root, or here. It appears within a second.")) : null,
       live.length > 0 && jobTable("Jobs that run", live),
@@ -46,7 +47,7 @@ export function jobsView(app) {
   }
 
   function row(job) {
-    const told = job.reason ?? job.doing, isLive = LIVE.has(job.state);
+    const told = job.problems[0]?.text ?? job.reason ?? job.doing, isLive = LIVE.has(job.state);
     const cell = (label, content, kind = "n") => h("td", { "data-label": label, class: kind }, content);
     return h("tr", { key: job.jid },
       h("th", { scope: "row" }, h("a", { href: `#/jobs/${job.jid}`, class: "strong" }, job.name), app.config.roots.length > 1 && h("small", null, job.root)),

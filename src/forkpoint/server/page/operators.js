@@ -1,25 +1,13 @@
 // What a job's operators tell: counts, and what holds the watermarks back. Pure.
 
-import { isTime } from "./format.js";
-
-const NOTABLE_MS = 10_000;
-
 /** How many elements an operator has received, or emitted if it has no input. */
 export const records = (vertex) => vertex.metrics["read-records"] + vertex.metrics["write-records"];
 
 /** For each source with a watermark: how far it is, the split that holds it, and by how much. `isNotable`: the split is far behind
  * the next one. `sources`: as the server shows them. */
 export function holds(sources) {
-  return sources.flatMap((source) => {
-    const active = source.splits.filter((split) => !split.idle).sort((a, b) => a.watermark - b.watermark);
-    if (active.length === 0) return [];
-    const held = source.splits.filter((split) => split.holds);
-    const next = active.find((split) => split.watermark > active[0].watermark);
-    const behind = next === undefined ? 0 : isTime(active[0].watermark) ? next.watermark - active[0].watermark : null;
-    const isHeld = held.length > 0 && next !== undefined;
-    return [{ uid: source.uid, watermark: active[0].watermark, split: isHeld ? held[0] : null, others: held.length - 1, next, behind,
-      isNotable: isHeld && (behind === null || behind >= NOTABLE_MS) }];
-  });
+  return sources.flatMap(({ uid, hold }) => (hold === null ? [] : [{ uid, watermark: hold.watermark, split: hold.next === null ? null : hold.split,
+    others: hold.others, next: hold.next, behind: hold.behind, isNotable: hold.notable }]));
 }
 
 /** The sources that an operator's elements come from. `nodes`: of the plan. */
