@@ -29,7 +29,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.storage.base import sync_directory
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_TAKEN_FOR_NULL = pa.array(["", NULL_PARTITION])
+_TAKEN_FOR_NULL = ["", NULL_PARTITION]
 """Texts in partition columns: Delta's protocol writes null as the former, and readers and writers take the latter for it, too."""
 
 _STATISTICS_COLUMNS = 32  # as other writers
