@@ -125,7 +125,7 @@ class DeltaFiles(DataFiles):
             if column not in rows.column_names or not pa.types.is_string(rows.schema.field(column).type):
                 continue
             for text in pc.unique(
-                pc.filter(rows.column(column), pc.is_in(rows.column(column), _TAKEN_FOR_NULL))
+                pc.filter(rows.column(column), pc.is_in(rows.column(column), pa.array(_TAKEN_FOR_NULL)))
             ).to_pylist():
                 raise ConfigError(
                     f"{self._name}: an element has {text!r} in column {column!r}, by which the table is partitioned, and Delta "
