@@ -111,15 +111,19 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if method not in _READING:  # the caller never knows more than the audit log
+                    self._note(scope, headers, role, status)
                 message["headers"] = [*message.get("headers", []), *_HEADERS]
                 if status >= 400:  # a refused request may not have been read to its end
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
         limited = _Limited(receive, path)
-        await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
-        if method not in _READING:
-            self._note(scope, headers, role, status)
+        try:
+            await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
+        finally:
+            if method not in _READING and not status:  # it ended without an answer
+                self._note(scope, headers, role, status)
 
     def _refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str, str] | None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
