@@ -163,6 +163,30 @@ def test_what_is_kept_for_a_key_is_found(open_page: Open, shot: Shot) -> None:
     expect(page.get_by_role("alert").filter(has_text="nonsense")).to_be_visible()
 
 
+def test_the_state_of_a_running_job_is_looked_into(open_page: Open) -> None:
+    page = open_page()
+    open_job(page)
+    turn_to(page, "State")
+    expect(page.get_by_label("State of")).to_have_value("live")
+    page.get_by_role("navigation", name="States").get_by_role("link", name="totals").click()
+    rows = page.get_by_role("table", name="Rows of state").get_by_role("row")
+    expect(rows).to_have_count(5)
+    expect(page.get_by_text("The first 4 rows, at epoch")).to_be_visible()
+    page.get_by_label("Key (string)").fill("tea")
+    page.get_by_role("button", name="Find").click()
+    kept = page.get_by_text("Kept for the key tea at epoch")
+    expect(kept).to_be_visible()
+    before = kept.inner_text(), rows.nth(1).inner_text()
+    expect(kept).not_to_have_text(before[0])  # the job goes on, and the page with it
+    assert rows.nth(1).inner_text() != before[1]
+    page.get_by_label("Query").fill("SELECT nonsense FROM totals.state")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("alert").filter(has_text="nonsense")).to_be_visible()
+    page.get_by_label("Query").fill("SELECT count(*) AS drinks FROM totals.state")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("table", name="Result").get_by_role("row").nth(1)).to_have_text("4")
+
+
 def test_the_watermark_is_found_with_the_keyboard_only(open_page: Open) -> None:
     page = open_page()
 

@@ -1,4 +1,4 @@
-// The state in a savepoint: by key, and in SQL.
+// State, by key and in SQL: that of the job's last committed epoch, or of a savepoint.
 
 import { takeSavepoint } from "./actions.js";
 import { call, get, path, query } from "./api.js";
@@ -7,14 +7,18 @@ import { bytes, count, time, value } from "./format.js";
 import { action, emptiness, table } from "./parts.js";
 
 const LIMIT = 100;
+const LIVE = "live"; // in the place of a savepoint's id
 
 export function stateView(shared, rest) {
   let savepoints = [], isLoaded = false, id = null, states = null, chosen = null, key = "", entries = null, answer = null, problem = null, sql = "";
   const root = () => query({ root: shared.details.overview.root });
-  const place = (...more) => path("catalog", "savepoints", id, ...more);
+  const where = () => (isLive() ? "" : root());
+  const isLive = () => id === LIVE;
+  const place = (...more) => (isLive() ? path("jobs", shared.id, ...more) : path("catalog", "savepoints", id, ...more));
+  const within = (...more) => place(isLive() ? "state" : "states", ...more);
 
-  /** What the address names: a savepoint, perhaps with a state. */
-  function choose([savepoint = null, uid = null, state = null]) {
+  /** What the address names: the job or a savepoint, perhaps with a state. */
+  function choose([savepoint = LIVE, uid = null, state = null]) {
     if (savepoint !== id) [states, answer, problem] = [null, null, null];
     [id, chosen, entries, key] = [savepoint, state === null ? null : { uid, state }, null, ""];
   }
@@ -22,10 +26,8 @@ export function stateView(shared, rest) {
   async function load() {
     savepoints = (await get("/catalog/savepoints" + root())).savepoints.reverse();
     isLoaded = true;
-    id ??= savepoints.find((each) => each.job === shared.details.name)?.id ?? null;
-    if (id === null || states !== null) return chosen !== null && entries === null ? look() : undefined;
-    await attempt(async () => { ({ states } = await get(place("states") + root())); });
-    if (chosen !== null && entries === null) await look();
+    if (states === null) await attempt(async () => { ({ states } = await get(within() + where())); });
+    if (chosen !== null && (entries === null || (isLive() && key !== "" && problem === null))) await look();
   }
 
   /** A question whose refusal is shown beside it. */
@@ -40,20 +42,20 @@ export function stateView(shared, rest) {
   }
 
   const look = () => attempt(async () => {
-    entries = { rows: [], total: 0 };
-    entries = await get(place("states", chosen.uid, chosen.state) + query({ root: shared.details.overview.root, key, limit: LIMIT }));
+    entries ??= { rows: [], total: 0 };
+    entries = await get(within(chosen.uid, chosen.state) + query({ root: isLive() ? null : shared.details.overview.root, key, limit: LIMIT }));
   });
 
   function ask(event) {
     event.preventDefault();
-    key = event.target.elements.key.value;
+    [key, entries] = [event.target.elements.key.value, null];
     look().then(shared.app.redraw, shared.app.refresh);
   }
 
   function run(event) {
     event.preventDefault();
     sql = event.target.elements.sql.value;
-    attempt(async () => { answer = await call("POST", place("query") + root(), { sql }); }).then(shared.app.redraw, shared.app.refresh);
+    attempt(async () => { answer = await call("POST", place("query") + where(), { sql }); }).then(shared.app.redraw, shared.app.refresh);
   }
 
   const address = (...parts) => `#/jobs/${shared.id}/state/${parts.map(encodeURIComponent).join("/")}`;
@@ -61,14 +63,12 @@ export function stateView(shared, rest) {
   function draw() {
     if (!isLoaded) return h("p", { class: "quiet" }, "Loading …");
     const why = shared.app.whyNot() ?? (shared.details.state === "RUNNING" ? null : "The job is not running.");
-    if (id === null) {
-      return emptiness("No savepoint to open", "State is read from savepoints. Take one; the job goes on meanwhile.", action("Take savepoint …", why, () => takeSavepoint(shared), "primary"));
-    }
     return [
       h("div", { class: "tools" },
-        h("label", null, "Savepoint", h("select", { value: id, on: { change: (event) => shared.app.go(address(event.target.value)) } },
+        h("label", null, "State of", h("select", { value: id, on: { change: (event) => shared.app.go(address(event.target.value)) } },
+          h("option", { key: LIVE, value: LIVE }, "the last committed epoch"),
           savepoints.map((each) => h("option", { key: each.id, value: each.id }, `${each.label ?? each.id} · ${each.job}, epoch ${count(each.epoch)}, ${time(each.created_ms)}`)))),
-        action("Take a new one …", why, () => takeSavepoint(shared))),
+        action("Take a savepoint …", why, () => takeSavepoint(shared))),
       problem && h("p", { class: "error", role: "alert" }, problem),
       states !== null && h("div", { class: "split" }, list(), chosen === null ? emptiness("Choose a state", "Its rows appear here; give a key to see what is kept for it.") : rows()),
       states !== null && inSql(),
@@ -76,10 +76,10 @@ export function stateView(shared, rest) {
   }
 
   function list() {
-    return h("nav", { class: "card states", "aria-label": "States" }, h("h2", null, "States"), states.length === 0 && h("p", { class: "quiet" }, "This savepoint has no states."),
+    return h("nav", { class: "card states", "aria-label": "States" }, h("h2", null, "States"), states.length === 0 && h("p", { class: "quiet" }, "There are no states."),
       h("ul", { class: "plain" }, states.map((each) => h("li", { key: `${each.uid}/${each.state}` },
         h("a", { href: address(id, each.uid, each.state), "aria-current": chosen?.uid === each.uid && chosen.state === each.state ? "true" : null },
-          h("span", { class: "strong" }, each.state), " ", h("code", null, each.uid), h("small", null, `${each.kind} of ${each.type ?? "–"} · ${count(each.rows)} rows, ${bytes(each.bytes)}`))))));
+          h("span", { class: "strong" }, each.state), " ", h("code", null, each.uid), h("small", null, [`${each.kind} of ${each.type ?? "–"}`, each.rows !== null && `${count(each.rows)} rows, ${bytes(each.bytes)}`].filter(Boolean).join(" · ")))))));
   }
 
   function rows() {
@@ -92,7 +92,7 @@ export function stateView(shared, rest) {
       h("div", { "aria-live": "polite" },
         entries === null ? h("p", { class: "quiet" }, "Loading …") : entries.rows.length === 0
           ? h("p", { class: "quiet" }, problem ? "" : key === "" ? "This state has no rows." : `Nothing is kept for the key ${key}.`)
-          : [h("p", { key: "n", class: "quiet" }, key === "" ? `${count(entries.rows.length)} of ${count(entries.total)} rows` : `Kept for the key ${key}:`),
+          : [h("p", { key: "n", class: "quiet" }, key !== "" ? `Kept for the key ${key} at epoch ${count(entries.epoch)}:` : entries.total === null ? `The first ${count(entries.rows.length)} rows, at epoch ${count(entries.epoch)}` : `${count(entries.rows.length)} of ${count(entries.total)} rows`),
             table(`Rows of ${chosen.state}`, columns.map((name) => [name]), entries.rows.map((row, i) => [i, columns.map((name) => h("code", null, value(row[name])))]))]));
   }
 
