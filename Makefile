@@ -98,7 +98,7 @@ bench-cluster: setup ## a standalone cluster with the state root on S3, and on t
 
 bench-kafka: setup ## from Kafka to Kafka: throughput and latency, against Flink's Java (and PyFlink after make flink-parity)
 	$(RUN) python benchmarks/kafka/throughput.py
-	$(RUN) python benchmarks/kafka/latency.py
+	$(RUN) python benchmarks/kafka/latency.py --interval-ms 10
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py
