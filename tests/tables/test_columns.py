@@ -60,12 +60,13 @@ class Odd(NamedTuple):
     name: str
 
 
+class Listed(NamedTuple):
+    id: list[int]
+    name: str
+
+
 def test_a_type_that_does_not_fit_is_refused(kind: str, tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [New(1, "ann", 1.0)], New, make_sink(kind, str(place)))
-
-    class Listed(NamedTuple):
-        id: list[int]
-        name: str
 
     with pytest.raises(
         ConfigError, match=r"column 'id' is int64, which cannot hold the elements' list.*change the table's"
@@ -278,10 +279,6 @@ def test_names_that_differ_in_case_only_are_refused_by_delta(
 
 def test_what_does_not_fit_is_refused_at_the_start(kind: str, tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [New(1, "ann", 1.0)], New, make_sink(kind, str(place)))
-
-    class Listed(NamedTuple):
-        id: list[int]
-        name: str
 
     with pytest.raises(
         ConfigError, match=r"sink 'table': .*column 'id' is int64, which cannot hold the elements' list"

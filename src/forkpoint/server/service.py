@@ -67,8 +67,8 @@ class _Known:
     """A result that is computed or being computed, and since when. ``before``: the one before it, until this one is there."""
 
     at: float
+    before: _Known | None = None
     result: Future[Any] = field(default_factory=Future)
-    before: tuple[float, Future[Any]] | None = None
 
     def compute(self, compute: Callable[[], Any]) -> None:
         try:
@@ -94,10 +94,9 @@ class _Cache:
         elif mine:
             threading.Thread(target=known.compute, args=(compute,), name="forkpoint-ask", daemon=True).start()
         if before is not None:
-            at, result = before
-            wait([known.result], min(PATIENCE_SECONDS, max(0.0, at + STALE_SECONDS - time.monotonic())))
-            if not known.result.done() and time.monotonic() - at < STALE_SECONDS:
-                return cast("T", result.result())
+            wait([known.result], min(PATIENCE_SECONDS, max(0.0, before.at + STALE_SECONDS - time.monotonic())))
+            if not known.result.done() and time.monotonic() - before.at < STALE_SECONDS:
+                return cast("T", before.result.result())
         return cast("T", known.result.result())
 
     def _newest(self, key: Any) -> tuple[_Known, bool]:
@@ -112,9 +111,8 @@ class _Cache:
             known = self._known.get(key)
             if known is not None and (not known.result.done() or now - known.at < FRESH_SECONDS):
                 return known, False
-            usable = known is not None and known.result.exception() is None
-            before = (known.at, known.result) if known is not None and usable else None
-            known = self._known[key] = _Known(now, before=before)
+            before = known if known is not None and known.result.exception() is None else None
+            known = self._known[key] = _Known(now, before)
             return known, True
 
     def clear(self) -> None:

@@ -125,10 +125,9 @@ def too_large(what: str, limit: int) -> str:
 
 
 def max_packet(connection: Connection) -> int:
-    """How many bytes MySQL's server takes at once."""
-    from sqlalchemy import text
-
-    return int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+    """How many bytes MySQL's server takes at once, as it said when the connection was made."""
+    made: Any = connection.connection.dbapi_connection
+    return int(made.max_allowed_packet)
 
 
 def _limit_mysql(connection: Any, _: Any) -> None:

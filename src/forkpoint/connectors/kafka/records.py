@@ -55,7 +55,9 @@ class KafkaRecords:
 
     @cached_property
     def keys(self) -> pa.BinaryArray:
-        return pa.array([m.key() for m in self._messages], pa.binary())
+        from confluent_kafka import Message
+
+        return pa.array(list(map(Message.key, self._messages)), pa.binary())
 
     @cached_property
     def timestamps(self) -> npt.NDArray[np.int64]:

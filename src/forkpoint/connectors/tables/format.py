@@ -73,12 +73,12 @@ class TableFormat(ABC):
     def open(self, rows: pa.Schema) -> DataFiles:
         """Create the table for these columns unless it exists, or add those that it lacks. Raises ConfigError."""
         table = self._load_to_write()
-        self._check_rows(rows, table)
+        missing = self._missing_columns(rows, table)
         if table is None:
-            table = self._create(pa.schema([self._column(each) for each in rows]))
-            self._check_rows(rows, table)  # another one may have created it, in another way
-        if added := new_columns(rows, self.columns(table), self.name, evolution=self.schema_evolution):
-            table = self._add(table, [self._column(each) for each in added])
+            table = self._create(pa.schema(missing))
+            missing = self._missing_columns(rows, table)  # another one may have created it, in another way
+        if missing:
+            table = self._add(table, missing)
             new_columns(rows, self.columns(table), self.name, evolution=False)
         return self._files(table)
 
@@ -91,20 +91,19 @@ class TableFormat(ABC):
         except ForkpointError as error:
             log.info("%s. So whether rows fit the table is not known yet", error)
             return
-        self._check_rows(rows, table)
+        self._missing_columns(rows, table)
 
-    def _check_rows(self, rows: pa.Schema, table: Any) -> None:
+    def _missing_columns(self, rows: pa.Schema, table: Any) -> list[pa.Field]:
+        """What a table lacks of the rows' columns, all of them if there is none. Raises ConfigError if rows do not fit."""
         if table is None:
             self._check_names(rows, pa.schema([]))
             self._check_partitions(rows)
-            for each in rows:
-                self._column(each)
-            return
+            return [self._column(each) for each in rows]
         self._check(table)
         present = self.columns(table)
         self._check_names(rows, present)
-        for each in new_columns(rows, present, self.name, evolution=self.schema_evolution):
-            self._column(each)
+        added = new_columns(rows, present, self.name, evolution=self.schema_evolution)
+        return [self._column(each) for each in added]
 
     def _check_partitions(self, rows: pa.Schema) -> None:
         if missing := [column for column in self._partition_columns() if column not in rows.names]:

@@ -65,9 +65,9 @@ class AppendWriter(_Writer[T_contra]):
 
     def write(self, batch: SinkBatch[T_contra]) -> None:
         columns = self._columns(batch)
-        schema = self._open(columns.schema).schema
-        rows = fit(pa.Table.from_batches([columns]), schema, self._table.name)
-        self._open(columns.schema).check(rows)
+        files = self._open(columns.schema)
+        rows = fit(pa.Table.from_batches([columns]), files.schema, self._table.name)
+        files.check(rows)
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= FILE_BYTES:

@@ -11,9 +11,8 @@ const LIVE = "live"; // in the place of a savepoint's id
 
 export function stateView(shared, rest) {
   let savepoints = [], isLoaded = false, id = null, states = null, chosen = null, key = "", entries = null, answer = null, problem = null, sql = "";
-  const root = () => query({ root: shared.details.overview.root });
-  const where = () => (isLive() ? "" : root());
   const isLive = () => id === LIVE;
+  const root = () => (isLive() ? null : shared.details.overview.root);
   const place = (...more) => (isLive() ? path("jobs", shared.id, ...more) : path("catalog", "savepoints", id, ...more));
   const within = (...more) => place(isLive() ? "state" : "states", ...more);
 
@@ -24,9 +23,9 @@ export function stateView(shared, rest) {
   }
 
   async function load() {
-    savepoints = (await get("/catalog/savepoints" + root())).savepoints.reverse();
+    savepoints = (await get("/catalog/savepoints" + query({ root: shared.details.overview.root }))).savepoints.reverse();
     isLoaded = true;
-    if (states === null) await attempt(async () => { ({ states } = await get(within() + where())); });
+    if (states === null) await attempt(async () => { ({ states } = await get(within() + query({ root: root() }))); });
     if (chosen !== null && (entries === null || (isLive() && key !== "" && problem === null))) await look();
   }
 
@@ -43,7 +42,7 @@ export function stateView(shared, rest) {
 
   const look = () => attempt(async () => {
     entries ??= { rows: [], total: 0 };
-    entries = await get(within(chosen.uid, chosen.state) + query({ root: isLive() ? null : shared.details.overview.root, key, limit: LIMIT }));
+    entries = await get(within(chosen.uid, chosen.state) + query({ root: root(), key, limit: LIMIT }));
   });
 
   function ask(event) {
@@ -55,7 +54,7 @@ export function stateView(shared, rest) {
   function run(event) {
     event.preventDefault();
     sql = event.target.elements.sql.value;
-    attempt(async () => { answer = await call("POST", place("query") + where(), { sql }); }).then(shared.app.redraw, shared.app.refresh);
+    attempt(async () => { answer = await call("POST", place("query") + query({ root: root() }), { sql }); }).then(shared.app.redraw, shared.app.refresh);
   }
 
   const address = (...parts) => `#/jobs/${shared.id}/state/${parts.map(encodeURIComponent).join("/")}`;
