@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,6 +32,9 @@ from forkpoint.errors import ForkpointError, JobFailed
 
 TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.1
+# Control ports speak plain HTTP. Left alone, httpx loads the system's certificates for each client, which takes longer than
+# a request.
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 M = TypeVar("M", bound=Message)
 _PATHS: dict[type[RequestBody], str] = {
@@ -171,6 +175,7 @@ class ControlClient(RunClient):
             headers={"authorization": f"Bearer {endpoint.token}"},
             timeout=timeout_seconds,
             trust_env=False,  # no proxy for the loopback interface
+            verify=_NO_TLS,
         )
 
     def close(self) -> None:
