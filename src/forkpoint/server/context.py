@@ -34,7 +34,7 @@ class Context:
         return m.RequestId(request_id=self.requests.begin(kind, job, by, work, request_id).id)
 
 
-def context_of(request: Request) -> Context:
+async def context_of(request: Request) -> Context:  # async, as what is not takes a thread
     found: Context = request.app.state.context
     return found
 
