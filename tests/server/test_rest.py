@@ -108,6 +108,9 @@ def test_savepoints_are_taken_labelled_compared_queried_and_disposed(http):
     found = http.post("/v1/catalog/savepoints/first/query", json=sql).json()
     assert found["columns"] == ["n", "total"]
     assert found["rows"][0][0] == 10
+    assert not found["truncated"]
+    many = http.post("/v1/catalog/savepoints/first/query", json={"sql": "SELECT range FROM range(20000)"}).json()
+    assert (len(many["rows"]), many["truncated"]) == (10_000, True)
     edited = result(http, http.post("/v1/catalog/savepoints/first/edit", json={"remove_uids": ["counts"]}))
     assert http.get(f"/v1/catalog/savepoints/{edited['id']}/states").json()["states"] == []
 

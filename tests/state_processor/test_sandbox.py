@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -10,7 +12,9 @@ import pytest
 from saved_job import saved
 
 import forkpoint as fp
+from forkpoint.errors import EditRefused
 from forkpoint.state_processor import SavepointReader, SavepointWriter, sandbox
+from forkpoint.state_processor.query_limits import QueryLimits
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +144,30 @@ def test_plain_sql_works(savepoint: SavepointReader, sql: str) -> None:
 def test_an_empty_query_is_refused(savepoint: SavepointReader, sql: str) -> None:
     with pytest.raises(fp.EditRefused, match="the query is empty"):
         savepoint.query(sql)
+
+
+LIMITS = QueryLimits(seconds=1.5, rows=5, memory_bytes=64 << 20, spill_bytes=1 << 20, threads=1)
+
+
+def test_a_query_without_end_is_ended(savepoint: SavepointReader) -> None:
+    before, began = threading.active_count(), time.monotonic()
+    with pytest.raises(EditRefused, match=r"took longer than 1\.5 s"):
+        savepoint.query("SELECT sum(a.range * b.range) FROM range(10000000000) a, range(1000) b", LIMITS)
+    assert time.monotonic() - began < 10
+    assert threading.active_count() <= before
+
+
+def test_a_query_of_too_much_memory_is_ended(savepoint: SavepointReader) -> None:
+    with pytest.raises(EditRefused, match="needs more memory than 64 MiB"):
+        savepoint.query(
+            "SELECT count(*) FROM (SELECT DISTINCT md5(CAST(range AS VARCHAR)) FROM range(20000000))",
+            QueryLimits(seconds=60, rows=5, memory_bytes=64 << 20, spill_bytes=1 << 20, threads=1),
+        )
+
+
+def test_the_first_rows_of_many_are_given_in_their_order(savepoint: SavepointReader) -> None:
+    """One more than allowed, which says that there are more."""
+    found = savepoint.query("SELECT range AS n FROM range(100000) ORDER BY n DESC", LIMITS)
+    assert found.column("n").to_pylist() == [99_999 - n for n in range(6)]
+    few = savepoint.query("SELECT range AS n FROM range(3);", LIMITS)
+    assert few.column("n").to_pylist() == [0, 1, 2]

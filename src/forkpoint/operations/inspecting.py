@@ -18,6 +18,7 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.state_processor import SavepointDiff, SavepointReader, StateCollection, StateRows
 from forkpoint.state_processor import diff as compare
+from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.state_processor.steps import entries_of as row_objects
 from forkpoint.storage.places import plain_place
 from forkpoint.types import TypeInformation
@@ -69,12 +70,14 @@ class StateEntries:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a SELECT over the savepoint, or the job's checkpoint, at ``path``."""
+    """The result of a SELECT over the savepoint, or the job's checkpoint, at ``path``. ``truncated``: whether there are more
+    rows."""
 
     path: str
     job: str
     epoch: int
     table: pa.Table
+    truncated: bool
 
 
 def states(savepoint: str, *, state_root: str | None = None) -> StatesShown:
@@ -147,15 +150,18 @@ def key_of(text: str, type: TypeInformation) -> Any:
         raise ConfigError(f"{text!r} is not a key of type {type!r}: {error}; write it as JSON") from error
 
 
-def query(savepoint: str, sql: str, *, state_root: str | None = None) -> QueryResult:
+def query(savepoint: str, sql: str, *, limits: QueryLimits | None = None, state_root: str | None = None) -> QueryResult:
     """Run a SELECT over a savepoint or a job's state, in DuckDB's dialect: each state is a view ``"uid"."state"``; see
-    ``states``."""
-    return read_named(savepoint, lambda saved: query_of(saved, sql), state_root)
+    ``states``. ``limits``: what it may use, by default all there is."""
+    return read_named(savepoint, lambda saved: query_of(saved, sql, limits), state_root)
 
 
-def query_of(saved: StateCollection[Any], sql: str) -> QueryResult:
+def query_of(saved: StateCollection[Any], sql: str, limits: QueryLimits | None = None) -> QueryResult:
     """``query`` of an opened savepoint, or of a job's state."""
-    return QueryResult(plain_place(saved.path), saved.job, saved.epoch, saved.query(sql))
+    table = saved.query(sql, limits)
+    truncated = limits is not None and len(table) > limits.rows
+    rows = table if limits is None else table[: limits.rows]
+    return QueryResult(plain_place(saved.path), saved.job, saved.epoch, rows, truncated)
 
 
 def diff(

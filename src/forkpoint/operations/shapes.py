@@ -129,7 +129,7 @@ def entries_json(found: StateEntries) -> dict[str, Any]:
 def query_json(found: QueryResult) -> dict[str, Any]:
     """The result of a query."""
     rows = [list(map(plain, row)) for row in rows_of(found.table)]
-    return {**attributes(found, "path job epoch"), "columns": found.table.column_names, "rows": rows}
+    return {**attributes(found, "path job epoch truncated"), "columns": found.table.column_names, "rows": rows}
 
 
 def rows_of(table: Any) -> list[tuple[Any, ...]]:

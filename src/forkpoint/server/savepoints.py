@@ -27,9 +27,9 @@ from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, RootQuery, Served, command
 from forkpoint.server.jobs import disposal_status
 from forkpoint.server.requests import Asked
+from forkpoint.server.service import ROWS
 
 router = APIRouter(responses=ERRORS, tags=["savepoints"])
-ROWS = 10_000
 
 
 class LabelBody(m.Body):
@@ -170,9 +170,10 @@ def entries(
 
 @router.post("/catalog/savepoints/{savepoint}/query", openapi_extra=command("state query"))
 def query(savepoint: str, body: QueryBody, served: Served, root: RootQuery = None) -> dict[str, Any]:
-    """Run a SELECT over a savepoint's states."""
+    """Run a SELECT over a savepoint's states, for at most 30 s. Of more than 10,000 rows the first are given."""
     at, path = served.service.savepoint(savepoint, root)
-    return query_json(operations.query(path, body.sql, state_root=at.place))
+    with served.service.querying() as limits:
+        return query_json(operations.query(path, body.sql, limits=limits, state_root=at.place))
 
 
 @router.post("/catalog/savepoints/{savepoint}/edit", status_code=202, response_model=m.RequestId,

@@ -7,8 +7,9 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -23,7 +24,9 @@ from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, Savepoint
 from forkpoint.operations import follow_state
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.naming import all_savepoints
+from forkpoint.server.requests import Busy
 from forkpoint.state_processor import LiveState, StateFollower
+from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 
@@ -32,6 +35,11 @@ T = TypeVar("T")
 FRESH_SECONDS = 1.0
 PATIENCE_SECONDS = 0.05  # for a newer answer of a driver that is at work
 STALE_SECONDS = 5.0
+# A caller's SQL must slow down neither jobs on this machine nor other callers.
+ROWS = 10_000
+QUERY_LIMITS = QueryLimits(seconds=30, rows=ROWS, memory_bytes=1 << 30, spill_bytes=4 << 30, threads=1)
+QUERIES_AT_ONCE = 2
+QUEUE_SECONDS = 1.0  # no longer: who waits here holds one of the threads that answer everybody
 
 
 def job_id(root: str, job: str) -> str:
@@ -130,6 +138,7 @@ class Service:
         self._cache = _Cache()
         self._lock = threading.Lock()
         self._followers: dict[str, StateFollower] = {}
+        self._queries = threading.BoundedSemaphore(QUERIES_AT_ONCE)
 
     def jobs(self) -> list[JobEntry]:
         """All jobs, those first whose newest run has started last."""
@@ -194,6 +203,16 @@ class Service:
             if follower is None:
                 follower = self._followers[entry.id] = follow_state(entry.name, state_root=entry.root.place)
         return follower.newest()
+
+    @contextmanager
+    def querying(self) -> Iterator[QueryLimits]:
+        """Leave to run a query, within these limits. Raises Busy while others run."""
+        if not self._queries.acquire(timeout=QUEUE_SECONDS):
+            raise Busy(f"{QUERIES_AT_ONCE} queries are under way; try again when they are through")
+        try:
+            yield QUERY_LIMITS
+        finally:
+            self._queries.release()
 
     def client(self, entry: JobEntry) -> RunClient:
         """A client of the job's driver. Raises JobNotFound if it does not run."""

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from forkpoint import operations
 from forkpoint.operations.shapes import entries_json, query_json, states_json
 from forkpoint.server.context import ERRORS, Job, Served, command
-from forkpoint.server.savepoints import ROWS, QueryBody
+from forkpoint.server.savepoints import QueryBody
+from forkpoint.server.service import ROWS
 
 router = APIRouter(responses=ERRORS, tags=["state"])
 
@@ -32,5 +33,6 @@ def entries(
 
 @router.post("/jobs/{job}/query", openapi_extra=command("sql"))
 def query(entry: Job, body: QueryBody, served: Served) -> dict[str, Any]:
-    """Run a SELECT over the states of a job."""
-    return query_json(operations.query_of(served.service.state(entry), body.sql))
+    """Run a SELECT over the states of a job, for at most 30 s. Of more than 10,000 rows the first are given."""
+    with served.service.querying() as limits:
+        return query_json(operations.query_of(served.service.state(entry), body.sql, limits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import duckdb
 
 from forkpoint.errors import EditRefused
+from forkpoint.state_processor.query_limits import QueryLimits
 
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": False,
@@ -25,11 +27,14 @@ _CONFIG: dict[str, Any] = {
 _FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 
 
+_INTERRUPT_S = 0.1  # DuckDB forgets an interrupt that comes before it has begun
+
+
 @contextmanager
-def connected(name: str = "") -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+def connected(name: str = "", limits: QueryLimits | None = None) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
     """An in-memory database, and the scratch directory that it spills to; ``lock`` it before untrusted SQL runs."""
     with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
-        config = {**_CONFIG, "temp_directory": scratch}
+        config = {**_CONFIG, "temp_directory": scratch, **({} if limits is None else limits.config)}
         with closing(duckdb.connect(f":memory:{name}", config=config)) as connection:
             yield connection, Path(scratch)
 
@@ -39,6 +44,25 @@ def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> No
     connection.execute("SET allowed_paths = ?", [list(files)])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+@contextmanager
+def ended_after(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterator[None]:
+    """End what runs meanwhile on the connection once the time is over: it raises ``duckdb.InterruptException``."""
+    done = threading.Event()
+
+    def watch() -> None:
+        if not done.wait(seconds):
+            while not done.wait(_INTERRUPT_S):
+                connection.interrupt()
+
+    watching = threading.Thread(target=watch, name="forkpoint-sql-limit", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
 
 
 def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, str]]:

@@ -12,6 +12,7 @@ from forkpoint.errors import EditRefused, StateNotFound
 from forkpoint.savepoint.layout import UniqueNames
 from forkpoint.state_processor import sandbox
 from forkpoint.state_processor.names import no_operator, no_state
+from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.state_processor.state_rows import StateCollection, StateRows
 
 S = TypeVar("S", bound=StateRows)
@@ -29,10 +30,10 @@ def views(saved: StateCollection[S]) -> dict[tuple[str, str], S]:
     return {(by_uid[state.uid], inside[state.uid].first_free(state.name)): state for state in plain}
 
 
-def query(saved: StateCollection[S], sql: str) -> pa.Table:
-    """See ``StateCollection.query``."""
+def query(saved: StateCollection[S], sql: str, limits: QueryLimits | None = None) -> pa.Table:
+    """See ``StateCollection.query``. With ``limits``, at most one row more than these allow."""
     known = views(saved)
-    with sandbox.connected(_DATABASE) as (connection, scratch):
+    with sandbox.connected(_DATABASE, limits) as (connection, scratch):
         try:
             by_lower_case = {(schema.lower(), name.lower()): (schema, name) for schema, name in known}
             needed: dict[tuple[str, str], list[str]] = {}
@@ -46,12 +47,25 @@ def query(saved: StateCollection[S], sql: str) -> pa.Table:
             sandbox.lock(connection, [file for files in needed.values() for file in files])
             for found, files in needed.items():
                 _create(connection, found, files)
-            return connection.sql(sql).to_arrow_table()
+            if limits is None:
+                return connection.sql(sql).to_arrow_table()
+            with sandbox.ended_after(connection, limits.seconds):
+                return connection.sql(sql).limit(limits.rows + 1).to_arrow_table()
         except duckdb.PermissionException as error:
             raise EditRefused(f"the query may only read the states of {saved.where}: {error}") from error
         except duckdb.Error as error:
+            if limits is not None and isinstance(error, duckdb.InterruptException | duckdb.OutOfMemoryException):
+                raise EditRefused(_too_much(limits, error)) from error
             listed = ", ".join(f"{_quoted(s)}.{_quoted(n)}" for s, n in known) or "none"
             raise EditRefused(f"the query is invalid: {error}; the views of {saved.where} are {listed}") from error
+
+
+def _too_much(limits: QueryLimits, error: duckdb.Error) -> str:
+    slow = isinstance(error, duckdb.InterruptException)
+    what = (
+        f"took longer than {limits.seconds:g} s" if slow else f"needs more memory than {limits.memory_bytes >> 20} MiB"
+    )
+    return f"the query {what}, and was ended; ask for less, or run it with `forkpoint sql`, which has no limits"
 
 
 def _create(connection: duckdb.DuckDBPyConnection, name: tuple[str, str], files: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from forkpoint.extras import require
 from forkpoint.savepoint.layout import Layout, layout_of
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_state
+from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.state_processor.rows import objects_of
 from forkpoint.state_processor.steps import entries_of
 from forkpoint.types import TypeInformation
@@ -219,15 +220,16 @@ class StateCollection(ABC, Generic[S]):
             raise no_state(uid, f"{domain} timers", others, self.where)
         return found.of_domain(chosen)
 
-    def query(self, sql: str) -> pa.Table:
+    def query(self, sql: str, limits: QueryLimits | None = None) -> pa.Table:
         """The result of a SELECT, in DuckDB's dialect, over the views ``"uid"."state"`` and ``"uid"."timers"``.
 
-        ``views()`` lists them. Columns are those of the states. Raises EditRefused if the query is invalid.
+        ``views()`` lists them. Columns are those of the states. With ``limits``, the result has at most one row more than these
+        allow. Raises EditRefused if the query is invalid, or uses more than the limits allow.
         """
         require("duckdb", "SQL over savepoints")
         from forkpoint.state_processor.sql import query  # DuckDB only where it is used
 
-        return query(self, sql)
+        return query(self, sql, limits)
 
     def views(self) -> dict[tuple[str, str], S]:
         """The views of ``query`` by schema (the uid) and name. SQL ignores case: a name that is taken gets the suffix

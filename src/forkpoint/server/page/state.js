@@ -103,7 +103,7 @@ export function stateView(shared, rest) {
         h("label", null, h("span", { class: "hidden" }, "Query"), h("textarea", { name: "sql", rows: 3, spellcheck: "false", required: true, value: example ? `SELECT * FROM ${nameOf(example)} LIMIT 20` : "",
           on: { keydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit(); } } })),
         h("div", { class: "actions" }, h("button", { type: "submit" }, "Run"), h("small", { class: "quiet" }, "or Ctrl+Enter"))),
-      h("div", { "aria-live": "polite" }, answer && [h("p", { key: "n", class: "quiet" }, `${count(answer.rows.length)} rows`),
+      h("div", { "aria-live": "polite" }, answer && [h("p", { key: "n", class: "quiet" }, answer.truncated ? `The first ${count(answer.rows.length)} rows` : `${count(answer.rows.length)} rows`),
         table("Result", answer.columns.map((name) => [name]), answer.rows.slice(0, 1000).map((row, i) => [i, row.map((each) => h("code", null, each === null ? "NULL" : value(each)))]))]));
   }
 

@@ -1,0 +1,25 @@
+"""How much a query that somebody else has sent may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """What a query may use of the machine. ``rows``: of its result, the rest of which is left out. ``spill_bytes``: on disk."""
+
+    seconds: float
+    rows: int
+    memory_bytes: int
+    spill_bytes: int
+    threads: int
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """DuckDB's settings."""
+        return {
+            "threads": self.threads, "memory_limit": f"{self.memory_bytes}B",
+            "max_temp_directory_size": f"{self.spill_bytes}B",
+        }  # fmt: skip
