@@ -19,6 +19,7 @@ from forkpoint.control.messages import (
     MetricsMessage,
     OperatorMetrics,
     ProblemMessage,
+    StateMetrics,
     UserMetrics,
     WatermarkMetrics,
 )
@@ -48,7 +49,14 @@ def message(job="job"):
         ],
         durations={"plan": duration, "epoch": duration}, changelog_bytes=11, snapshot_bytes=12, state_entries=13, state_bytes=14,
         catch_ups={"memory": CatchUpMetrics(count=5, sum_ms=100)}, stores_reused=15, unpublished={"out": 2}, savepoints=1,
-        savepoints_failed=1, savepoint_ms=70_000, silent_ms={"in": 5_000},
+        savepoints_failed=1, savepoint_ms=70_000,
+        states=[
+            StateMetrics(uid="map", name="pages", kind="map", entries=16, bytes=17),
+            StateMetrics(uid="map", name="last", kind="value", entries=18, bytes=19),
+            StateMetrics(uid="map", name="_event_timers", kind="timers-event", entries=20, bytes=21),
+            StateMetrics(uid="map", name="_processing_timers", kind="timers-processing", entries=0, bytes=0),
+        ],
+        silent_ms={"in": 5_000},
         problems=[ProblemMessage(severity="warning", kind="no-data", uid="in", text="no data: …")],
     )  # fmt: skip
 
@@ -79,6 +87,11 @@ def test_prometheus_own_parser_reads_each_metric():
     assert value(text, "forkpoint_source_backlog_bytes", uid="files") == 8
     assert value(text, "forkpoint_source_silence_seconds", uid="in") == 5
     assert value(text, "forkpoint_job_problem", severity="warning", kind="no-data", uid="in") == 1
+    assert value(text, "forkpoint_operator_state_entries", uid="map", state="pages") == 16
+    assert value(text, "forkpoint_operator_state_bytes", uid="map", state="last") == 19
+    assert value(text, "forkpoint_operator_timers", uid="map", domain="event") == 20
+    assert value(text, "forkpoint_operator_timers", uid="map", domain="processing") == 0
+    assert not any("timers" in dict(labels).get("state", "") for _, labels in samples(text))
     assert value(text, "forkpoint_savepoint_age_seconds") == 30
     assert value(text, "forkpoint_epoch_duration_seconds_bucket", phase="plan", le="0.5") == 2
     assert value(text, "forkpoint_epoch_duration_seconds_bucket", phase="plan", le="+Inf") == 3
@@ -89,12 +102,15 @@ def test_prometheus_own_parser_reads_each_metric():
 
 
 def test_what_is_unknown_is_left_out():
-    early = message().model_copy(update={"savepoint_ms": None, "state_bytes": None, "operators": {}, "durations": {}})
+    early = message().model_copy(
+        update={"savepoint_ms": None, "state_bytes": None, "operators": {}, "durations": {}, "states": None}
+    )
     named = {name for name, _ in samples(exposition([early]))}
     assert not named & {
         "forkpoint_savepoint_age_seconds",
         "forkpoint_state_bytes",
         "forkpoint_operator_busy_seconds_total",
+        "forkpoint_operator_state_entries",
     }
 
 

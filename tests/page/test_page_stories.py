@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,27 @@ def test_the_split_that_holds_the_watermark_is_found(open_page: Open, shot: Shot
     for name in ("Busy", "Bytes in"):
         expect(page.locator(".detail dt", has_text=name)).to_be_visible()
     expect(page.locator(".head.job dt", has_text="State")).to_be_visible()
+
+
+def test_each_operator_tells_how_much_state_and_how_many_timers_it_keeps(open_page: Open) -> None:
+    page = open_page()
+    open_job(page)
+    operators = page.get_by_role("table", name="All operators")
+    kept = operators.get_by_role("row").filter(has=page.get_by_role("button", name="totals"))
+    expect(kept.get_by_role("cell").nth(6)).to_have_text(re.compile(r"^4 · \d\d+ B$"))  # one for each drink
+    expect(kept.get_by_role("cell").nth(7)).to_have_text("0")
+    page.locator(".operator[data-uid=per-minute]").click()
+    detail = page.locator(".detail")
+    # The split that stands still keeps all windows open.
+    expect(
+        detail.locator("dl > div", has=page.get_by_text("Event-time timers", exact=True)).locator("dd")
+    ).to_have_text(re.compile(r"^\d+$"))
+    expect(detail.locator("dl > div", has=page.get_by_text("State", exact=True)).locator("dd")).to_have_text(
+        re.compile(r"^[\d,]+ entries, .*B$")
+    )
+    page.locator(".operator[data-uid=ledger]").click()
+    expect(detail.locator("dt", has_text="Keeps state")).to_be_visible()
+    expect(detail.locator("dt", has_text="timers")).to_have_count(0)
 
 
 def test_an_upgrade_whose_trial_fails_goes_back(open_page: Open, shot: Shot, failing: Path) -> None:

@@ -41,4 +41,5 @@ def test_operators_and_functions_are_measured_in_sparks_processes(session: Spark
     assert all(operator.busy_ms > 0 for operator in metrics.operators.values())
     assert metrics.operators["seen"].bytes_in == metrics.operators["mapped"].bytes_out > 0
     assert [(u.uid, u.group, u.name, u.value) for u in metrics.user] == [("seen", "keys", "seen", 300)]
+    assert [(s.uid, s.kind, s.entries) for s in metrics.states or () if s.uid == "counts"] == [("counts", "value", 5)]
     assert metrics.epochs == metrics.durations["compute"].count == 3

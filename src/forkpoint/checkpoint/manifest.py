@@ -151,6 +151,14 @@ class EpochOutput(Record):
     committables: list[Any]
 
 
+class StateAmount(Record):
+    """About how many entries a state has, and how many bytes their keys and values have."""
+
+    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
+    entries: Count
+    bytes: Count
+
+
 class Manifest(Record):
     """Everything that epoch `epoch` made durable. `changes` and `sinks` are of this epoch only; `snapshots`, positions,
     watermarks and states are complete as of this epoch. Times are in milliseconds since 1970 UTC.
@@ -165,6 +173,8 @@ class Manifest(Record):
     oldest first. `staged_from`: the first epoch whose staged output `sinks` and `unpublished` name, if it is not this one.
 
     `incarnation`: a name that all runs of the job have in common, and other jobs of its name don't.
+
+    `amounts`: of each state, also of those that have become empty; None if it is not known.
 
     `rescaled`: `parallelism` is not what the run was given at its start, but what the job was rescaled to while it ran; runs
     that go on from here keep it."""
@@ -183,6 +193,7 @@ class Manifest(Record):
     watermarks: dict[str, int] = Field(default_factory=dict)
     input_watermarks: dict[str, list[int]] = Field(default_factory=dict)
     states: list[StateInfo] = Field(default_factory=list)
+    amounts: list[StateAmount] | None = None
     operators: list[OperatorInfo] = Field(default_factory=list)
     changes: list[ChangesRef] = Field(default_factory=list)
     snapshots: list[SnapshotRef] = Field(default_factory=list)

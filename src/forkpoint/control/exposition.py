@@ -77,6 +77,14 @@ def _backlog(m: MetricsMessage, unit: str) -> Values:
     return _by_uid({uid: b.amount if b.unit == unit else None for uid, b in m.backlog.items()})
 
 
+def _states(m: MetricsMessage, field: str) -> Values:
+    return [((s.uid, s.name), getattr(s, field)) for s in m.states or () if s.kind not in _DOMAINS]
+
+
+def _timers(m: MetricsMessage) -> Values:
+    return [((s.uid, _DOMAINS[s.kind]), s.entries) for s in m.states or () if s.kind in _DOMAINS]
+
+
 def _problems(m: MetricsMessage) -> Values:
     return [(labels, 1) for labels in dict.fromkeys((each.severity, each.kind, each.uid or "") for each in m.problems)]
 
@@ -98,6 +106,7 @@ def _age(m: MetricsMessage, since_ms: int | None) -> float | None:
 
 
 _USER = ("uid", "group", "name")
+_DOMAINS = {"timers-event": "event", "timers-processing": "processing"}
 
 DEFINITIONS: Sequence[Definition] = (
     _gauge("forkpoint_job_info", "The run that leads the job; always 1.", lambda m: [((m.run,), 1)], "run"),
@@ -171,6 +180,18 @@ DEFINITIONS: Sequence[Definition] = (
     _counter("forkpoint_epoch_snapshot_bytes", "Bytes of snapshots of state written.", lambda m: _one(m.snapshot_bytes)),
     _gauge("forkpoint_state_entries", "About how many entries the state's stores have.", lambda m: _one(m.state_entries)),
     _gauge("forkpoint_state_bytes", "About how many bytes the state's stores use.", lambda m: _one(m.state_bytes)),
+    _gauge(
+        "forkpoint_operator_state_entries", "About how many entries a state of an operator has, over all subtasks.",
+        lambda m: _states(m, "entries"), "uid", "state",
+    ),
+    _gauge(
+        "forkpoint_operator_state_bytes", "About how many bytes the keys and values of these entries have.",
+        lambda m: _states(m, "bytes"), "uid", "state",
+    ),
+    _gauge(
+        "forkpoint_operator_timers", "About how many timers of an operator are set, by time domain.", _timers,
+        "uid", "domain",
+    ),
     _counter(
         "forkpoint_state_catch_ups", "How often a subtask's store was brought to its epoch's initial state, by means.",
         lambda m: [((kind,), c.count) for kind, c in m.catch_ups.items()], "kind",
@@ -217,7 +238,7 @@ def exposition(jobs: Sequence[MetricsMessage], others: Mapping[str, str] | None 
 
 def families(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Iterator[Metric]:
     """The metrics of jobs, without those that have no value."""
-    yield _states(jobs, others)
+    yield _job_states(jobs, others)
     for definition in DEFINITIONS:
         family = definition.kind(definition.name, definition.text, labels=("job", *definition.labels))
         for job in jobs:
@@ -238,7 +259,7 @@ class _Families(Collector):
         return families(self.jobs, self.others)
 
 
-def _states(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Metric:
+def _job_states(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Metric:
     """One for each job and state, so that an alert needs not know which of them a job has been in."""
     family = GaugeMetricFamily(
         "forkpoint_job_state", "1 for the state that the job is in, else 0.", labels=("job", "state")

@@ -198,6 +198,17 @@ class BacklogMetrics(Message):
     unit: Literal["elements", "bytes"]
 
 
+class StateMetrics(Message):
+    """About how many entries a state of an operator has, and how many bytes their keys and values have. ``kind``: such as value,
+    map, or timers-event; each entry of timers is a timer."""
+
+    uid: str
+    name: str
+    kind: str
+    entries: int
+    bytes: int
+
+
 class DurationMetrics(Message):
     """How many durations there were, their sum, and how many took at most each of ``bounds_ms``."""
 
@@ -237,9 +248,10 @@ class MetricsMessage(Message):
     ``operators``: by uid. ``watermarks``: by the uid of the source or timestamp assigner. ``epoch``: the last committed one, at
     ``committed_ms``; ``epochs``: how many; ``epoch_ms``: how long the one under way has been computing. ``durations``: by part
     of an epoch (plan, compute, write, commit, publish), and of whole ones ("epoch"). ``state_entries`` and ``state_bytes``:
-    about what the subtasks' stores have; None if unknown. ``catch_ups``: by kind; ``stores_reused``: the tasks that found their
-    store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid. ``silent_ms``: for how long an
-    unbounded source has read nothing, by uid. ``problems``: what is wrong.
+    about what the subtasks' stores have; None if unknown. ``states``: about what they have of each state; None if unknown, as
+    after an upgrade from an earlier release until each store has been read once. ``catch_ups``: by kind; ``stores_reused``: the
+    tasks that found their store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid.
+    ``silent_ms``: for how long an unbounded source has read nothing, by uid. ``problems``: what is wrong.
     """
 
     job: str
@@ -270,6 +282,7 @@ class MetricsMessage(Message):
     savepoints: int
     savepoints_failed: int
     savepoint_ms: int | None
+    states: list[StateMetrics] | None = None
     silent_ms: dict[str, int] = Field(default_factory=dict)
     problems: list[ProblemMessage] = Field(default_factory=list)
 

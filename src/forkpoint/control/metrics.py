@@ -12,6 +12,7 @@ from forkpoint.control.messages import (
     MetricsMessage,
     OperatorMetrics,
     ProblemMessage,
+    StateMetrics,
     UserMetrics,
     WatermarkMetrics,
 )
@@ -41,6 +42,7 @@ def metrics_message(
         durations={part: _durations(found) for part, found in metrics.durations.items()},
         changelog_bytes=metrics.changes_bytes, snapshot_bytes=metrics.snapshot_bytes,
         state_entries=None if size is None else size.entries, state_bytes=None if size is None else size.bytes,
+        states=None if metrics.states is None else [StateMetrics(**each._asdict()) for each in metrics.states],
         catch_ups={
             kind: CatchUpMetrics(count=found.count, sum_ms=found.sum_ms) for kind, found in metrics.catch_ups.items()
         },

@@ -10,6 +10,7 @@ from typing import Any
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.alignment import Alignment
+from forkpoint.driver.amounts import JobAmounts, saved, to_save
 from forkpoint.driver.clock import ProcessingClock
 from forkpoint.driver.events import EpochCommitted, EpochReached, Listener, Phase, added_up
 from forkpoint.driver.executor import Executor
@@ -28,7 +29,7 @@ from forkpoint.driver.manifests import (
     splits_by_origin,
     staged_from,
 )
-from forkpoint.driver.measurements import Measurements, holds, measurements
+from forkpoint.driver.measurements import Measurements, holds, measurements, states_of
 from forkpoint.driver.planner import SourcePlanner, source_limits
 from forkpoint.driver.publishing import Publisher
 from forkpoint.driver.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
@@ -48,12 +49,13 @@ SNAPSHOT_RATIO = 1.0
 class Progress:
     """What a run knows in addition to its manifest. ``previous``: the subtasks' attempts that wrote the last epoch, by
     "stage-subtask". ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the
-    epochs and bytes of changes since its last snapshot."""
+    epochs and bytes of changes since its last snapshot. ``amounts``: how much there is of each state."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
     in_flight: int = 0
     since_snapshot: dict[int, tuple[int, int]] = field(default_factory=dict)
+    amounts: JobAmounts = field(default_factory=JobAmounts)
 
 
 class EpochRunner:
@@ -92,6 +94,7 @@ class EpochRunner:
             next_timer_ms=0 if any(s.kind == "timers-processing" for s in manifest.states) else None,
             in_flight=int(graph.loops),
             since_snapshot=chains(manifest),
+            amounts=JobAmounts(saved(manifest)),
         )
 
     def retire(self) -> None:
@@ -203,13 +206,16 @@ class EpochRunner:
         self._check_sinks(rows)
         self._write_epoch_sinks(rows, epoch)
         self._reached(epoch, "written")
+        amounts = self.progress.amounts.after(rows, self.manifest.parallelism)
         manifest = build_manifest(
             self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._wall_ms(),
             kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
             paused=self._alignment.recently_paused, unpublished=self._publisher.unpublished(),
+            amounts=to_save(amounts.sums),
         )  # fmt: skip
         before = self.manifest
         self._commit(manifest)
+        self.progress.amounts = amounts
         self._alignment.committed(before, manifest)
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
@@ -342,7 +348,8 @@ class EpochRunner:
         self._listener.on_event(EpochReached(epoch, phase, self._since_ms, since_ms))
 
     def _measured(self, context: EpochContext, rows: Sequence[CommitRow]) -> Measurements:
-        return measurements(rows, self.planner.backlog(), holds(self.graph, self.manifest, context))
+        manifest = self.manifest
+        return measurements(rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest))
 
 
 def _native(manifest: Manifest) -> dict[str, Any]:

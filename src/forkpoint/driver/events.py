@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from forkpoint.driver.measurements import Measurements
+from forkpoint.driver.measurements import MeasuredState, Measurements
 from forkpoint.runtime.exchange.control import CatchUp
 
 Outcome = Literal["finished", "stopped", "cancelled", "failed"]
@@ -45,12 +45,14 @@ class RestoreProgressed:
 
 @dataclass(frozen=True)
 class AttemptStarted:
-    """Epochs begin to run, at the start or after the ``restarts``-th restart. ``epoch`` is the last committed one."""
+    """Epochs begin to run, at the start or after the ``restarts``-th restart. ``epoch`` is the last committed one;
+    ``states``: how much there is of each state; None if unknown."""
 
     epoch: int
     restarts: int
     watermarks: Mapping[str, int]
     at_ms: int | None = None
+    states: Sequence[MeasuredState] | None = None
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from forkpoint.driver.history import History
 from forkpoint.driver.journal import Journal, JournalListener
 from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.lease import LeaseKeeper
+from forkpoint.driver.measurements import states_of
 from forkpoint.driver.metrics import JobMetrics, MetricsListener
 from forkpoint.driver.pacing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.plan import plan_of
@@ -389,7 +390,9 @@ class JobDriver:
             now_ms=self.now_ms, listener=self._listener, until=self._until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
-        started = AttemptStarted(manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms())
+        started = AttemptStarted(
+            manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms(), states_of(manifest)
+        )  # fmt: skip
         self._listener.on_event(started)
         streams: Streams | None = None
         try:

@@ -18,6 +18,7 @@ from forkpoint.checkpoint.manifest import (
     SnapshotRef,
     SourcePosition,
     SplitState,
+    StateAmount,
 )
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
@@ -119,7 +120,7 @@ def build_manifest(
     before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
     *, run: str, created_ms: int, kind: str, drained: bool, withheld: bool = False,
     paused: Mapping[str, Collection[str]] = MappingProxyType({}),
-    unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}),
+    unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}), amounts: list[StateAmount] | None = None,
 ) -> Manifest:  # fmt: skip
     """The manifest of one epoch. It includes the withheld output of the epochs before it."""
     joined = joined_splits(graph, context, rows)
@@ -150,6 +151,7 @@ def build_manifest(
             "watermarks": {**before.watermarks, **ends},
             "input_watermarks": {**before.input_watermarks, **watermarks.inputs},
             "states": with_versions(graph, merge_states(before.states, rows)),
+            "amounts": amounts,
             "operators": operator_infos(graph),
             "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
             "snapshots": _snapshots(before, rows),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from forkpoint.checkpoint.manifest import Manifest, SplitState
+from forkpoint.checkpoint.states import StateKind
 from forkpoint.connectors import Backlog
 from forkpoint.driver.manifests import split_starts
 from forkpoint.graph.job import JobGraph
@@ -52,10 +53,20 @@ class Hold(NamedTuple):
         return self.next is not None and (self.behind_ms is None or self.behind_ms >= NOTABLE_MS)
 
 
+class MeasuredState(NamedTuple):
+    """About how many entries a state of an operator has, and how many bytes their keys and values have."""
+
+    uid: str
+    name: str
+    kind: StateKind
+    entries: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class Measurements:
     """Of one epoch alone, by operator uid: time at work, bytes in and out; changes of user metrics. At its end: the size of the
-    state's stores, what sources have not planned yet, and what holds the watermarks back."""
+    state's stores, and of each state (None if unknown), what sources have not planned yet, and what holds the watermarks back."""
 
     busy_us: Mapping[str, int] = field(default_factory=dict)
     bytes_in: Mapping[str, int] = field(default_factory=dict)
@@ -64,9 +75,13 @@ class Measurements:
     state_size: StoreSize | None = None
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
+    states: Sequence[MeasuredState] | None = None
 
 
-def measurements(rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], holds: Mapping[str, Hold]) -> Measurements:
+def measurements(
+    rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], holds: Mapping[str, Hold],
+    states: Sequence[MeasuredState] | None = None,
+) -> Measurements:  # fmt: skip
     busy: Counter[str] = Counter()
     read: Counter[str] = Counter()
     written: Counter[str] = Counter()
@@ -77,7 +92,15 @@ def measurements(rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], hold
             read[uid] += measured.bytes_in
             written[uid] += measured.bytes_out
             user += (UserReport(uid, row.subtask, metric) for metric in measured.user)
-    return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, holds)
+    return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, holds, states)
+
+
+def states_of(manifest: Manifest) -> list[MeasuredState] | None:
+    """How much there is of each state, as a manifest tells."""
+    if manifest.amounts is None:
+        return None
+    known = {each.sid: (each.entries, each.bytes) for each in manifest.amounts}
+    return [MeasuredState(s.uid, s.name, s.kind, *known.get(s.sid, (0, 0))) for s in manifest.states]
 
 
 def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from forkpoint.driver.events import (
     SavepointEnded,
     added_up,
 )
-from forkpoint.driver.measurements import Hold, UserReport
+from forkpoint.driver.measurements import Hold, MeasuredState, UserReport
 from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
 from forkpoint.state import StoreSize
 
@@ -133,6 +133,7 @@ class JobMetrics:
     changes_bytes: int = 0
     snapshot_bytes: int = 0
     state_size: StoreSize | None = None
+    states: Sequence[MeasuredState] | None = None
     catch_ups: Mapping[CatchUpKind, CatchUps] = field(default_factory=dict)
     stores_reused: int = 0
     unpublished: Mapping[str, int] = field(default_factory=dict)
@@ -184,7 +185,7 @@ def _started(metrics: JobMetrics, event: AttemptStarted) -> JobMetrics:
         since_ms=event.at_ms, restarts=event.restarts, rescalings=metrics.rescalings, watermarks=event.watermarks,
         unpublished=metrics.unpublished, savepoints=metrics.savepoints, savepoints_failed=metrics.savepoints_failed,
         savepoint_ms=metrics.savepoint_ms, committed_ms=metrics.committed_ms, state_size=metrics.state_size,
-        backlog=metrics.backlog, read_ms=metrics.read_ms, behind_ms=metrics.behind_ms,
+        states=event.states, backlog=metrics.backlog, read_ms=metrics.read_ms, behind_ms=metrics.behind_ms,
     )  # fmt: skip
 
 
@@ -223,6 +224,7 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
         changes_bytes=metrics.changes_bytes + event.changes_bytes,
         snapshot_bytes=metrics.snapshot_bytes + event.snapshot_bytes,
         state_size=measured.state_size or metrics.state_size,
+        states=measured.states,
         catch_ups=_with_catch_ups(metrics.catch_ups, event),
         stores_reused=metrics.stores_reused + event.stores_reused,
     )

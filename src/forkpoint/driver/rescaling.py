@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.driver.amounts import redistributed_amounts, saved, to_save
 from forkpoint.driver.events import Listener, RescaleEnded, RescaleStarted
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.following import is_close
@@ -89,7 +90,9 @@ class Rescaling:
         try:
             current.operators.advance(manifest)
             changes = redistributed(current.operators.entries, manifest.states, manifest.parallelism, after.parallelism)
-            after = after.model_copy(update={"changes": written(self._history, after.epoch, changes)})
+            amounts = redistributed_amounts(saved(manifest), current.operators.entries, changes.values())
+            refs = written(self._history, after.epoch, changes)
+            after = after.model_copy(update={"changes": refs, "amounts": to_save(amounts)})
         except Exception as error:
             self._end(current, error)
             return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition
+from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateAmount
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import check_program
@@ -43,6 +43,7 @@ class Restored:
     states: tuple[StateInfo, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()
     processing_time_ms: int = 0
+    amounts: tuple[StateAmount, ...] | None = None  # of the states, if known
     epoch: int = 1  # of the run's first manifest, higher than the job's and the savepoint's
     on_started: Callable[[], object] | None = None
 
@@ -68,7 +69,7 @@ class Restorer:
         epoch = newest.epoch + 1 if newest is not None else 1
         place = self.options.savepoint
         if place == NONE:
-            return Restored(Parent(), epoch=epoch)
+            return Restored(Parent(), amounts=(), epoch=epoch)
         parallelism = self.parallelism_after(newest)
         if place is None:
             return self._from_newest(newest, epoch, parallelism)
@@ -98,7 +99,7 @@ class Restorer:
 
     def _from_newest(self, newest: Manifest | None, epoch: int, parallelism: int) -> Restored | None:
         if newest is None:
-            return Restored(Parent(), epoch=epoch)
+            return Restored(Parent(), amounts=(), epoch=epoch)
         if newest.kind == "end" and self.ended_well(newest.run):
             log.warning(
                 "job %r has finished in epoch %d, with all its input read. To run it again, restore from %r",
@@ -201,7 +202,7 @@ def from_checkpoint(manifest: Manifest) -> Restored:
     return Restored(
         Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
         manifest.sources, manifest.watermarks, manifest.input_watermarks, tuple(manifest.states), tuple(manifest.snapshots),
-        manifest.processing_time_ms,
+        manifest.processing_time_ms, None if manifest.amounts is None else tuple(manifest.amounts),
     )  # fmt: skip
 
 

@@ -125,6 +125,7 @@ def start_manifest(
         watermarks=dict(restored.watermarks),
         input_watermarks=dict(restored.input_watermarks),
         states=list(restored.states),
+        amounts=None if restored.amounts is None else list(restored.amounts),
         operators=operator_infos(graph),
         snapshots=list(restored.snapshots),
         parent=restored.parent,

@@ -295,8 +295,18 @@ def _vertex(
         metrics=_vertex_metrics(read_in, records - read_in, None if measured is None else measured.operators.get(operator.uid)),
         backlog=_backlog(None if measured is None else measured.backlog.get(operator.uid)),
         watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
-        stateful=operator.stateful,
+        stateful=operator.stateful, states=_states(operator.uid, measured),
     )  # fmt: skip
+
+
+def _states(uid: str, measured: MetricsMessage | None) -> list[m.StateShown] | None:
+    if measured is None or measured.states is None:
+        return None
+    return [
+        m.StateShown(name=each.name, kind=each.kind, entries=each.entries, bytes=each.bytes)
+        for each in measured.states
+        if each.uid == uid
+    ]
 
 
 def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:

@@ -140,8 +140,18 @@ class StateSize(Snake):
     bytes: int | None
 
 
+class StateShown(Snake):
+    """About how much there is of a state, or of an operator's timers in a time domain."""
+
+    name: str
+    kind: str
+    entries: int
+    bytes: int
+
+
 class Vertex(Snake):
-    """An operator. ``id``: made of its uid, in Flink's form. ``watermark``: in event time; None before the first one."""
+    """An operator. ``id``: made of its uid, in Flink's form. ``watermark``: in event time; None before the first one. ``states``:
+    None if it is not known how much there is of them."""
 
     id: str
     uid: str
@@ -161,6 +171,7 @@ class Vertex(Snake):
     late_records_dropped: int = Field(serialization_alias="late-records-dropped")
     stateful: bool
     backlog: BacklogShown | None
+    states: list[StateShown] | None
 
 
 class PlanInput(Snake):

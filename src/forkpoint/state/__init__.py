@@ -1,14 +1,17 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
+from forkpoint.state.amounts import Amount, Amounts, Count, growth, sum_amounts
 from forkpoint.state.files import (
     Columns,
     as_changes,
+    change_columns,
     first_kgs,
     in_key_order,
     read_change_columns,
     read_changes,
     read_snapshot,
     read_snapshot_columns,
+    write_change_columns,
     write_changes,
     write_snapshot,
 )
@@ -48,8 +51,11 @@ from forkpoint.state.write_back import WriteBackStore
 __all__ = [
     "DEFAULT_MAX_PARALLELISM",
     "OPERATOR_KG",
+    "Amount",
+    "Amounts",
     "Changes",
     "Columns",
+    "Count",
     "HostChanges",
     "OperatorKey",
     "Store",
@@ -57,12 +63,14 @@ __all__ = [
     "StoreSize",
     "WriteBackStore",
     "as_changes",
+    "change_columns",
     "decode_operator_key",
     "decode_state_key",
     "decode_timer_key",
     "destroy_store",
     "encode_keys",
     "first_kgs",
+    "growth",
     "hash_column",
     "hash_encoded",
     "hash_keys",
@@ -85,8 +93,10 @@ __all__ = [
     "state_key",
     "state_keys",
     "subtask_of",
+    "sum_amounts",
     "timer_key",
     "timer_range",
+    "write_change_columns",
     "write_changes",
     "write_snapshot",
 ]

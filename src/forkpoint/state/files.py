@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forkpoint.state.amounts import Count
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, ArrowFileWriter, as_list
 from forkpoint.state.store import Changes
 
@@ -27,9 +28,17 @@ _STEP = 64  # entries read at once; a batch exceeds a limit by less than a step
 
 def write_changes(changes: Changes) -> bytes:
     """The changes as a changelog, in key order, each key once."""
+    return write_change_columns(change_columns(changes))
+
+
+def change_columns(changes: Changes) -> Columns:
+    """The changes in Arrow, in key order, each key once: `Changes.in_order` without having to follow pointers."""
+    return in_key_order(pa.array(changes.keys, pa.large_binary()), pa.array(changes.values, pa.large_binary()))
+
+
+def write_change_columns(columns: Columns) -> bytes:
     writer = ArrowFileWriter(CHANGES)
-    # `Changes.in_order` in Arrow, which does not have to follow pointers.
-    writer.write(*in_key_order(pa.array(changes.keys, pa.large_binary()), pa.array(changes.values, pa.large_binary())))
+    writer.write(*columns)
     return writer.finish()
 
 
@@ -76,15 +85,18 @@ def first_kgs(keys: pa.Array) -> npt.NDArray[np.int64]:
     return content[starts].astype(np.int64) << 8 | content[starts + 1]
 
 
-def write_snapshot(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A store's entries, in key order, as a snapshot. Raises ValueError if they are not in order."""
+def write_snapshot(entries: Iterable[tuple[bytes, bytes]], count: Count | None = None) -> bytes:
+    """A store's entries, in key order, as a snapshot; ``count`` counts them. Raises ValueError if they are not in order."""
     writer = ArrowFileWriter(SNAPSHOT)
     before = b""
     for keys, values in _batches(entries):
         if not (before < keys[0] and all(map(lt, keys, keys[1:]))):
             raise ValueError(f"the entries of a snapshot are not in key order, near {keys[0].hex()}")
         before = keys[-1]
-        writer.write(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()))
+        columns = pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary())
+        if count is not None:
+            count.add(*columns)
+        writer.write(*columns)
     return writer.finish()
 
 

@@ -13,7 +13,7 @@ import msgspec
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.job import JobGraph
 from forkpoint.logs import TaskLogging
-from forkpoint.state import StoreKind, StoreSize
+from forkpoint.state import Amount, StoreKind, StoreSize
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,15 @@ class SplitProgress(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Where a subtask of one stage wrote this epoch's changes: to a file, or inline if they are small."""
+    """Where a subtask of one stage wrote this epoch's changes: to a file, or inline if they are small. ``grown``: about how
+    much each state grows by them, by sid."""
 
     path: str | None
     inline: bytes | None
     entries: int
     size: int
     checksum: str
+    grown: dict[int, Amount] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -183,7 +185,8 @@ class CommitRow(msgspec.Struct, frozen=True):
 
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
     ``mutable``: operators found to have mutable outputs. ``one_by_one``: the one for which this was found too late, which
-    ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store.
+    ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store. ``counted``: how
+    much each state had in the subtask before the epoch, by sid, if the task has read all of it.
     ``said``: lines of the task's log.
     """
 
@@ -206,6 +209,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     one_by_one: list[str] = []
     measured: dict[str, Measured] = {}
     state_size: StoreSize | None = None
+    counted: dict[int, Amount] | None = None
     failure: Failure | None = None
     said: list[str] = []
 

@@ -23,6 +23,7 @@ from forkpoint.state import (
     OPERATOR_KG,
     Changes,
     Columns,
+    Count,
     as_changes,
     decode_operator_key,
     first_kgs,
@@ -139,14 +140,17 @@ class CommittedState:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def entries(self, manifest: Manifest) -> Iterator[Changes]:
-        """All entries as of an epoch, in key order, in pieces that a store can load."""
+    def entries(self, manifest: Manifest, count: Count | None = None) -> Iterator[Changes]:
+        """All entries as of an epoch, in key order, in pieces that a store can load; ``count`` counts them."""
         bases = Bases.of(manifest, self.share)
         with ThreadPoolExecutor(READERS) as pool:
             try:
                 steps = self._steps(pool, manifest, bases)
                 changed = in_key_order(*_joined([part for step in steps for part in step.changes]))
-                yield from map(_puts, _overlaid(self._snapshots(pool, bases), changed))
+                for columns in map(_present, _overlaid(self._snapshots(pool, bases), changed)):
+                    if count is not None:
+                        count.add(*columns)
+                    yield as_changes(*columns)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -267,9 +271,10 @@ def _larger(pieces: Iterator[Columns]) -> Iterator[Columns]:
         yield _joined(held)
 
 
-def _puts(columns: Columns) -> Changes:
+def _present(columns: Columns) -> Columns:
+    """Without deletes."""
     keys, values = columns
     if values.null_count:
         present = values.is_valid()
         keys, values = keys.filter(present), values.filter(present)
-    return as_changes(keys, values)
+    return keys, values

@@ -24,7 +24,17 @@ from forkpoint.runtime.operators.iteration import FeedbackSpec
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import Worker, worker_for
-from forkpoint.state import OPERATOR_KG, Changes, range_for, write_changes, write_snapshot
+from forkpoint.state import (
+    OPERATOR_KG,
+    Changes,
+    Count,
+    change_columns,
+    growth,
+    range_for,
+    write_change_columns,
+    write_changes,
+    write_snapshot,
+)
 
 Waiting = dict[int, dict[int, list[Batch]]]
 """Input by operator and ordinal."""
@@ -94,6 +104,7 @@ class StageTask(Task):
         self._parts["changes"] = self._write_changes(worker, state, log)
         if self.stage == 1:
             self._parts["state_size"] = state.store.size()
+            self._parts["counted"] = state.counted(self.context.committed)
             if self.subtask in self.context.snapshot_subtasks:
                 self._parts["snapshot"] = self._write_snapshot(worker, state)
 
@@ -184,30 +195,26 @@ class StageTask(Task):
 
     def _write_changes(self, worker: Worker, state: SubtaskState, log: Changes) -> ChangesPart | None:
         state.keep(self.context.epoch, self.stage, self.attempt, log)
-        data = write_changes(log) if log.keys else _NO_CHANGES
-        state.offer(self.context.epoch, self.stage, self.attempt, data)
         if not log.keys:
+            state.offer(self.context.epoch, self.stage, self.attempt, _NO_CHANGES)
             return None
+        columns = change_columns(log)
+        data, grown = write_change_columns(columns), growth(*columns, state.store.get_many)
+        state.offer(self.context.epoch, self.stage, self.attempt, data)
         if len(data) <= self.spec.inline_bytes:
-            return ChangesPart(None, data, len(log), len(data), checksum(data))
+            return ChangesPart(None, data, len(log), len(data), checksum(data), grown)
         path = worker.paths.changelog(self.context.epoch, self.stage, self.subtask, self.attempt)
         worker.storage.put(path, data)
-        return ChangesPart(path, None, len(log), len(data), checksum(data))
+        return ChangesPart(path, None, len(log), len(data), checksum(data), grown)
 
     def _write_snapshot(self, worker: Worker, state: SubtaskState) -> Snapshot:
         """Write the state as committed before this epoch, which the store has just caught up with."""
-        entries = 0
-
-        def counted() -> Iterable[tuple[bytes, bytes]]:
-            nonlocal entries
-            for entry in state.store.scan(*range_for(0, OPERATOR_KG + 1)):
-                entries += 1
-                yield entry
-
-        data = write_snapshot(counted())
+        count = Count()
+        data = write_snapshot(state.store.scan(*range_for(0, OPERATOR_KG + 1)), count)
         path = worker.paths.snapshot(self.context.committed, self.subtask, self.attempt)
         worker.storage.put(path, data)
-        return Snapshot(path, self.context.committed, entries, len(data), checksum(data))
+        self._parts["counted"] = count.amounts
+        return Snapshot(path, self.context.committed, count.entries, len(data), checksum(data))
 
     # -- end
 

@@ -13,7 +13,7 @@ from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import NotFound, SavepointCorrupt, StorageError
 from forkpoint.runtime.exchange.control import CatchUp, CatchUpKind, EpochContext
 from forkpoint.runtime.tasks.committed_state import CommittedState, Share
-from forkpoint.state import Changes, HostChanges, Store, WriteBackStore
+from forkpoint.state import Amounts, Changes, Count, HostChanges, Store, WriteBackStore
 from forkpoint.storage.base import Storage
 
 
@@ -31,6 +31,7 @@ class SubtaskState:
         self._host = host
         self._pending: dict[int, tuple[str, Changes]] = {}
         self._pending_epoch = 0
+        self._counted: tuple[int, Amounts] | None = None  # when this process last built the store anew
 
     def keep(self, epoch: int, stage: int, attempt: str, changes: Changes) -> None:
         """Remember an attempt's changes; if the manifest names it, they need not be read back."""
@@ -42,6 +43,10 @@ class SubtaskState:
         """Leave an attempt's changes, as a changelog, to the other processes of the host."""
         if self._host is not None:
             self._host.write(epoch, stage, attempt, changelog)
+
+    def counted(self, epoch: int) -> Amounts | None:
+        """How much each state has as of this epoch; None unless the store was built for just that by this process."""
+        return self._counted[1] if self._counted is not None and self._counted[0] == epoch else None
 
     def catch_up(self, context: EpochContext) -> CatchUp | None:
         """Bring the store to the committed epoch; None if it is there already."""
@@ -111,7 +116,9 @@ class SubtaskState:
                 return "changes"
         manifest = self._state_root.manifest(committed)
         self.store.clear()
-        self.store.load(self._state_root.entries(manifest), committed)
+        count = Count()
+        self.store.load(self._state_root.entries(manifest, count), committed)
+        self._counted = committed, count.amounts
         return "rebuild"
 
     def _accepted(self, context: EpochContext) -> dict[int, str]:

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { bytes, count, duration, isTime, plural, rate, share, watermark } from "./format.js";
 import { layout, pathOf } from "./layout.js";
-import { holds, records, sourcesOf, watermarkOf } from "./operators.js";
+import { holds, kept, records, sourcesOf, watermarkOf } from "./operators.js";
 import { emptiness, facts, table, when } from "./parts.js";
 
 const HEIGHT = 116, WIDTH = { most: 208, least: 148 };
@@ -68,9 +68,11 @@ export function graphView(shared, [uid = null]) {
         ["Watermark", isTime(own) ? when(own) : watermark(own)], behind !== null && ["Behind the clock", duration(behind)],
         ...measured(vertex, shared),
         ["Late, dropped", count(vertex["late-records-dropped"]), vertex["late-records-dropped"] ? "warn" : null], ["Keeps state", vertex.stateful ? "yes" : "no"],
+        ...sizes(kept(vertex)),
         shared.details.unpublished[vertex.id] ? ["Epochs not published", count(shared.details.unpublished[vertex.id]), "warn"] : null]),
       node.type && h("p", { class: "quiet" }, "Emits ", h("code", null, node.type)),
       node.inputs.length === 0 ? null : reason(vertex, held),
+      (kept(vertex)?.states.length ?? 0) > 1 && states(kept(vertex)),
       source && source.splits.length > 0 && splits(source, held.find((each) => each.uid === source.uid)));
   }
 
@@ -92,12 +94,13 @@ export function graphView(shared, [uid = null]) {
   }
 
   function operatorTable(details, held) {
-    return table("All operators", [["Operator"], ["uid"], ["Records", "n"], ["Rate", "n"], ["Watermark", "n"], ["Late", "n"], ["State"]],
+    return table("All operators", [["Operator"], ["uid"], ["Records", "n"], ["Rate", "n"], ["Watermark", "n"], ["Late", "n"], ["State", "n"], ["Timers", "n"]],
       details.vertices.map((vertex) => {
-        const own = watermarkOf(vertex.id, details, held);
+        const own = watermarkOf(vertex.id, details, held), mine = kept(vertex);
         return [vertex.id, [vertex.name, h("button", { class: "link", type: "button", on: { click: () => pick(vertex.id) } }, h("code", null, vertex.id)),
           counted(vertex) ? count(records(vertex)) : "–", counted(vertex) ? rate(shared.rates.of(vertex.id)) : "–", isTime(own) ? when(own) : watermark(own),
-          count(vertex["late-records-dropped"]), vertex.stateful ? "yes" : "no"]];
+          count(vertex["late-records-dropped"]), mine === null ? (vertex.stateful ? "yes" : "no") : `${count(mine.entries)} · ${bytes(mine.bytes)}`,
+          mine === null ? "" : count(mine.eventTimers + mine.processingTimers)]];
       }));
   }
 
@@ -112,6 +115,21 @@ function measured(vertex, shared) {
     metrics["read-bytes"] > 0 && ["Bytes in", bytes(metrics["read-bytes"])], metrics["write-bytes"] > 0 && ["Bytes out", bytes(metrics["write-bytes"])],
     backlog && ["Waits to be read", backlog.unit === "bytes" ? bytes(backlog.amount) : plural(backlog.amount, "record")],
   ];
+}
+
+/** About how much an operator keeps. */
+function sizes(found) {
+  if (found === null) return [];
+  const { eventTimers, processingTimers } = found;
+  return [
+    found.states.length > 0 && ["State", `${plural(found.entries, "entry", "entries")}, ${bytes(found.bytes)}`],
+    eventTimers > 0 && ["Event-time timers", count(eventTimers)], processingTimers > 0 && ["Processing-time timers", count(processingTimers)],
+  ];
+}
+
+function states(found) {
+  return [h("h3", { key: "states" }, "States"), table("States of this operator", [["State"], ["Kind"], ["Entries", "n"], ["Bytes", "n"]],
+    found.states.map((each) => [each.name, [h("strong", null, each.name), each.kind, count(each.entries), bytes(each.bytes)]]))];
 }
 
 function status(split, held) {

@@ -3,6 +3,16 @@
 /** How many elements an operator has received, or emitted if it has no input. */
 export const records = (vertex) => vertex.metrics["read-records"] + vertex.metrics["write-records"];
 
+/** How much an operator keeps: entries and bytes of its states, and its timers in each time domain; null if that is not known. */
+export function kept({ states }) {
+  if (!states?.length) return null;
+  const sum = (kind, of) => states.filter((each) => kind(each.kind)).reduce((all, each) => all + each[of], 0);
+  const isState = (kind) => !kind.startsWith("timers-");
+  return { entries: sum(isState, "entries"), bytes: sum(isState, "bytes"),
+    eventTimers: sum((kind) => kind === "timers-event", "entries"), processingTimers: sum((kind) => kind === "timers-processing", "entries"),
+    states: states.filter((each) => isState(each.kind)) };
+}
+
 /** For each source with a watermark: how far it is, the split that holds it, and by how much. `isNotable`: the split is far behind
  * the next one. `sources`: as the server shows them. */
 export function holds(sources) {
