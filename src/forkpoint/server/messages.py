@@ -163,6 +163,13 @@ class Vertex(Snake):
     backlog: BacklogShown | None
 
 
+class VertexDetails(Vertex):
+    """An operator by itself. ``subtasks``: none, as counts are of all subtasks together."""
+
+    now: int
+    subtasks: list[JsonValue] = []
+
+
 class PlanInput(Snake):
     num: int
     id: str
@@ -296,6 +303,16 @@ class JobExceptions(Shape):
 class MetricValue(Snake):
     id: str
     value: str | None = None
+
+
+class AggregatedMetric(Snake):
+    """What is not known is left out."""
+
+    id: str
+    min: float | None = None
+    max: float | None = None
+    avg: float | None = None
+    sum: float | None = None
 
 
 class JobStatusShown(Snake):
