@@ -300,7 +300,7 @@ def _vertex(
 
 
 def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:
-    return None if known is None else m.BacklogShown(amount=known.amount, unit=known.unit)
+    return None if known is None else m.BacklogShown(amount=known.amount, unit=known.unit, files=known.files)
 
 
 def _vertex_metrics(read: int, written: int, measured: OperatorMetrics | None) -> m.VertexMetrics:

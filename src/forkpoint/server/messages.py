@@ -127,10 +127,11 @@ TaskState = Literal[
 
 
 class BacklogShown(Snake):
-    """What a source knows of and has not read yet."""
+    """What a source knows of and has not read yet. ``files``: in how many files that is; None if it is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"]
+    files: int | None
 
 
 class StateSize(Snake):

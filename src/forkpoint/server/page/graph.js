@@ -110,8 +110,13 @@ function measured(vertex, shared) {
   return [
     metrics["accumulated-busy-time"] > 0 && busy !== null && ["Busy", share(busy / 1000 / Math.max(1, vertex.parallelism))],
     metrics["read-bytes"] > 0 && ["Bytes in", bytes(metrics["read-bytes"])], metrics["write-bytes"] > 0 && ["Bytes out", bytes(metrics["write-bytes"])],
-    backlog && ["Waits to be read", backlog.unit === "bytes" ? bytes(backlog.amount) : plural(backlog.amount, "record")],
+    backlog && ["Waits to be read", waiting(backlog)],
   ];
+}
+
+function waiting({ amount, unit, files }) {
+  const much = unit === "bytes" ? bytes(amount) : plural(amount, "record");
+  return files === null ? much : `${much} in ${plural(files, "file")}`;
 }
 
 function status(split, held) {
