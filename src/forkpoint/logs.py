@@ -11,29 +11,49 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from forkpoint.wording import visible
 
 LogFormat = Literal["text", "json"]
 Captured = Literal["nothing", "prints", "all"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class Scope(Protocol):
-    """What lines are about: ``about()`` has job, run, epoch, uid and subtask, as far as they are known."""
+    """What lines are about: ``about()`` has job, run, epoch, uid and subtask, as far as they are known. ``takes()``: whether a
+    record that the process's own handlers have still becomes a line."""
 
     def about(self) -> Mapping[str, Any]: ...
+
+    def takes(self, record: logging.LogRecord) -> bool: ...
+
+
+@dataclass(frozen=True)
+class About:
+    """A scope that is the same all the time, without a limit."""
+
+    known: Mapping[str, Any]
+
+    def about(self) -> Mapping[str, Any]:
+        return self.known
+
+    def takes(self, record: logging.LogRecord) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
 class TaskLogging:
     """How tasks log. ``captured``: what becomes lines of the log by the task's own means, rather than those of the process.
     ``returned``: whether the driver gets them too, as its stderr is not that of the tasks. ``levels``: those that the driver's
-    loggers were set to, by name. ``max_lines`` and ``max_bytes``: of one task in one epoch, and once more for warnings and
-    errors.
+    loggers were set to, by name. ``max_lines`` and ``max_bytes``: of one task in one epoch, and in one second if that has several
+    epochs; once more for warnings and errors.
     """
 
     format: LogFormat = "text"
@@ -70,6 +90,24 @@ def scope_here() -> Scope | None:
     return _outermost[0] if scope is None and len(_outermost) == 1 else scope
 
 
+def about_here() -> Mapping[str, Any]:
+    """What this thread's lines are about at the moment."""
+    scope = scope_here()
+    return {} if scope is None else scope.about()
+
+
+@contextmanager
+def narrowed(**further: Any) -> Iterator[None]:
+    """Within it, what this thread logs is about this, too."""
+    with within(About({**about_here(), **further})):
+        yield
+
+
+def carried(fn: Callable[P, R]) -> Callable[P, R]:
+    """The function for another thread, where its lines are about the same as they would be on this one. For one call."""
+    return partial(copy_context().run, fn)
+
+
 def line(how: LogFormat, record: logging.LogRecord, about: Mapping[str, Any]) -> str:
     """A record as a line of the log, without its end."""
     message, trace = record.getMessage(), _trace_of(record)
@@ -101,8 +139,12 @@ class JsonLines(logging.Formatter):
     """One JSON object for each record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        scope = scope_here()
-        return line("json", record, {} if scope is None else scope.about())
+        return line("json", record, about_here())
+
+
+def _taken(record: logging.LogRecord) -> bool:
+    scope = scope_here()
+    return scope is None or scope.takes(record)
 
 
 class VisibleLines(logging.Formatter):
@@ -125,6 +167,14 @@ def chosen() -> LogFormat:
     return _chosen
 
 
+def of_tasks_here() -> TaskLogging:
+    """How the tasks of this process log: their records go to its handlers."""
+    return _HERE[_chosen]
+
+
+_HERE: Mapping[LogFormat, TaskLogging] = {"text": TaskLogging(), "json": TaskLogging("json", "prints")}
+
+
 def begin() -> None:
     """Log in the chosen format, before the program configures ``logging`` itself."""
     last = logging.lastResort  # handles warnings until then
@@ -133,6 +183,7 @@ def begin() -> None:
             logging.lastResort = logging.StreamHandler(sys.stderr)  # not what stands for that while a task runs
             logging.lastResort.setLevel(last.level)
             logging.lastResort.setFormatter(JsonLines())
+            logging.lastResort.addFilter(_taken)
         logging.captureWarnings(True)
         logging.basicConfig = _adopting(logging.basicConfig)
     elif last is not None:
@@ -156,6 +207,7 @@ def adopt() -> None:
             if isinstance(handler, logging.StreamHandler) and _is_standard(handler.stream):
                 handler.setStream(sys.stderr)
                 handler.setFormatter(JsonLines())
+                handler.addFilter(_taken)
 
 
 def _is_standard(stream: Any) -> bool:

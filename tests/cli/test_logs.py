@@ -108,6 +108,80 @@ def test_the_last_line_says_why_a_run_failed(cli):
     assert done.stderr.count("Error: failing.py raised ValueError: no good") == 1
 
 
+COMMITTING = """
+import logging
+import sys
+import forkpoint as fp
+from forkpoint.connectors.committing import Committer, CommittingSink
+
+log = logging.getLogger("app")
+logging.basicConfig(level=logging.INFO)
+
+
+class Writer(fp.SinkWriter):
+    def __init__(self):
+        self.values = []
+
+    def write(self, batch):
+        self.values += batch.values
+
+    def prepare_commit(self):
+        return [self.values]
+
+
+class TalkingCommitter(Committer):
+    def commit(self, output, newest):
+        for values in output.committables:
+            for value in values:
+                print("committing", value)
+            log.info("committed %s", values)
+
+
+class TalkingSink(CommittingSink):
+    def create_writer(self, context):
+        return Writer()
+
+    def create_committer(self, context):
+        return TalkingCommitter()
+
+    def cleanup(self, uid, job, generation):
+        pass
+
+
+env = fp.StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+numbers = env.from_source(
+    fp.CounterSource(int(sys.argv[1]), per_epoch=int(sys.argv[2])), fp.WatermarkStrategy.no_watermarks(), "numbers"
+).uid("numbers")
+numbers.sink_to(TalkingSink()).uid("talking")
+env.execute("committing")
+"""
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_lines_of_commits_are_about_the_sink_and_its_epoch(cli, engine):
+    cli.write("committing.py", COMMITTING)
+    cli.env["FORKPOINT_LOG_FORMAT"] = "json"
+    done = cli("run", "--engine", engine, "committing.py", "--", "4", "2")
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    said = [each for each in lines if each["logger"] in ("app", "stdout")]
+    (run,) = {each["run"] for each in said}
+    assert all(each.items() >= {"job": "committing", "run": run, "uid": "talking"}.items() for each in said)
+    printed = sorted((each["message"], each["epoch"]) for each in said if each["logger"] == "stdout")
+    first = printed[0][1]
+    assert printed == [(f"committing {number}", first + number // 2) for number in range(4)]
+    assert {each["epoch"] for each in said if each["logger"] == "app"} == {first, first + 1}
+
+
+def test_commits_do_not_flood_the_log(cli):
+    cli.write("committing.py", COMMITTING)
+    cli.env["FORKPOINT_LOG_FORMAT"] = "json"
+    done = cli("run", "committing.py", "--", "5000", "5000")
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    of_sink = [each for each in lines if each.get("uid") == "talking"]
+    assert [each["message"] for each in of_sink[:-1]] == [f"committing {number}" for number in range(200)]
+    assert of_sink[-1]["message"].startswith("4,801 further lines of 'talking' were left out")
+
+
 def test_in_text_the_prints_of_local_functions_stay_on_stdout(cli):
     cli.write("talking.py", TALKING)
     done = cli("run", "talking.py", "--", "8")

@@ -22,7 +22,7 @@ from connector_reading import elements, json_round_trip, read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkpoint.connectors.base import Source, SplitEnumerator
+from forkpoint.connectors.base import Backlog, Source, SplitEnumerator
 from forkpoint.connectors.files import index as file_index
 from forkpoint.connectors.files import listing as file_listing
 from forkpoint.connectors.files.local import LocalFile
@@ -280,6 +280,20 @@ def test_memory_of_files_is_bounded_and_never_forgets_into_reading_twice(tmp_pat
     write(tmp_path / "too late", lines(1001), 5)
     enumerator = source.create_enumerator(json_round_trip(enumerator.position))
     assert drain(source, enumerator) == events(1000)
+
+
+def test_the_backlog_is_told_in_bytes_and_files(tmp_path: Path) -> None:
+    sizes = [write(tmp_path / str(i), lines(2 * i, 2 * i + 1), i).stat().st_size for i in range(3)]
+    enumerator = FileSource.json(tmp_path, Event, bounded=True).create_enumerator(None)
+    assert enumerator.backlog() == Backlog(sum(sizes), "bytes", 3)
+    enumerator.plan(1)
+    assert enumerator.backlog() == Backlog(sum(sizes) - len(lines(0)), "bytes", 3)  # one is partly read
+    resumed = FileSource.json(tmp_path, Event, bounded=True).create_enumerator(json_round_trip(enumerator.position))
+    assert resumed.backlog() == enumerator.backlog()
+    for files in (2, 2, 1, 1, 0):
+        enumerator.plan(1)
+        assert enumerator.backlog().files == files
+    assert enumerator.backlog() == Backlog(0, "bytes", 0)
 
 
 def test_a_backlog_larger_than_the_memory_is_read_whole(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def message(job="job"):
             "map": OperatorMetrics(records_in=5, records_out=4, late_records_dropped=2, watermark_ms=40_000),
         },
         watermarks={"in": WatermarkMetrics(watermark_ms=39_000, split="3")},
-        backlog={"in": BacklogMetrics(amount=9, unit="elements"), "files": BacklogMetrics(amount=8, unit="bytes")},
+        backlog={"in": BacklogMetrics(amount=9, unit="elements"), "files": BacklogMetrics(amount=8, unit="bytes", files=3)},
         user=[
             UserMetrics(**place, kind="counter", value=-3.0), UserMetrics(**place, kind="meter", value=6.0),
             UserMetrics(**place, kind="gauge", subtask=1, value=2.5),
@@ -85,6 +85,7 @@ def test_prometheus_own_parser_reads_each_metric():
     assert value(text, "forkpoint_source_watermark_seconds", uid="in", split="3") == 39
     assert value(text, "forkpoint_source_backlog_records", uid="in") == 9
     assert value(text, "forkpoint_source_backlog_bytes", uid="files") == 8
+    assert value(text, "forkpoint_source_backlog_files", uid="files") == 3
     assert value(text, "forkpoint_source_silence_seconds", uid="in") == 5
     assert value(text, "forkpoint_job_problem", severity="warning", kind="no-data", uid="in") == 1
     assert value(text, "forkpoint_operator_state_entries", uid="map", state="pages") == 16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import SplitState
 from forkpoint.connectors import Backlog
 from forkpoint.control.commands import Commands
-from forkpoint.control.messages import MetricsMessage
+from forkpoint.control.messages import BacklogMetrics, MetricsMessage
 from forkpoint.driver.events import (
     AttemptStarted,
     EpochCommitted,
@@ -222,6 +224,44 @@ def test_each_operator_counts_elements_and_time(tmp_path: Path, keyed: bool) -> 
     assert message.backlog["numbers"].amount == 0
     assert message.durations["epoch"].count == message.epochs == 10
     assert set(message.durations) == {"plan", "compute", "write", "commit", "publish", "epoch"}
+
+
+class Waits:
+    """Waits at the third line, until there is a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __call__(self, line: str) -> str:
+        while line == "third" and not self._file.exists():
+            time.sleep(0.01)
+        return line
+
+
+def test_files_that_wait_to_be_read_are_counted_while_a_job_runs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate(["first", "second", "third", "fourth", "fifth"]):
+        (tmp_path / "in" / str(number)).write_text(f"{text}\n")
+    env = (
+        fp.StreamExecutionEnvironment().set_state_root(str(tmp_path / "root")).set_parallelism(1).set_max_epoch_rows(1)
+    )
+    read = env.from_source(
+        fp.FileSource.text(tmp_path / "in", bounded=True), fp.WatermarkStrategy.no_watermarks(), "in"
+    ).uid("lines")
+    read.map(Waits(tmp_path / "go"), str).uid("waits").sink_to(fp.DiscardSink()).uid("out")
+    env.launch = Launch(options={"engine": "local"})
+    job = prepare(env, "job")
+    thread = threading.Thread(target=job.begin())
+    thread.start()
+    commands = Commands(job.driver)
+    while commands.metrics().epochs < 2:
+        time.sleep(0.01)
+    assert commands.metrics().backlog["lines"] == BacklogMetrics(
+        amount=len("third\nfourth\nfifth\n"), unit="bytes", files=3
+    )
+    (tmp_path / "go").touch()
+    thread.join()
+    assert commands.metrics().backlog["lines"] == BacklogMetrics(amount=0, unit="bytes", files=0)
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["at the source", "behind keys"])

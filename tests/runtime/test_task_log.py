@@ -11,8 +11,8 @@ from functools import cached_property
 import pytest
 
 from forkpoint import logs
-from forkpoint.logs import JsonLines, TaskLogging
-from forkpoint.runtime.tasks.task_log import TaskLog
+from forkpoint.logs import About, JsonLines, TaskLogging
+from forkpoint.runtime.tasks.task_log import TaskLog, beside_epochs
 
 ABOUT = {"job": "counting", "run": "abc", "epoch": 7, "uid": "counts", "subtask": 2}
 log = logging.getLogger("app")
@@ -101,8 +101,28 @@ def test_what_is_too_much_is_counted(streams: Streams) -> None:
     assert [each["message"] for each in streams.objects[:3]] == ["0", "1", "2"]
     warning, note = streams.objects[3:]
     assert warning["message"] == "not displaced"
-    assert str(note["message"]).startswith("99,997 further lines were left out")
+    assert str(note["message"]).startswith("99,997 further lines of 'counts' were left out")
+    assert note.items() >= ABOUT.items()
     assert returned == streams.lines
+
+
+def test_short_epochs_share_what_a_task_may_write_in_a_second(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    how, task = TaskLogging("json", "all", max_lines=3), object()
+    for _ in range(10):
+        with TaskLog(how, lambda: ABOUT, task).within():
+            print("one\ntwo")
+        now += 0.25
+    messages = [str(each["message"]).split(" were")[0] for each in streams.objects]
+    left_out = "{} further lines of 'counts'"
+    assert messages == [
+        "one", "two", "one", left_out.format(1),
+        "one", "two", left_out.format(4), "one",
+        "one", "two", left_out.format(5), "one",
+    ]  # fmt: skip
 
 
 def test_long_lines_count_and_are_cut(streams: Streams) -> None:
@@ -138,14 +158,10 @@ def test_records_are_taken_at_the_drivers_levels_until_functions_set_others(
 
 
 def test_prints_of_other_threads_stay_theirs_in_the_drivers_process(streams: Streams) -> None:
-    class Driver:
-        def about(self) -> dict[str, object]:
-            return {"job": "counting"}
-
     def other() -> None:
         print("of the program")
 
-    with logs.within(Driver()), task_log(captured="prints").within():
+    with logs.within(About({"job": "counting"})), task_log(captured="prints").within():
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
@@ -154,14 +170,27 @@ def test_prints_of_other_threads_stay_theirs_in_the_drivers_process(streams: Str
     assert [each["message"] for each in streams.objects] == ["of the task"]
 
 
+def test_tasks_side_by_side_have_lines_of_their_own(streams: Streams) -> None:
+    before, both = sys.stdout, threading.Barrier(2)
+
+    def commit(uid: str) -> None:
+        with beside_epochs(TaskLogging("json", "all"), {**ABOUT, "uid": uid}):
+            both.wait()
+            print("printed by", uid)
+            log.warning("logged by %s", uid)
+            both.wait()
+
+    threads = [threading.Thread(target=commit, args=(uid,)) for uid in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.stdout is before
+    found = sorted((str(each["message"]), each["uid"], each["epoch"]) for each in streams.objects)
+    assert found == [(f"{said} by {uid}", uid, 7) for said in ("logged", "printed") for uid in ("a", "b")]
+
+
 def test_lines_of_helping_threads_are_about_the_only_job() -> None:
-    class Driver:
-        def __init__(self, job: str) -> None:
-            self.job = job
-
-        def about(self) -> dict[str, object]:
-            return {"job": self.job}
-
     found: list[object] = []
 
     def write() -> None:
@@ -174,10 +203,10 @@ def test_lines_of_helping_threads_are_about_the_only_job() -> None:
         thread.join()
 
     def another_job() -> None:
-        with logs.within(Driver("b")):
+        with logs.within(About({"job": "b"})):
             in_thread(write)
 
-    with logs.within(Driver("a")):
+    with logs.within(About({"job": "a"})):
         in_thread(write)
         in_thread(another_job)
     in_thread(write)

@@ -11,6 +11,13 @@ from rest_server import OPERATE
 from servers.jars import jars, java
 
 HERE = Path(__file__).parent / "flink"
+METRICS = [
+    ["metrics", "true"],
+    ["found", "1 true"],
+    ["subtasks", "true null"],
+    ["restarts", "0"],
+    ["completed", "true"],
+]
 
 
 def test_flinks_client_lists_saves_and_stops_a_job(server, tmp_path):
@@ -31,7 +38,7 @@ def test_flinks_client_lists_saves_and_stops_a_job(server, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     said = [line.split(" ", 1) for line in done.stdout.splitlines()]
     assert [line for line in said if line[0] not in ("savepoint", "stopped")] == [
-        ["listed", "counting RUNNING"], ["status", "RUNNING"], ["vertices", "3"], ["disposed", "Acknowledge"],
+        ["listed", "counting RUNNING"], ["status", "RUNNING"], ["vertices", "3"], *METRICS * 3, ["disposed", "Acknowledge"],
         ["status", "FINISHED"],
     ]  # fmt: skip
     saved = {name: place for name, place in said if name in ("savepoint", "stopped")}

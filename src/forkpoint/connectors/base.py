@@ -61,10 +61,12 @@ class SplitRange:
 
 @dataclass(frozen=True)
 class Backlog:
-    """How much a source knows of and has not planned yet, in elements or bytes."""
+    """How much a source knows of and has not planned yet, in elements or bytes. ``files``: in how many files that is, also
+    partly read ones; None if it is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"] = "elements"
+    files: int | None = None
 
 
 class SplitEnumerator(ABC):

@@ -166,6 +166,10 @@ DEFINITIONS: Sequence[Definition] = (
         lambda m: _backlog(m, "bytes"), "uid",
     ),
     _gauge(
+        "forkpoint_source_backlog_files", "Files that a source knows of and has not read to their end yet.",
+        lambda m: _by_uid({uid: b.files for uid, b in m.backlog.items()}), "uid",
+    ),
+    _gauge(
         "forkpoint_source_silence_seconds", "How long an unbounded source has read nothing.",
         lambda m: _by_uid({uid: ms / 1000 for uid, ms in m.silent_ms.items()}), "uid",
     ),

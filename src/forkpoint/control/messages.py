@@ -192,10 +192,11 @@ class WatermarkMetrics(Message):
 
 
 class BacklogMetrics(Message):
-    """What a source knows of and has not planned yet."""
+    """What a source knows of and has not planned yet. ``files``: in how many files that is; None if it is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"]
+    files: int | None = None
 
 
 class StateMetrics(Message):

@@ -36,7 +36,8 @@ def metrics_message(
             uid: watermark_metrics(hold, hold.split) for uid, hold in metrics.holds.items() if hold.split is not None
         },
         backlog={
-            uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit) for uid, backlog in metrics.backlog.items()
+            uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit, files=backlog.files)
+            for uid, backlog in metrics.backlog.items()
         },
         user=[UserMetrics(**key._asdict(), **vars(value)) for key, value in sorted(metrics.user.items(), key=_place)],
         durations={part: _durations(found) for part, found in metrics.durations.items()},

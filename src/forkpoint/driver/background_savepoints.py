@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.events import Listener, SavepointEnded, SavepointProgressed
 from forkpoint.driver.executor import Executor
@@ -60,7 +61,7 @@ class Savepoints:
             finally:
                 self._pinned.pop(savepoint_id, None)
 
-        thread = threading.Thread(target=work, name=f"forkpoint-savepoint-{savepoint_id}", daemon=True)
+        thread = threading.Thread(target=logs.carried(work), name=f"forkpoint-savepoint-{savepoint_id}", daemon=True)
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
 

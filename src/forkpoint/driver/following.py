@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError
@@ -58,7 +59,7 @@ class Follower:
             raise self._error
         if epoch > self._prepared and (self._round is None or self._round.done()):
             self._prepared = epoch
-            self._round = self._thread.submit(self._try, epoch)
+            self._round = self._thread.submit(logs.carried(self._try), epoch)
 
     def _try(self, epoch: int) -> None:
         began = time.monotonic()

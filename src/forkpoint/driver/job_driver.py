@@ -253,6 +253,9 @@ class JobDriver:
         with logs.within(self):
             return self._run_to_end()
 
+    def takes(self, record: logging.LogRecord) -> bool:
+        return True
+
     def about(self) -> dict[str, Any]:
         """What lines of the log are about: the epoch is that which is computed, or else the newest."""
         runner, known = self._runner, {"job": self.job, "run": self.run_id}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
 from forkpoint.connectors.committing import CommitterContext, CommittingSink
 from forkpoint.driver.events import Listener, PublishingProgressed
@@ -39,7 +40,8 @@ def publish(graph: JobGraph, manifest: Manifest) -> None:
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec) and not isinstance(operator.spec.sink, CommittingSink):
             try:
-                operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
+                with logs.narrowed(epoch=manifest.epoch, uid=operator.uid):
+                    operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
             except NotFound as error:
                 missing.append(error)
     if missing:
@@ -248,7 +250,9 @@ class Publisher:
         self.start_over()
 
     def _start(self, uid: str, lane: _Lane) -> threading.Thread:
-        thread = threading.Thread(target=self._work, args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True)
+        thread = threading.Thread(
+            target=logs.carried(self._work), args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True
+        )
         thread.start()
         return thread
 
@@ -318,7 +322,8 @@ class Publisher:
         tasks = commits(sink, context, outputs, newest.epoch)
         last = outputs[-1].epoch
         try:
-            self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
+            with logs.narrowed(job=newest.job, run=newest.run, epoch=last, uid=uid):
+                self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
             raise OutputLost(

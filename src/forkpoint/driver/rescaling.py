@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.amounts import redistributed_amounts, saved, to_save
 from forkpoint.driver.events import Listener, RescaleEnded, RescaleStarted
@@ -186,7 +187,9 @@ class _Preparation:
         self._executor = executor
         self._ended = self._abandoned = False
         self._again = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"forkpoint-rescale-{spec.job}", daemon=True)
+        self._thread = threading.Thread(
+            target=logs.carried(self._work), name=f"forkpoint-rescale-{spec.job}", daemon=True
+        )
         self._thread.start()
 
     def follow(self) -> None:

@@ -13,15 +13,13 @@ from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.interrupting import EpochInterrupted, Interruptible
-from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
+from forkpoint.runtime.tasks.task_log import beside_epochs
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.types import TypeInformation, dumps
-
-_LOGGING = {"text": TaskLogging(), "json": TaskLogging("json", "prints")}  # records go to this process's handlers
 
 
 class LocalExecutor:
@@ -35,7 +33,7 @@ class LocalExecutor:
     def start(self, spec: JobSpec) -> None:
         self.close()
         # Serialized as for a cluster, so that a program that works here also works there.
-        self._spec = pickle.loads(dumps(replace(spec, logging=_LOGGING[logs.chosen()])))
+        self._spec = pickle.loads(dumps(replace(spec, logging=logs.of_tasks_here())))
         self._interrupted = False
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
@@ -78,14 +76,18 @@ class LocalExecutor:
         remove_stores(spec.local_dir)
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
-        return [fn(arg) for arg in args]
+        about, done = logs.about_here(), []
+        for arg in args:
+            with beside_epochs(logs.of_tasks_here(), about):
+                done.append(fn(arg))
+        return done
 
     @property
     def has_other_hosts(self) -> bool:
         return False
 
     def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
-        return [fn(arg)]
+        return self.run_tasks(fn, [arg], "try hosts")
 
     def start_streams(
         self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,

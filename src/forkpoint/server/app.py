@@ -16,7 +16,7 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from forkpoint.operations.roots import StateRoot
-from forkpoint.server import errors, jobs, savepoints, starting, states, system
+from forkpoint.server import errors, jobs, metrics, savepoints, starting, states, system
 from forkpoint.server.access import Guard, Tokens
 from forkpoint.server.context import Context
 from forkpoint.server.programs import Programs
@@ -63,7 +63,7 @@ def make_api(context: Context) -> FastAPI:
     api.state.context = context
     methods: list[tuple[re.Pattern[str], list[str]]] = []  # once the routes are there
     errors.install(api, lambda path: next((each for pattern, each in methods if pattern.fullmatch(path)), []))
-    for router in (jobs.router, starting.router, savepoints.router, states.router, system.router):
+    for router in (metrics.router, jobs.router, starting.router, savepoints.router, states.router, system.router):
         api.include_router(router, prefix=API)
     api.include_router(system.scraped)
 

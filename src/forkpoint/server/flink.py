@@ -310,7 +310,7 @@ def _states(uid: str, measured: MetricsMessage | None) -> list[m.StateShown] | N
 
 
 def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:
-    return None if known is None else m.BacklogShown(amount=known.amount, unit=known.unit)
+    return None if known is None else m.BacklogShown(amount=known.amount, unit=known.unit, files=known.files)
 
 
 def _vertex_metrics(read: int, written: int, measured: OperatorMetrics | None) -> m.VertexMetrics:

@@ -80,27 +80,6 @@ def exceptions(entry: Job, served: Served) -> m.JobExceptions:
     return flink.exceptions(entry, served.service.journal(entry))
 
 
-@router.get("/jobs/{job}/metrics", response_model=list[m.MetricValue], response_model_exclude_none=True)
-def metrics(
-    entry: Job, get: Annotated[str | None, Query(description="the names whose values are wanted, with commas")] = None
-) -> list[m.MetricValue]:
-    """The names of a job's metrics, or the values of some."""
-    found = _job_metrics(flink.overview(entry, now_ms()))
-    if get is None:
-        return [m.MetricValue(id=name) for name in found]
-    return [m.MetricValue(id=name, value=found[name]) for name in get.split(",") if name in found]
-
-
-def _job_metrics(overview: m.JobOverview) -> dict[str, str]:
-    running_ms = overview.duration if overview.state == "RUNNING" else 0
-    found: dict[str, int | None] = {
-        "numRestarts": overview.restarts, "uptime": overview.duration, "runningTime": running_ms,
-        "lastCheckpointId": overview.epoch, "numRecordsIn": overview.records_read,
-        "numLateRecordsDropped": overview.late_records_dropped,
-    }  # fmt: skip
-    return {name: str(value) for name, value in found.items() if value is not None}
-
-
 @router.get("/jobs/{job}/checkpoints", response_model=m.Checkpoints)
 def checkpoints(entry: Job, served: Served) -> m.Checkpoints:
     """A running job's latest epochs, newest first: each is a checkpoint."""

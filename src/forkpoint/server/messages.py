@@ -127,10 +127,11 @@ TaskState = Literal[
 
 
 class BacklogShown(Snake):
-    """What a source knows of and has not read yet."""
+    """What a source knows of and has not read yet. ``files``: in how many files that is; None if it is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"]
+    files: int | None
 
 
 class StateSize(Snake):
@@ -172,6 +173,13 @@ class Vertex(Snake):
     stateful: bool
     backlog: BacklogShown | None
     states: list[StateShown] | None
+
+
+class VertexDetails(Vertex):
+    """An operator by itself. ``subtasks``: none, as counts are of all subtasks together."""
+
+    now: int
+    subtasks: list[JsonValue] = []
 
 
 class PlanInput(Snake):
@@ -307,6 +315,16 @@ class JobExceptions(Shape):
 class MetricValue(Snake):
     id: str
     value: str | None = None
+
+
+class AggregatedMetric(Snake):
+    """What is not known is left out."""
+
+    id: str
+    min: float | None = None
+    max: float | None = None
+    avg: float | None = None
+    sum: float | None = None
 
 
 class JobStatusShown(Snake):

@@ -6,16 +6,22 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import msgspec
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from forkpoint.spark.exchange import failed_hosts, map_bytes
+from forkpoint import logs
+from forkpoint.logs import TaskLogging
+from forkpoint.spark.exchange import failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import struct_of
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
 from forkpoint.types import dumps
+
+_LEAST_LOG, _MOST_LOG = 2_000, 1_000_000  # bytes of one task's log, and of all of a stage's
+_decoder = msgspec.msgpack.Decoder(tuple[bytes, list[str]])
 
 
 def read_frame(
@@ -61,13 +67,24 @@ def map_arguments(
     sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int,
     hosts: Sequence[str] | None = None,
 ) -> list[bytes]:  # fmt: skip
-    """`[fn(each) for each in arguments]` in Spark tasks. Raises tasks' original exceptions.
+    """`[fn(each) for each in arguments]` in Spark tasks, about what this thread's log is about. Raises tasks' original
+    exceptions.
 
     ``hosts``: where each partition runs, if that host has a free core within Spark's locality wait.
     """
-    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex)
+    how = task_logging(sc, len(arguments))
+    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex, how, dict(logs.about_here()))
     with raising_originals(stage.token, partial(failed_hosts, sc)):
-        return map_bytes(sc, stage, arguments, partitions, hosts)
+        done = map_bytes(sc, stage, arguments, partitions, hosts)
+    results = [_decoder.decode(each) for each in done]
+    logs.relay(line for _, said in results for line in said)
+    return [result for result, _ in results]
+
+
+def task_logging(sc: SparkContext, tasks: int) -> TaskLogging:
+    """How so many tasks side by side log. In local mode, the workers' stderr is that of Spark's JVM, which has the driver's."""
+    most = max(_LEAST_LOG, min(TaskLogging.max_bytes, _MOST_LOG // max(1, tasks)))
+    return TaskLogging(logs.chosen(), "all", has_several_hosts(sc.master), logs.levels(), max_bytes=most)
 
 
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:

@@ -12,17 +12,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from forkpoint import logs
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
-from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
-from forkpoint.spark.background_tasks import map_arguments
+from forkpoint.spark.background_tasks import map_arguments, task_logging
 from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
@@ -45,7 +43,6 @@ from forkpoint.spark.tasks import (
 from forkpoint.types import TypeInformation
 
 DEFAULT_INTERVAL_MS = 100
-_LEAST_LOG, _MOST_LOG = 2_000, 1_000_000  # bytes of one task's log in one epoch, and of a whole stage's
 
 _ENTRY_POINTS = Runtime(entry_points.run_source_task, entry_points.run_frame_task, entry_points.run_subtask)
 _POOL_PROPERTY = "spark.scheduler.pool"
@@ -86,17 +83,12 @@ class SparkExecutor(Executor):
             if self.has_other_hosts:
                 ship_program(self._sc)
             # Spark gives a task to any idle Python process of the executor.
-            spec = replace(spec, several_processes=True, logging=self._logging(spec.parallelism))
+            spec = replace(spec, several_processes=True, logging=task_logging(self._sc, spec.parallelism))
             packed = pack_job(self._runtime, spec, on_cluster=self.has_other_hosts)
             handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
             subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
             jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
             self._run = _Run(spec, handle, jobs)
-
-    def _logging(self, parallelism: int) -> TaskLogging:
-        """In local mode, the workers' stderr is that of Spark's JVM, which has the driver's."""
-        most = max(_LEAST_LOG, min(TaskLogging.max_bytes, _MOST_LOG // parallelism))
-        return TaskLogging(logs.chosen(), "all", self.has_other_hosts, logs.levels(), max_bytes=most)
 
     def _started(self, method: str) -> _Run:
         if self._run is None:

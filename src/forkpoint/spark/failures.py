@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from forkpoint import logs
 from forkpoint.errors import ConfigError, ForkpointError, StorageUnavailable, UserFunctionError, error_of
 from forkpoint.spark.environment import PYTHON, interpreter
 
@@ -49,10 +50,12 @@ class _Failed(msgspec.Struct, frozen=True):
     kind: str
     message: str
     notes: tuple[str, ...]
+    said: tuple[str, ...] = ()
 
 
-def pack_failure(error: BaseException, where: str, token: str) -> TaskFailure:
-    """The exception to raise in a task in place of `error`; `where` names the stage and subtask."""
+def pack_failure(error: BaseException, where: str, token: str, said: Sequence[str] = ()) -> TaskFailure:
+    """The exception to raise in a task in place of `error`; `where` names the stage and subtask, `said` are lines for the
+    driver's log."""
     kind, message, notes = type(error).__name__, _text(error), getattr(error, "__notes__", ())
     if isinstance(error, ForkpointError):
         # The first class of ours that it derives from.
@@ -61,13 +64,15 @@ def pack_failure(error: BaseException, where: str, token: str) -> TaskFailure:
         notes = (*notes, f"raised in {where}:\n{_trace(error)}")
     else:
         kind, message = UserFunctionError.__name__, f"{kind} in {where}: {message}\n{_trace(error)}"
-    failed = _Failed(kind, message, tuple(_printable(note[-_MAX_TEXT:]) for note in notes if isinstance(note, str)))
+    texts = tuple(_printable(note[-_MAX_TEXT:]) for note in notes if isinstance(note, str))
+    failed = _Failed(kind, message, texts, tuple(map(_printable, said)))
     encoded = base64.b64encode(msgspec.json.encode(failed)).decode("ascii")
     return TaskFailure(f"{where}: {type(error).__name__}: {_text(error)[:2000]} {_mark(token)}{encoded}")
 
 
 def unpack_failure(error: BaseException, token: str) -> BaseException | None:
-    """The task's exception that caused Spark's `error`; None if that is not from a task of this run."""
+    """The task's exception that caused Spark's `error`; None if that is not from a task of this run. What the task has said
+    is written to the log."""
     found = re.search(re.escape(_mark(token)) + r"([0-9A-Za-z+/]+=*)", str(error))
     if found is None:
         return None
@@ -75,6 +80,7 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
         failed = msgspec.json.decode(base64.b64decode(found[1], validate=True), type=_Failed)
     except ValueError:  # truncated by Spark, for example
         return UserFunctionError(f"a task failed and its exception arrived damaged; Spark reports: {str(error)[:4000]}")
+    logs.relay(failed.said)
     kind = _BUILT_IN.get(failed.kind)
     original = error_of(failed.kind, failed.message) if kind is None else kind(failed.message)
     for note in failed.notes:

@@ -12,7 +12,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +22,11 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
 from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
+from forkpoint.runtime.tasks.task_log import beside_epochs
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import pair_batch
@@ -177,17 +179,27 @@ class FrameStage:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundStage:
-    """Applies a function to each argument in a partition."""
+    """Applies a function to each argument in a partition. The results are encoded, each with what was said meanwhile;
+    ``about``: what that is about."""
 
     path: Sequence[str]
     pickled: bytes
     token: str
+    logging: TaskLogging
+    about: Mapping[str, Any]
 
     def __call__(self, task: int, args: Iterator[bytes]) -> Iterator[bytes]:
-        with _task(f"background task {task}", self.token):
+        said: list[str] = []
+        with _task(f"background task {task}", self.token, said):
             extend_import_path(self.path)
             fn: Callable[[bytes], bytes] = pickle.loads(self.pickled)
-            yield from map(fn, args)
+            for arg in args:
+                with beside_epochs(self.logging, self.about) as log:
+                    try:
+                        result = fn(arg)
+                    finally:
+                        said[:] = log.returned()
+                yield msgspec.msgpack.encode((result, said))
 
 
 def extend_import_path(path: Sequence[str]) -> None:
@@ -211,8 +223,8 @@ def _context() -> EpochContext:
 
 
 @contextmanager
-def _task(where: str, token: str) -> Iterator[None]:
-    """Around a task: no garbage collection within it, and its exception reaches the driver unchanged."""
+def _task(where: str, token: str, said: Sequence[str] = ()) -> Iterator[None]:
+    """Around a task: no garbage collection within it, and its exception reaches the driver unchanged, with what was said."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -220,7 +232,7 @@ def _task(where: str, token: str) -> Iterator[None]:
     except (GeneratorExit, KeyboardInterrupt, TaskFailure):
         raise
     except BaseException as error:
-        raise pack_failure(error, where, token) from None
+        raise pack_failure(error, where, token, said) from None
     finally:
         if collecting:
             gc.enable()

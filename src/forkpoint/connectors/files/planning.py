@@ -176,10 +176,11 @@ class FileEnumerator(SplitEnumerator):
         return _ranges(portions, parallelism_hint, self._format)
 
     def backlog(self) -> Backlog:
-        """Of a partly read file, only where places are in bytes."""
+        """Of a partly read file, the bytes only where places are in bytes."""
         current = self._current
         rest = current.size - current.at if current is not None and self._format.unit != "row" else 0
-        return Backlog(self._pending_bytes + max(0, rest), "bytes")
+        files = len(self._pending) + (current is not None)
+        return Backlog(self._pending_bytes + max(0, rest), "bytes", files)
 
     @property
     def position(self) -> JSON:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from forkpoint import logs
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.runtime.operators.base import user_code
+from forkpoint.runtime.tasks.task_log import beside_epochs
 from forkpoint.types import dumps
 
 IDLE_SECONDS = 60.0
@@ -66,7 +68,7 @@ def commit_output(encoded: bytes) -> bytes:
 def commit_here(tasks: Sequence[bytes]) -> None:
     """Run the tasks in this process, side by side. If some fail, no further one begins, and the first error is raised when
     those that run have ended. Threads that never return end with the process."""
-    waiting, lock = iter(tasks), threading.Lock()
+    waiting, lock, about = iter(tasks), threading.Lock(), logs.about_here()
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -76,12 +78,13 @@ def commit_here(tasks: Sequence[bytes]) -> None:
             if task is None:
                 return
             try:
-                commit_output(task)
+                with beside_epochs(logs.of_tasks_here(), about):
+                    commit_output(task)
             except BaseException as error:
                 errors.append(error)
 
     threads = [
-        threading.Thread(target=work, name="forkpoint-commit", daemon=True)
+        threading.Thread(target=logs.carried(work), name="forkpoint-commit", daemon=True)
         for _ in range(min(len(tasks), _THREADS) - 1)
     ]
     for thread in threads:

@@ -41,7 +41,7 @@ class Task(ABC):
     bytes_out: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.log = TaskLog(self.spec.logging, self._about)
+        self.log = TaskLog(self.spec.logging, self._about, (self.spec.run, self.stage, self.subtask))
 
     def _about(self) -> dict[str, Any]:
         """What lines of the log are about."""

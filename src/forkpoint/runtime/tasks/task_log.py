@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TextIO
 
 from forkpoint import logs
@@ -32,18 +35,54 @@ class _Share:
         return self.lines >= how.max_lines or self.bytes >= how.max_bytes
 
 
+@dataclass
+class _Second:
+    """What a task has written since a moment (monotonic): within a second, or in an epoch that took longer.
+
+    ``left_out``: the lines that were not written, by uid, and about which nothing was ``told`` yet.
+    """
+
+    since: float
+    usual: _Share = field(default_factory=_Share)
+    grave: _Share = field(default_factory=_Share)  # many prints must not displace a warning
+    left_out: Counter[str | None] = field(default_factory=Counter)
+    told: bool = False
+
+    def share(self, level: int) -> _Share:
+        return self.grave if level >= logging.WARNING else self.usual
+
+
+_seconds: dict[Hashable, _Second] = {}
+_FORGOTTEN = 1_000  # how many tasks are remembered
+
+
+def _second_of(task: Hashable) -> _Second:
+    """The current second of a task in this process, whose epochs may be shorter."""
+    now, last = time.monotonic(), _seconds.get(task)
+    if last is not None and now - last.since < 1:
+        return last
+    if len(_seconds) >= _FORGOTTEN:
+        _seconds.clear()
+    begun = _Second(now)
+    if last is not None:
+        begun.left_out = last.left_out
+    if task is not None:
+        _seconds[task] = begun
+    return begun
+
+
 class TaskLog:
     """The scope of a task, and its lines. They go to the process's stderr at once, so that they are there if it hangs or dies.
 
-    ``about``: what lines are about.
+    ``about``: what lines are about. ``task``: identifies it across epochs.
     """
 
-    def __init__(self, how: TaskLogging, about: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, how: TaskLogging, about: Callable[[], Mapping[str, Any]], task: Hashable = None) -> None:
         self._how = how
         self.about = about
+        self._task = task
+        self._current: _Second | None = None
         self._kept: list[str] = []
-        self._usual, self._grave = _Share(), _Share()  # many prints must not displace a warning
-        self._left_out = 0
         self._begun = dict.fromkeys(PRINTED, "")  # lines that have not ended
         self._stderr: TextIO = sys.stderr
 
@@ -60,18 +99,19 @@ class TaskLog:
 
     @contextmanager
     def _capturing_prints(self) -> Iterator[None]:
-        before = sys.stdout, sys.stderr
-        self._stderr = before[1].original if isinstance(before[1], _Printed) else before[1]
-        sys.stdout, sys.stderr = (_printed(name, stream) for name, stream in zip(PRINTED, before, strict=True))
-        try:
-            yield
-        finally:
-            self._end()
-            sys.stdout, sys.stderr = before
+        with _capturing():
+            self._stderr = sys.stderr.original if isinstance(sys.stderr, _Printed) else sys.stderr
+            try:
+                yield
+            finally:
+                self._end()
 
     def print(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        if self._usual.is_used_up(self._how):
-            self._left_out += text.count("\n")
+        if self._second.usual.is_used_up(self._how):
+            _, ended_here, rest = text.rpartition("\n")
+            if ended_here:
+                self._begun[stream] = rest[: _LONGEST + 1]
+                self._leave_out(text.count("\n"))
             return
         *ended, begun = (self._begun[stream] + text).split("\n")
         self._begun[stream] = begun[: _LONGEST + 1]
@@ -79,7 +119,19 @@ class TaskLog:
             self._say(stream, each)
 
     def record(self, record: logging.LogRecord) -> None:
-        self._take(record, self._grave if record.levelno >= logging.WARNING else self._usual)
+        self._take(record, self._second.share(record.levelno))
+
+    def takes(self, record: logging.LogRecord) -> bool:
+        """Whether the process's handlers may write a record."""
+        if self._how.captured == "nothing":
+            return True
+        share = self._second.share(record.levelno)
+        if share.is_used_up(self._how):
+            self._leave_out(1)
+            return False
+        share.lines += 1
+        share.bytes += len(record.getMessage())
+        return True
 
     def returned(self) -> list[str]:
         """The lines that the driver gets."""
@@ -92,24 +144,39 @@ class TaskLog:
             self._begun[stream] = ""
             if begun:
                 self._say(stream, begun)
-        left_out, self._left_out = self._left_out, 0
-        if left_out:
-            limits = f"more than {self._how.max_lines} lines or {self._how.max_bytes:,} bytes of one task in one epoch"
-            self._write(
-                _made("forkpoint", logging.WARNING, f"{left_out:,} further lines were left out: {limits}"), _Share()
-            )
+        second = self._current
+        if second is None or second.told or not second.left_out:
+            return
+        second.told = True
+        left_out, second.left_out = second.left_out, Counter()
+        limits = (
+            f"more than {self._how.max_lines} lines or {self._how.max_bytes:,} bytes of one task in one epoch or second"
+        )
+        for uid, number in left_out.items():
+            text = f"{number:,} further lines {'' if uid is None else f'of {uid!r} '}were left out: {limits}"
+            about = self.about() if uid is None else {**self.about(), "uid": uid}
+            self._write(_made("forkpoint", logging.WARNING, text), _Share(), about)
+
+    @property
+    def _second(self) -> _Second:
+        if self._current is None:
+            self._current = _second_of(self._task)
+        return self._current
+
+    def _leave_out(self, lines: int) -> None:
+        self._second.left_out[self.about().get("uid")] += lines
 
     def _say(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        self._take(_made(stream, PRINTED[stream], text), self._usual)
+        self._take(_made(stream, PRINTED[stream], text), self._second.usual)
 
     def _take(self, record: logging.LogRecord, share: _Share) -> None:
         if share.is_used_up(self._how):
-            self._left_out += 1
+            self._leave_out(1)
         else:
-            self._write(record, share)
+            self._write(record, share, self.about())
 
-    def _write(self, record: logging.LogRecord, share: _Share) -> None:
-        line = logs.line(self._how.format, _shortened(record), self.about())
+    def _write(self, record: logging.LogRecord, share: _Share, about: Mapping[str, Any]) -> None:
+        line = logs.line(self._how.format, _shortened(record), about)
         share.lines += 1
         share.bytes += len(line)
         if self._how.returned:
@@ -141,6 +208,29 @@ class _Printed:
         return getattr(self.original, name)
 
 
+_tasks = 0
+_before: tuple[Any, Any] = (None, None)
+_lock = threading.Lock()
+
+
+@contextmanager
+def _capturing() -> Iterator[None]:
+    """Within it, sys.stdout and sys.stderr tell tasks' prints from others. Commits run side by side, and beside an epoch."""
+    global _tasks, _before
+    with _lock:
+        if not _tasks:
+            _before = sys.stdout, sys.stderr
+            sys.stdout, sys.stderr = (_printed(name, stream) for name, stream in zip(PRINTED, _before, strict=True))
+        _tasks += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _tasks -= 1
+            if not _tasks:
+                sys.stdout, sys.stderr = _before
+
+
 def _printed(name: Literal["stdout", "stderr"], stream: Any) -> Any:
     return stream if isinstance(stream, _Printed) else _Printed(name, stream)
 
@@ -151,10 +241,21 @@ class _Records(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
+        if logs.scope_here() is not self._log:  # of another thread
+            return
         try:
             self._log.record(record)
         except Exception:
             self.handleError(record)
+
+
+@contextmanager
+def beside_epochs(how: TaskLogging, about: Mapping[str, Any]) -> Iterator[TaskLog]:
+    """Around a task that is about what the thread is that starts it."""
+    task = tuple((name, value) for name, value in about.items() if name != "epoch")
+    log = TaskLog(how, lambda: about, task)
+    with log.within():
+        yield log
 
 
 @contextmanager

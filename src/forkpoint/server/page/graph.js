@@ -113,7 +113,7 @@ function measured(vertex, shared) {
   return [
     metrics["accumulated-busy-time"] > 0 && busy !== null && ["Busy", share(busy / 1000 / Math.max(1, vertex.parallelism))],
     metrics["read-bytes"] > 0 && ["Bytes in", bytes(metrics["read-bytes"])], metrics["write-bytes"] > 0 && ["Bytes out", bytes(metrics["write-bytes"])],
-    backlog && ["Waits to be read", backlog.unit === "bytes" ? bytes(backlog.amount) : plural(backlog.amount, "record")],
+    backlog && ["Waits to be read", waiting(backlog)],
   ];
 }
 
@@ -130,6 +130,11 @@ function sizes(found) {
 function states(found) {
   return [h("h3", { key: "states" }, "States"), table("States of this operator", [["State"], ["Kind"], ["Entries", "n"], ["Bytes", "n"]],
     found.states.map((each) => [each.name, [h("strong", null, each.name), each.kind, count(each.entries), bytes(each.bytes)]]))];
+}
+
+function waiting({ amount, unit, files }) {
+  const much = unit === "bytes" ? bytes(amount) : plural(amount, "record");
+  return files === null ? much : `${much} in ${plural(files, "file")}`;
 }
 
 function status(split, held) {
