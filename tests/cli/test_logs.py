@@ -182,6 +182,40 @@ def test_commits_do_not_flood_the_log(cli):
     assert of_sink[-1]["message"].startswith("4,801 further lines of 'talking' were left out")
 
 
+FLOODING = """
+import logging
+import forkpoint as fp
+
+log = logging.getLogger("app")
+logging.basicConfig(level=logging.INFO)
+
+
+def say(number):
+    log.info("saw %d", number)
+    if number % 1_000 == 0:
+        log.warning("a thousand: %d", number)
+    return number
+
+
+env = fp.StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+env.from_collection(range(5_000), int).uid("numbers").map(say, int).uid("say").sink_to(fp.DiscardSink()).uid("out")
+env.execute("flooding")
+log.info("ended")
+"""
+
+
+def test_functions_that_log_each_element_do_not_flood_the_log(cli):
+    cli.write("flooding.py", FLOODING)
+    done = cli("--log-format", "json", "run", "flooding.py")
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    said = [each["message"] for each in lines if each.get("uid") == "say"]
+    assert [each for each in said if each.startswith("saw ")] == [f"saw {number}" for number in range(200)]
+    assert [each for each in said if each.startswith("a ")] == [f"a thousand: {n}" for n in range(0, 5_000, 1_000)]
+    assert said[-1].startswith("4,800 further lines of 'say' were left out")
+    assert len(said) == 206
+    assert lines[-1]["message"] == "ended"
+
+
 def test_in_text_the_prints_of_local_functions_stay_on_stdout(cli):
     cli.write("talking.py", TALKING)
     done = cli("run", "talking.py", "--", "8")
