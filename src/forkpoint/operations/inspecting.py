@@ -158,10 +158,8 @@ def query(savepoint: str, sql: str, *, limits: QueryLimits | None = None, state_
 
 def query_of(saved: StateCollection[Any], sql: str, limits: QueryLimits | None = None) -> QueryResult:
     """``query`` of an opened savepoint, or of a job's state."""
-    table = saved.query(sql, limits)
-    truncated = limits is not None and len(table) > limits.rows
-    rows = table if limits is None else table[: limits.rows]
-    return QueryResult(plain_place(saved.path), saved.job, saved.epoch, rows, truncated)
+    table, truncated = (saved.query(sql), False) if limits is None else saved.query_within(sql, limits)
+    return QueryResult(plain_place(saved.path), saved.job, saved.epoch, table, truncated)
 
 
 def diff(

@@ -170,7 +170,7 @@ def entries(
 
 @router.post("/catalog/savepoints/{savepoint}/query", openapi_extra=command("state query"))
 def query(savepoint: str, body: QueryBody, served: Served, root: RootQuery = None) -> dict[str, Any]:
-    """Run a SELECT over a savepoint's states, for at most 30 s. Of more than 10,000 rows the first are given."""
+    """Run a SELECT over a savepoint's states, for at most 30 s. Of more than 10,000 rows or 16 MiB the first are given."""
     at, path = served.service.savepoint(savepoint, root)
     with served.service.querying() as limits:
         return query_json(operations.query(path, body.sql, limits=limits, state_root=at.place))

@@ -37,7 +37,9 @@ PATIENCE_SECONDS = 0.05  # for a newer answer of a driver that is at work
 STALE_SECONDS = 5.0
 # A caller's SQL must slow down neither jobs on this machine nor other callers.
 ROWS = 10_000
-QUERY_LIMITS = QueryLimits(seconds=30, rows=ROWS, memory_bytes=1 << 30, spill_bytes=4 << 30, threads=1)
+QUERY_LIMITS = QueryLimits(
+    seconds=30, rows=ROWS, result_bytes=16 << 20, memory_bytes=1 << 30, spill_bytes=4 << 30, threads=1
+)
 QUERIES_AT_ONCE = 2
 QUEUE_SECONDS = 1.0  # no longer: who waits here holds one of the threads that answer everybody
 

@@ -33,6 +33,6 @@ def entries(
 
 @router.post("/jobs/{job}/query", openapi_extra=command("sql"))
 def query(entry: Job, body: QueryBody, served: Served) -> dict[str, Any]:
-    """Run a SELECT over the states of a job, for at most 30 s. Of more than 10,000 rows the first are given."""
+    """Run a SELECT over the states of a job, for at most 30 s. Of more than 10,000 rows or 16 MiB the first are given."""
     with served.service.querying() as limits:
         return query_json(operations.query_of(served.service.state(entry), body.sql, limits))

@@ -8,10 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """What a query may use of the machine. ``rows``: of its result, the rest of which is left out. ``spill_bytes``: on disk."""
+    """What a query may use of the machine. ``rows`` and ``result_bytes``: of its result, the rest of which is left out.
+    ``spill_bytes``: on disk."""
 
     seconds: float
     rows: int
+    result_bytes: int
     memory_bytes: int
     spill_bytes: int
     threads: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,15 +27,14 @@ _CONFIG: dict[str, Any] = {
 _FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 
 
-_INTERRUPT_S = 0.1  # DuckDB forgets an interrupt that comes before it has begun
-
-
 @contextmanager
-def connected(name: str = "", limits: QueryLimits | None = None) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+def connected(limits: QueryLimits | None = None) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
     """An in-memory database, and the scratch directory that it spills to; ``lock`` it before untrusted SQL runs."""
+    # Connections of one name share a database, settings and all; and the name is that of a catalog, which schemas must not have.
+    name = f":memory:{uuid.uuid4().hex}"
     with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
         config = {**_CONFIG, "temp_directory": scratch, **({} if limits is None else limits.config)}
-        with closing(duckdb.connect(f":memory:{name}", config=config)) as connection:
+        with closing(duckdb.connect(name, config=config)) as connection:
             yield connection, Path(scratch)
 
 
@@ -46,23 +45,22 @@ def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> No
     connection.execute("SET lock_configuration = true")
 
 
-@contextmanager
-def ended_after(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterator[None]:
-    """End what runs meanwhile on the connection once the time is over: it raises ``duckdb.InterruptException``."""
-    done = threading.Event()
+def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, files: Sequence[str]) -> None:
+    """A view of Parquet files."""
+    listed = ", ".join(map(_text, files))
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}").fetchall()
+    connection.execute(
+        f"CREATE VIEW {quoted(schema)}.{quoted(name)} AS SELECT * FROM read_parquet([{listed}])"
+    ).fetchall()
 
-    def watch() -> None:
-        if not done.wait(seconds):
-            while not done.wait(_INTERRUPT_S):
-                connection.interrupt()
 
-    watching = threading.Thread(target=watch, name="forkpoint-sql-limit", daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watching.join()
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, str]]:

@@ -220,16 +220,23 @@ class StateCollection(ABC, Generic[S]):
             raise no_state(uid, f"{domain} timers", others, self.where)
         return found.of_domain(chosen)
 
-    def query(self, sql: str, limits: QueryLimits | None = None) -> pa.Table:
+    def query(self, sql: str) -> pa.Table:
         """The result of a SELECT, in DuckDB's dialect, over the views ``"uid"."state"`` and ``"uid"."timers"``.
 
-        ``views()`` lists them. Columns are those of the states. With ``limits``, the result has at most one row more than these
-        allow. Raises EditRefused if the query is invalid, or uses more than the limits allow.
+        ``views()`` lists them. Columns are those of the states. Raises EditRefused if the query is invalid.
         """
         require("duckdb", "SQL over savepoints")
         from forkpoint.state_processor.sql import query  # DuckDB only where it is used
 
-        return query(self, sql, limits)
+        return query(self, sql)
+
+    def query_within(self, sql: str, limits: QueryLimits) -> tuple[pa.Table, bool]:
+        """``query`` for SQL that somebody else has sent: as much of the result as the limits allow, and whether there is more.
+        Also raises EditRefused if the query needs more time or memory."""
+        require("duckdb", "SQL over savepoints")
+        from forkpoint.state_processor.sql import query_within
+
+        return query_within(self, sql, limits)
 
     def views(self) -> dict[tuple[str, str], S]:
         """The views of ``query`` by schema (the uid) and name. SQL ignores case: a name that is taken gets the suffix
