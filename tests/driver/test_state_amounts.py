@@ -256,7 +256,7 @@ def test_what_an_earlier_release_has_not_saved_is_counted_at_the_start(tmp_path:
 def test_snapshots_correct_what_was_estimated(tmp_path: Path) -> None:
     """All changes are estimated wrongly, as if each had added an entry; snapshots count."""
 
-    def wrong(keys: Any, values: Any, read: Any) -> dict[int, Amount]:
+    def wrong(keys: Any, values: Any, read: Any, probes: int) -> dict[int, Amount]:
         return {int.from_bytes(key[2:6], "big"): Amount(1000, 0) for key in keys.to_pylist()}
 
     with patch("forkpoint.runtime.tasks.stage_task.growth", wrong), patch.object(epochs, "SNAPSHOT_CHAIN", 5):

@@ -10,11 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.state import Amount, Changes, Count, change_columns, growth, state_key, sum_amounts, write_snapshot
+from forkpoint.state import (
+    Amount,
+    Changes,
+    Count,
+    change_columns,
+    growth,
+    probes_for,
+    state_key,
+    sum_amounts,
+    write_snapshot,
+)
 
 keys = st.builds(state_key, st.integers(0, 3), st.sampled_from([1, 2, 0xFFFFFFFD]), st.binary(max_size=1))
 stored = st.dictionaries(keys, st.binary(max_size=5), max_size=20)
-changed = st.lists(st.tuples(keys, st.none() | st.binary(max_size=5)), max_size=20)
+changed = st.lists(st.tuples(keys, st.none() | st.binary(max_size=5)), max_size=16)
 
 
 def counted(entries: Mapping[bytes, bytes]) -> dict[int, Amount]:
@@ -33,7 +43,7 @@ def one_by_one(entries: Mapping[bytes, bytes]) -> dict[int, Amount]:
     return {sid: Amount(counts[sid], sizes[sid]) for sid in counts}
 
 
-def grown(before: Mapping[bytes, bytes], changes: Mapping[bytes, bytes | None], probes: int = 512) -> dict[int, Amount]:
+def grown(before: Mapping[bytes, bytes], changes: Mapping[bytes, bytes | None], probes: int = 256) -> dict[int, Amount]:
     columns = change_columns(Changes(list(changes), list(changes.values())))
     return growth(*columns, lambda names: list(map(before.get, names)), probes)
 
@@ -76,7 +86,7 @@ def test_a_few_changes_are_measured_exactly(
         else:
             after[key] = value
     columns = change_columns(Changes([key for key, _ in pairs], [value for _, value in pairs]))
-    by = growth(*columns, lambda names: list(map(before.get, names)))
+    by = growth(*columns, lambda names: list(map(before.get, names)), 4)
     assert without_zeros(sum_amounts([one_by_one(before), by])) == one_by_one(after)
 
 
@@ -106,12 +116,12 @@ def test_of_many_different_changes_a_sample_is_measured() -> None:
         asked.append(len(wanted))
         return list(map(before.get, wanted))
 
-    found = growth(*columns, read)
+    found = growth(*columns, read, probes_for(1.0))
     assert found[1].entries == pytest.approx(30_000, rel=0.3)
     assert found[1].bytes == found[1].entries * 21 or found[1].bytes == pytest.approx(found[1].entries * 21, abs=21)
     assert found[2] == Amount(0, 0)
     assert len(asked) == 1
-    assert asked[0] <= 512
+    assert asked[0] <= 256
 
 
 def test_deletes_of_what_was_there_are_exact_whatever_else_changes() -> None:

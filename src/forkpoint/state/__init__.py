@@ -1,6 +1,6 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
-from forkpoint.state.amounts import Amount, Amounts, Count, growth, sum_amounts
+from forkpoint.state.amounts import Amount, Amounts, Count, growth, probes_for, sum_amounts
 from forkpoint.state.files import (
     Columns,
     as_changes,
@@ -83,6 +83,7 @@ __all__ = [
     "operator_key",
     "operator_range",
     "prefix_stop",
+    "probes_for",
     "range_for",
     "read_change_columns",
     "read_changes",

@@ -30,6 +30,7 @@ from forkpoint.state import (
     Count,
     change_columns,
     growth,
+    probes_for,
     range_for,
     write_change_columns,
     write_changes,
@@ -198,8 +199,8 @@ class StageTask(Task):
         if not log.keys:
             state.offer(self.context.epoch, self.stage, self.attempt, _NO_CHANGES)
             return None
-        columns = change_columns(log)
-        data, grown = write_change_columns(columns), growth(*columns, state.store.get_many)
+        columns, probes = change_columns(log), probes_for(sum(self.clock.seconds.values()))
+        data, grown = write_change_columns(columns), growth(*columns, state.store.get_many, probes)
         state.offer(self.context.epoch, self.stage, self.attempt, data)
         if len(data) <= self.spec.inline_bytes:
             return ChangesPart(None, data, len(log), len(data), checksum(data), grown)
