@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pytest
@@ -14,9 +14,9 @@ from forkpoint.state import (
     Amount,
     Changes,
     Count,
+    GrowthMeter,
     change_columns,
     growth,
-    probes_for,
     state_key,
     sum_amounts,
     write_snapshot,
@@ -112,11 +112,11 @@ def test_of_many_different_changes_a_sample_is_measured() -> None:
     changes.update(dict.fromkeys(names(3_000, sid=2)))  # deletes of what is not there
     columns = change_columns(Changes(list(changes), list(changes.values())))
 
-    def read(wanted: list[bytes]) -> list[bytes | None]:
+    def read(wanted: Sequence[bytes]) -> list[bytes | None]:
         asked.append(len(wanted))
         return list(map(before.get, wanted))
 
-    found = growth(*columns, read, probes_for(1.0))
+    found = GrowthMeter().growth(*columns, read, seconds=1.0)
     assert found[1].entries == pytest.approx(30_000, rel=0.3)
     assert found[1].bytes == found[1].entries * 21 or found[1].bytes == pytest.approx(found[1].entries * 21, abs=21)
     assert found[2] == Amount(0, 0)
@@ -137,3 +137,25 @@ def test_sums_are_never_below_zero() -> None:
         1: Amount(0, 20),
         2: Amount(1, 1),
     }
+
+
+def test_epochs_of_a_few_milliseconds_are_taken_to_be_like_the_one_before() -> None:
+    meter, asked = GrowthMeter(), list[int]()
+
+    def after(count: int, seconds: float, present: int = 0) -> int:
+        everything = names(count)
+        stored = set(everything[:present])
+
+        def read(wanted: Sequence[bytes]) -> list[bytes | None]:
+            asked.append(len(wanted))
+            return [b"" if name in stored else None for name in wanted]
+
+        return meter.growth(*change_columns(Changes(everything, [b""] * count)), read, seconds)[1].entries
+
+    assert after(100, 0.001) == 100
+    assert after(200, 0.005, present=200) == 200  # not measured
+    assert after(60, 0.001, present=60) == 0  # a few are always measured
+    assert after(100, 0.001, present=100) == 0  # as those were too few to go by
+    assert after(100, 0.020) == 0
+    assert after(100, 0.020) == 100  # it is time again
+    assert asked == [64, 60, 64, 100]

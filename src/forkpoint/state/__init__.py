@@ -1,6 +1,6 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
-from forkpoint.state.amounts import Amount, Amounts, Count, growth, probes_for, sum_amounts
+from forkpoint.state.amounts import Amount, Amounts, Count, GrowthMeter, growth, sum_amounts
 from forkpoint.state.files import (
     Columns,
     as_changes,
@@ -56,6 +56,7 @@ __all__ = [
     "Changes",
     "Columns",
     "Count",
+    "GrowthMeter",
     "HostChanges",
     "OperatorKey",
     "Store",
@@ -83,7 +84,6 @@ __all__ = [
     "operator_key",
     "operator_range",
     "prefix_stop",
-    "probes_for",
     "range_for",
     "read_change_columns",
     "read_changes",

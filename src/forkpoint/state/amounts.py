@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_PROBES_PER_SECOND = 5_000  # so they take less than a percent of a task's time
-_PROBES = range(32, 256)
+# So that measuring takes less than a percent of the tasks' time:
+_PROBES_PER_SECOND = 5_000
+_PROBES = range(64, 256)
+_SECONDS = 0.03  # of work, before many changes are measured again
 _LEAST_PROBES = 16  # of each state's puts or deletes
 _SID = np.arange(2, 6)  # where it is in a store key
 _dice = np.random.default_rng()
@@ -65,11 +67,6 @@ class Count:
             self.amounts[sid] = Amount(before.entries + count, before.bytes + size)
 
 
-def probes_for(seconds: float) -> int:
-    """Of how many keys of a changelog a task should ask the store that was at work for so long."""
-    return min(max(int(seconds * _PROBES_PER_SECOND), _PROBES.start), _PROBES.stop)
-
-
 def growth(
     keys: pa.Array,
     values: pa.Array,
@@ -104,6 +101,36 @@ def growth(
         so_far = grown.get(sid, _NOTHING)
         grown[sid] = Amount(so_far.entries + round(count * scale), so_far.bytes + round(sizes[group] * scale))
     return grown
+
+
+class GrowthMeter:
+    """Measures the changelogs of one subtask and stage, one after the other, in proportion to the time that its tasks work.
+
+    A few changes are always measured. Of epochs with many that take a few milliseconds, only some are, and those between are
+    taken to be like the one before.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0  # since the last measurement
+        self._last: dict[int, Amount] = {}
+        self._changes = 0  # that were measured then
+
+    def growth(
+        self,
+        keys: pa.Array,
+        values: pa.Array,
+        read: Callable[[Sequence[bytes]], Sequence[bytes | None]],
+        seconds: float,
+    ) -> dict[int, Amount]:
+        """``seconds``: for which the task was at work."""
+        self._seconds += seconds
+        count = len(keys)
+        if count > _PROBES.start and self._changes > _PROBES.start and self._seconds < _SECONDS:
+            scale = count / self._changes
+            return {sid: Amount(round(e * scale), round(b * scale)) for sid, (e, b) in self._last.items()}
+        probes = min(max(int(self._seconds * _PROBES_PER_SECOND), _PROBES.start), _PROBES.stop)
+        self._seconds, self._changes, self._last = 0.0, count, growth(keys, values, read, probes)
+        return self._last
 
 
 def _size(name: bytes, value: bytes | None) -> int:
