@@ -26,7 +26,17 @@ from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import CommitRow
 from forkpoint.runtime.tasks.committed_state import CommittedState, Share
-from forkpoint.state import Amount, Amounts, Changes, Count, key_group_range, operator_key, sum_amounts
+from forkpoint.state import (
+    Amount,
+    Amounts,
+    Changes,
+    Count,
+    GrowthMeter,
+    amounts,
+    key_group_range,
+    operator_key,
+    sum_amounts,
+)
 
 Visit = tuple[int, int, int]  # user, page, time in ms
 
@@ -178,6 +188,13 @@ def entries(message: MetricsMessage) -> dict[tuple[str, str], int]:
     return {(state.uid, state.name): state.entries for state in message.states}
 
 
+@pytest.fixture
+def each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measures short epochs with many changes, too."""
+    monkeypatch.setattr(amounts, "_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("each_epoch")
 @pytest.mark.parametrize("store", ["dict", "lmdb", "rocksdb"])
 def test_each_epoch_tells_exactly_what_there_is(tmp_path: Path, store: str) -> None:
     run(tmp_path, visits(400), store=store)
@@ -226,6 +243,7 @@ def test_metrics_have_entries_bytes_and_timers_of_each_operator(tmp_path: Path) 
     assert all(uid in {"seen", "taken", "windows"} for uid, _ in states)
 
 
+@pytest.mark.usefixtures("each_epoch")
 def test_another_run_goes_on_with_them(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         run(tmp_path, visits(300), Stop(crash_at=12))
@@ -233,6 +251,7 @@ def test_another_run_goes_on_with_them(tmp_path: Path) -> None:
     assert len({m.run for m in check(tmp_path).values()}) == 2
 
 
+@pytest.mark.usefixtures("each_epoch")
 def test_a_run_whose_state_is_imported_counts_it_with_its_first_epoch(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         run(tmp_path, visits(300), Stop(crash_at=12))
@@ -240,11 +259,13 @@ def test_a_run_whose_state_is_imported_counts_it_with_its_first_epoch(tmp_path: 
     assert {m.parallelism for m in check(tmp_path, unknown={13}).values()} == {2, 3}
 
 
+@pytest.mark.usefixtures("each_epoch")
 def test_a_rescaled_job_goes_on_with_them(tmp_path: Path) -> None:
     run(tmp_path, visits(400), Stop(parallelism={6: 3, 18: 1, 28: 4}))
     assert {m.parallelism for m in check(tmp_path).values()} == {1, 2, 3, 4}
 
 
+@pytest.mark.usefixtures("each_epoch")
 def test_what_an_earlier_release_has_not_saved_is_counted_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(Crash), patch.object(epochs, "to_save", lambda sums: None):
         run(tmp_path, visits(300), Stop(crash_at=12))
@@ -256,10 +277,10 @@ def test_what_an_earlier_release_has_not_saved_is_counted_at_the_start(tmp_path:
 def test_snapshots_correct_what_was_estimated(tmp_path: Path) -> None:
     """All changes are estimated wrongly, as if each had added an entry; snapshots count."""
 
-    def wrong(keys: Any, values: Any, read: Any) -> dict[int, Amount]:
+    def wrong(self: GrowthMeter, keys: Any, values: Any, read: Any, seconds: float) -> dict[int, Amount]:
         return {int.from_bytes(key[2:6], "big"): Amount(1000, 0) for key in keys.to_pylist()}
 
-    with patch("forkpoint.runtime.tasks.stage_task.growth", wrong), patch.object(epochs, "SNAPSHOT_CHAIN", 5):
+    with patch.object(GrowthMeter, "growth", wrong), patch.object(epochs, "SNAPSHOT_CHAIN", 5):
         run(tmp_path, visits(300))
     past = history(tmp_path)
     manifest = past.load(14)
@@ -275,11 +296,11 @@ def row(subtask: int, grown: Amounts | None = None, counted: Amounts | None = No
 
 
 def test_sums_go_on_until_all_subtasks_are_counted() -> None:
-    amounts = JobAmounts({1: Amount(10, 100)})
-    amounts = amounts.after([row(0, {1: Amount(1, 10)}), row(1, {1: Amount(2, 20)}, {1: Amount(6, 60)})], 2)
-    assert amounts.sums == {1: Amount(13, 130)}
-    amounts = amounts.after([row(0, {1: Amount(1, 10)}, {1: Amount(3, 30)}), row(1, {2: Amount(5, 5)})], 2)
-    assert amounts.sums == {1: Amount(6 + 2 + 3 + 1, 120), 2: Amount(5, 5)}
+    told = JobAmounts({1: Amount(10, 100)})
+    told = told.after([row(0, {1: Amount(1, 10)}), row(1, {1: Amount(2, 20)}, {1: Amount(6, 60)})], 2)
+    assert told.sums == {1: Amount(13, 130)}
+    told = told.after([row(0, {1: Amount(1, 10)}, {1: Amount(3, 30)}), row(1, {2: Amount(5, 5)})], 2)
+    assert told.sums == {1: Amount(6 + 2 + 3 + 1, 120), 2: Amount(5, 5)}
     assert JobAmounts().after([row(0, {1: Amount(1, 10)})], 2).sums is None
     assert JobAmounts().after([row(0, {1: Amount(1, 10)}, {})], 1).sums == {1: Amount(1, 10)}
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.state import Amount, Changes, Count, change_columns, growth, state_key, sum_amounts, write_snapshot
+from forkpoint.state import (
+    Amount,
+    Changes,
+    Count,
+    GrowthMeter,
+    change_columns,
+    growth,
+    state_key,
+    sum_amounts,
+    write_snapshot,
+)
 
 keys = st.builds(state_key, st.integers(0, 3), st.sampled_from([1, 2, 0xFFFFFFFD]), st.binary(max_size=1))
 stored = st.dictionaries(keys, st.binary(max_size=5), max_size=20)
-changed = st.lists(st.tuples(keys, st.none() | st.binary(max_size=5)), max_size=20)
+changed = st.lists(st.tuples(keys, st.none() | st.binary(max_size=5)), max_size=16)
 
 
 def counted(entries: Mapping[bytes, bytes]) -> dict[int, Amount]:
@@ -33,7 +43,7 @@ def one_by_one(entries: Mapping[bytes, bytes]) -> dict[int, Amount]:
     return {sid: Amount(counts[sid], sizes[sid]) for sid in counts}
 
 
-def grown(before: Mapping[bytes, bytes], changes: Mapping[bytes, bytes | None], probes: int = 512) -> dict[int, Amount]:
+def grown(before: Mapping[bytes, bytes], changes: Mapping[bytes, bytes | None], probes: int = 256) -> dict[int, Amount]:
     columns = change_columns(Changes(list(changes), list(changes.values())))
     return growth(*columns, lambda names: list(map(before.get, names)), probes)
 
@@ -76,7 +86,7 @@ def test_a_few_changes_are_measured_exactly(
         else:
             after[key] = value
     columns = change_columns(Changes([key for key, _ in pairs], [value for _, value in pairs]))
-    by = growth(*columns, lambda names: list(map(before.get, names)))
+    by = growth(*columns, lambda names: list(map(before.get, names)), 4)
     assert without_zeros(sum_amounts([one_by_one(before), by])) == one_by_one(after)
 
 
@@ -102,16 +112,16 @@ def test_of_many_different_changes_a_sample_is_measured() -> None:
     changes.update(dict.fromkeys(names(3_000, sid=2)))  # deletes of what is not there
     columns = change_columns(Changes(list(changes), list(changes.values())))
 
-    def read(wanted: list[bytes]) -> list[bytes | None]:
+    def read(wanted: Sequence[bytes]) -> list[bytes | None]:
         asked.append(len(wanted))
         return list(map(before.get, wanted))
 
-    found = growth(*columns, read)
+    found = GrowthMeter().growth(*columns, read, seconds=1.0)
     assert found[1].entries == pytest.approx(30_000, rel=0.3)
     assert found[1].bytes == found[1].entries * 21 or found[1].bytes == pytest.approx(found[1].entries * 21, abs=21)
     assert found[2] == Amount(0, 0)
     assert len(asked) == 1
-    assert asked[0] <= 512
+    assert asked[0] <= 256
 
 
 def test_deletes_of_what_was_there_are_exact_whatever_else_changes() -> None:
@@ -127,3 +137,25 @@ def test_sums_are_never_below_zero() -> None:
         1: Amount(0, 20),
         2: Amount(1, 1),
     }
+
+
+def test_epochs_of_a_few_milliseconds_are_taken_to_be_like_the_one_before() -> None:
+    meter, asked = GrowthMeter(), list[int]()
+
+    def after(count: int, seconds: float, present: int = 0) -> int:
+        everything = names(count)
+        stored = set(everything[:present])
+
+        def read(wanted: Sequence[bytes]) -> list[bytes | None]:
+            asked.append(len(wanted))
+            return [b"" if name in stored else None for name in wanted]
+
+        return meter.growth(*change_columns(Changes(everything, [b""] * count)), read, seconds)[1].entries
+
+    assert after(100, 0.001) == 100
+    assert after(200, 0.005, present=200) == 200  # not measured
+    assert after(60, 0.001, present=60) == 0  # a few are always measured
+    assert after(100, 0.001, present=100) == 0  # as those were too few to go by
+    assert after(100, 0.020) == 0
+    assert after(100, 0.020) == 100  # it is time again
+    assert asked == [64, 60, 64, 100]

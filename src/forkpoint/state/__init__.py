@@ -1,6 +1,6 @@
 """Keyed state below the operators: key groups, store keys, local stores, changelogs and snapshots."""
 
-from forkpoint.state.amounts import Amount, Amounts, Count, growth, sum_amounts
+from forkpoint.state.amounts import Amount, Amounts, Count, GrowthMeter, growth, sum_amounts
 from forkpoint.state.files import (
     Columns,
     as_changes,
@@ -56,6 +56,7 @@ __all__ = [
     "Changes",
     "Columns",
     "Count",
+    "GrowthMeter",
     "HostChanges",
     "OperatorKey",
     "Store",

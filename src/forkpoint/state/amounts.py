@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-PROBES = 512
-"""About how many keys of a changelog the store is asked for."""
-
-_LEAST_PROBES = 16
+# So that measuring takes less than a percent of the tasks' time:
+_PROBES_PER_SECOND = 5_000
+_PROBES = range(64, 256)
+_SECONDS = 0.03  # of work, before many changes are measured again
+_LEAST_PROBES = 16  # of each state's puts or deletes
 _SID = np.arange(2, 6)  # where it is in a store key
 _dice = np.random.default_rng()
 
@@ -67,30 +68,73 @@ class Count:
 
 
 def growth(
-    keys: pa.Array, values: pa.Array, read: Callable[[Sequence[bytes]], Sequence[bytes | None]], probes: int = PROBES
+    keys: pa.Array,
+    values: pa.Array,
+    read: Callable[[Sequence[bytes]], Sequence[bytes | None]],
+    probes: int,
 ) -> dict[int, Amount]:
     """By how much changes let each state grow, which may be less than nothing. ``keys`` are in order, each once; a value is null
     for a delete. ``read``: the values before the changes.
 
-    Exact for a few changes of each state. Of more, a sample of about ``probes`` in all stands for the others.
+    Exact if there are at most ``probes`` changes, or few of each state. Otherwise a sample of about so many stands for the
+    others.
     """
-    if not len(keys):
-        return {}
-    groups = list(_groups(_sids(keys), values))
-    limit = max(_LEAST_PROBES, probes // len(groups))
-    samples = [_sample(each.places, limit) for each in groups]
-    found = iter(read(keys.take(pa.array(np.concatenate(samples))).to_pylist()))
-    key_sizes, value_sizes = _lengths(keys), _lengths(values)
+    scales: dict[tuple[bytes, bool], float] = {}
+    if len(keys) > probes:
+        groups = list(_groups(_sids(keys), values))
+        limit = max(_LEAST_PROBES, probes // len(groups))
+        samples = [_sample(each.places, limit) for each in groups]
+        for each, sample in zip(groups, samples, strict=True):
+            scales[each.sid.to_bytes(4, "big"), each.puts] = len(each.places) / len(sample)
+        chosen = pa.array(np.concatenate(samples))
+        keys, values = keys.take(chosen), values.take(chosen)
+    entries: dict[tuple[bytes, bool], int] = {}
+    sizes: dict[tuple[bytes, bool], int] = {}
+    names = keys.to_pylist()
+    for name, value, before in zip(names, values.to_pylist(), read(names), strict=True):
+        group = name[2:6], value is not None
+        entries[group] = entries.get(group, 0) + (value is not None) - (before is not None)
+        sizes[group] = sizes.get(group, 0) + _size(name, value) - _size(name, before)
     grown: dict[int, Amount] = {}
-    for group, sample in zip(groups, samples, strict=True):
-        names = key_sizes[sample].tolist()
-        before = [name + len(value) for name, value in zip(names, found, strict=False) if value is not None]
-        entries, size = -len(before), -sum(before)
-        if group.puts:
-            entries, size = entries + len(names), size + sum(names) + int(value_sizes[sample].sum())
-        scale, so_far = len(group.places) / len(sample), grown.get(group.sid, _NOTHING)
-        grown[group.sid] = Amount(so_far.entries + round(entries * scale), so_far.bytes + round(size * scale))
+    for group, count in entries.items():
+        sid, scale = int.from_bytes(group[0], "big"), scales.get(group, 1.0)
+        so_far = grown.get(sid, _NOTHING)
+        grown[sid] = Amount(so_far.entries + round(count * scale), so_far.bytes + round(sizes[group] * scale))
     return grown
+
+
+class GrowthMeter:
+    """Measures the changelogs of one subtask and stage, one after the other, in proportion to the time that its tasks work.
+
+    A few changes are always measured. Of epochs with many that take a few milliseconds, only some are, and those between are
+    taken to be like the one before.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0  # since the last measurement
+        self._last: dict[int, Amount] = {}
+        self._changes = 0  # that were measured then
+
+    def growth(
+        self,
+        keys: pa.Array,
+        values: pa.Array,
+        read: Callable[[Sequence[bytes]], Sequence[bytes | None]],
+        seconds: float,
+    ) -> dict[int, Amount]:
+        """``seconds``: for which the task was at work."""
+        self._seconds += seconds
+        count = len(keys)
+        if count > _PROBES.start and self._changes > _PROBES.start and self._seconds < _SECONDS:
+            scale = count / self._changes
+            return {sid: Amount(round(e * scale), round(b * scale)) for sid, (e, b) in self._last.items()}
+        probes = min(max(int(self._seconds * _PROBES_PER_SECOND), _PROBES.start), _PROBES.stop)
+        self._seconds, self._changes, self._last = 0.0, count, growth(keys, values, read, probes)
+        return self._last
+
+
+def _size(name: bytes, value: bytes | None) -> int:
+    return 0 if value is None else len(name) + len(value)
 
 
 class _Group(NamedTuple):
@@ -104,6 +148,9 @@ class _Group(NamedTuple):
 def _groups(sids: npt.NDArray[np.uint32], values: pa.Array) -> Iterator[_Group]:
     """Puts and deletes apart: nearly all deletes are of entries that exist, so what is uncertain of puts is not theirs."""
     starts = np.flatnonzero(sids[1:] != sids[:-1]) + 1
+    if not len(starts) and not values.null_count:
+        yield _Group(int(sids[0]), True, np.arange(len(sids)))
+        return
     valid = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else np.ones(len(sids), bool)
     for sid in sorted({int(sids[0]), *sids[starts].tolist()}):
         mine = sids == sid

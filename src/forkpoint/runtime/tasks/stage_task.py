@@ -29,7 +29,6 @@ from forkpoint.state import (
     Changes,
     Count,
     change_columns,
-    growth,
     range_for,
     write_change_columns,
     write_changes,
@@ -198,8 +197,11 @@ class StageTask(Task):
         if not log.keys:
             state.offer(self.context.epoch, self.stage, self.attempt, _NO_CHANGES)
             return None
-        columns = change_columns(log)
-        data, grown = write_change_columns(columns), growth(*columns, state.store.get_many)
+        columns, seconds = change_columns(log), sum(self.clock.seconds.values())
+        data, grown = (
+            write_change_columns(columns),
+            state.growth[self.stage].growth(*columns, state.store.get_many, seconds),
+        )
         state.offer(self.context.epoch, self.stage, self.attempt, data)
         if len(data) <= self.spec.inline_bytes:
             return ChangesPart(None, data, len(log), len(data), checksum(data), grown)

@@ -7,13 +7,14 @@ committed version, by the changes of the epochs between or from snapshots. A sto
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import NotFound, SavepointCorrupt, StorageError
 from forkpoint.runtime.exchange.control import CatchUp, CatchUpKind, EpochContext
 from forkpoint.runtime.tasks.committed_state import CommittedState, Share
-from forkpoint.state import Amounts, Changes, Count, HostChanges, Store, WriteBackStore
+from forkpoint.state import Amounts, Changes, Count, GrowthMeter, HostChanges, Store, WriteBackStore
 from forkpoint.storage.base import Storage
 
 
@@ -31,6 +32,7 @@ class SubtaskState:
         self._host = host
         self._pending: dict[int, tuple[str, Changes]] = {}
         self._pending_epoch = 0
+        self.growth: defaultdict[int, GrowthMeter] = defaultdict(GrowthMeter)  # by stage
         self._counted: tuple[int, Amounts] | None = None  # when this process last built the store anew
 
     def keep(self, epoch: int, stage: int, attempt: str, changes: Changes) -> None:
