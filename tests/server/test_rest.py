@@ -45,6 +45,31 @@ def test_every_command_has_its_call_and_every_call_its_command(tmp_path):
     assert commands - set(LOCAL) == set(calls)
 
 
+# Options of commands, and the fields of the call's body that do the same.
+FIELDS = {
+    "maps": "renames", "claim_mode": "claim", "timeout": "timeout_seconds", "app": "program", "app_a": "program_a",
+    "app_b": "program_b", "args": "arguments", "new_name": "name", "every_ms": "savepoint_schedule",
+    "keep_last": "savepoint_schedule", "keep_for_ms": "savepoint_schedule", "py_files": "conf", "files": "conf",
+    "archives": "conf", "master": "conf",
+}  # fmt: skip
+# Those that are about the terminal or this machine, and the job, which the path has.
+OF_THE_COMMAND_LINE = {
+    "detached", "state_root", "output", "verbose", "log_format", "config", "keep", "help", "job", "exit_code",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["run", "fork", "upgrade", "check", "ab"])
+def test_what_a_command_can_be_told_its_call_can_be_told(tmp_path, name):
+    api = make_api(Context(Service((StateRoot(str(tmp_path)),)), Requests()))
+    (call,) = (each for each in commands_of(api)[name] if each.startswith("POST"))
+    method, _, path = call.partition(" ")
+    sent = described(api)["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    fields = set(described(api)["components"]["schemas"][sent.rpartition("/")[2]]["properties"])
+    shown = {option.name for option in main.commands[name].params if not getattr(option, "hidden", False)}
+    options = shown - OF_THE_COMMAND_LINE
+    assert {option for option in options if FIELDS.get(option, option) not in fields} == set()
+
+
 def test_jobs_are_found_by_name_and_by_flinks_id(server, http):
     ((job,),) = (http.get("/v1/jobs").json()["jobs"],)
     assert job == {"id": job_id(str(server.root), "counting"), "status": "RUNNING"}
@@ -125,8 +150,12 @@ def test_savepoints_are_taken_labelled_compared_queried_and_disposed(http):
 def test_programs_are_uploaded_checked_run_and_stopped(http):
     program = http.post("/v1/programs?name=other.py", content=JOB.replace('"counting"', '"other"')).json()["id"]
     assert http.post("/v1/programs?name=other.py", content=b"not python (").status_code == 400
-    started = result(http, http.post("/v1/jobs", json={"program": program, "name": "other", "parallelism": 1}))
+    schedule = {"interval_ms": 500, "keep_last": 2}
+    body = {"program": program, "name": "other", "parallelism": 1, "savepoint_schedule": schedule, "pass_env": ["TZ"]}
+    started = result(http, http.post("/v1/jobs", json=body))
     assert started["job"] == "other"
+    while not http.get("/v1/jobs/other/savepoints").json()["savepoints"]:
+        time.sleep(0.1)
     assert http.get("/v1/jobs/other").json()["state"] == "RUNNING"
     assert "INFO" not in http.get("/v1/jobs/other/log").text
     stopped = result(http, http.post("/v1/jobs/other/stop", json={}))
@@ -136,6 +165,10 @@ def test_programs_are_uploaded_checked_run_and_stopped(http):
     another = http.post("/v1/programs?name=other.py", content=changed).json()["id"]
     refused = result(http, http.post("/v1/check", json={"program": another, "savepoint": stopped["savepoint"]}))
     assert not refused["fits"]
+    scheduled = min(http.get("/v1/jobs/other/savepoints").json()["savepoints"], key=lambda each: each["epoch"])
+    versions = {"savepoint": scheduled["id"], "program_a": program, "program_b": program, "until": stopped["savepoint"]}
+    compared = result(http, http.post("/v1/ab", json=versions | {"parallelism": 1, "engine": "local", "samples": 1}))
+    assert compared["same"]
     assert http.get("/v1/jobs/other").json()["state"] == "FINISHED"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -10,7 +11,7 @@ from pydantic import Field, model_validator
 from starlette.requests import Request
 
 from forkpoint.errors import ConfigError
-from forkpoint.graph.options import RestoreOptions
+from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server import messages as m
@@ -21,6 +22,7 @@ from forkpoint.server.requests import Asked
 
 router = APIRouter(responses=ERRORS, tags=["programs"])
 Setting = Annotated[str, Field(max_length=10_000)]
+_LONGEST_MS = 10 * 365 * 24 * 60 * 60 * 1000
 
 
 class ProgramShown(m.Snake):
@@ -34,12 +36,10 @@ class ProgramList(m.Snake):
     programs: list[ProgramShown]
 
 
-class ProgramBody(m.Body):
-    """A program, and how to start it. ``program``: the id of one that was uploaded; ``run``: that of a run, for what it was
-    started with. ``savepoint``: an id, a label, `latest` or `none`."""
+class StartBody(m.Body):
+    """How to start a program. ``conf``: Spark's settings, of which `spark.submit.pyFiles`, `spark.files` and `spark.archives` are
+    what `--py-files`, `--files` and `--archives` set."""
 
-    program: m.Text | None = None
-    run: m.Text | None = None
     arguments: list[Setting] = Field(default_factory=list, max_length=1_000)
     parallelism: int | None = Field(None, ge=1, le=32768)
     max_parallelism: int | None = Field(None, ge=1, le=32768)
@@ -48,6 +48,33 @@ class ProgramBody(m.Body):
     allow_non_restored_state: bool = False
     renames: dict[m.Text, m.Text] = Field(default_factory=dict, max_length=1_000)
     conf: dict[m.Text, Setting] = Field(default_factory=dict, max_length=1_000)
+    ship_env: bool = False
+    pass_env: list[m.Text] = Field(default_factory=list, max_length=1_000)
+
+
+class Schedule(m.Body):
+    """Scheduled savepoints: one at each interval."""
+
+    interval_ms: int = Field(ge=1, le=_LONGEST_MS)
+    keep_last: int | None = Field(None, ge=1, le=1_000_000)
+    keep_for_ms: int | None = Field(None, ge=1, le=_LONGEST_MS)
+
+
+class Bounds(m.Body):
+    """The parallelism of a job that scales itself, both inclusive."""
+
+    minimum: int = Field(ge=1, le=32768)
+    maximum: int = Field(ge=1, le=32768)
+
+
+class ProgramBody(StartBody):
+    """A program, and how to start it as a job. ``program``: the id of one that was uploaded; ``run``: that of a run, for what it
+    was started with."""
+
+    program: m.Text | None = None
+    run: m.Text | None = None
+    savepoint_schedule: Schedule | None = None
+    autoscale: Bounds | None = None
 
     @model_validator(mode="after")
     def _one_program(self) -> ProgramBody:
@@ -57,8 +84,11 @@ class ProgramBody(m.Body):
 
 
 class RunBody(ProgramBody):
+    """``savepoint``: an id, a label, `latest` or `none`. ``claim``: the run takes ownership of it."""
+
     name: m.Text | None = None
     savepoint: m.Text | None = None
+    claim: bool = False
     allow_drained: bool = False
     standby: bool = False
     until: m.Text | None = None
@@ -69,6 +99,7 @@ class ForkBody(ProgramBody):
 
     name: m.Text
     origin: m.Text | None = None
+    until: m.Text | None = None
 
 
 class UpgradeBody(ProgramBody):
@@ -87,16 +118,16 @@ class CheckBody(m.Body):
     renames: dict[m.Text, m.Text] = Field(default_factory=dict, max_length=1_000)
 
 
-class AbBody(m.Body):
-    """Two versions over the same inputs. ``until``: a time, or a savepoint's id or label."""
+class AbBody(StartBody):
+    """Two versions over the same inputs. ``until``: a time, or a savepoint's id or label. ``samples``: differing keys to give
+    for each sink."""
 
     savepoint: m.Text
     program_a: m.Text
     program_b: m.Text
     until: m.Text | None = None
     keys: list[m.Text] = Field(default_factory=list, max_length=100)
-    arguments: list[Setting] = Field(default_factory=list, max_length=1_000)
-    engine: m.Text | None = Field(None, pattern="^(spark|local)$")
+    samples: int = Field(5, ge=0, le=1_000)
 
 
 @router.get("/programs", response_model=ProgramList)
@@ -126,7 +157,7 @@ def run(body: RunBody, request: Request, served: Served, root: Annotated[str | N
         _, restored = served.service.savepoint(restored, at.place)
     until = None if body.until is None else _until(served, at, body.until)
     asked = _request(
-        served, at, body, name=body.name, until=until, standby=body.standby, savepoint=restored,
+        served, at, body, name=body.name, until=until, standby=body.standby, savepoint=restored, claim=body.claim,
         allow_drained=body.allow_drained,
     )  # fmt: skip
     return _begin(served, request, "run", body.name, at, ["run", "-d", *asked.command_line])
@@ -137,7 +168,8 @@ def fork(entry: Job, body: ForkBody, request: Request, served: Served) -> m.Requ
     """Start a program as a new job, from a savepoint or the current state of a job."""
     at = entry.root
     origin = entry.name if body.origin is None else served.service.savepoint(body.origin, at.place)[1]
-    asked = _request(served, at, body, name=body.name)
+    until = None if body.until is None else _until(served, at, body.until)
+    asked = _request(served, at, body, name=body.name, until=until)
     arguments = ["fork", "-d", *asked.options, "--", origin, asked.app, *asked.arguments]
     return _begin(served, request, "fork", entry.name, at, arguments)
 
@@ -175,10 +207,10 @@ def ab(body: AbBody, request: Request, served: Served) -> m.RequestId:
     """Run two programs from a savepoint over the same inputs, and compare their output and state."""
     at, saved = served.service.savepoint(body.savepoint)
     a, b = (str(_programs(served).find(each).file) for each in (body.program_a, body.program_b))
-    options = [] if body.until is None else ["--until", _until(served, at, body.until)]
-    options += [part for each in body.keys for part in ("--key", each)]
-    options += [] if body.engine is None else ["--engine", body.engine]
-    return _begin(served, request, "ab", None, at, ["ab", *options, "--", saved, a, b, *body.arguments])
+    until = None if body.until is None else _until(served, at, body.until)
+    asked = replace(_started(body, a), until=until)
+    options = ["--samples", str(body.samples), *(part for each in body.keys for part in ("--key", each))]
+    return _begin(served, request, "ab", None, at, ["ab", *options, *asked.options, "--", saved, a, b, *body.arguments])
 
 
 def _begin(
@@ -191,14 +223,24 @@ def _begin(
 
 
 def _request(
-    served: Context, at: StateRoot, body: ProgramBody, *, savepoint: str | None = None, allow_drained: bool = False,
-    **more: Any,
+    served: Context, at: StateRoot, body: ProgramBody, *, savepoint: str | None = None, claim: bool = False,
+    allow_drained: bool = False, **more: Any,
 ) -> RunRequest:  # fmt: skip
     app = f"run:{body.run}" if body.program is None else str(_programs(served).find(body.program).file)
-    restore = RestoreOptions(savepoint, body.allow_non_restored_state, dict(body.renames), allow_drained=allow_drained)
+    started, schedule, bounds = _started(body, app), body.savepoint_schedule, body.autoscale
+    return replace(
+        started, restore=replace(started.restore, savepoint=savepoint, claim=claim, allow_drained=allow_drained),
+        savepoint_schedule=None if schedule is None else SavepointSchedule(**schedule.model_dump()),
+        autoscale=None if bounds is None else Autoscale(bounds.minimum, bounds.maximum), **more,
+    )  # fmt: skip
+
+
+def _started(body: StartBody, app: str) -> RunRequest:
+    """A program that is started like this."""
     return RunRequest(
-        app, tuple(body.arguments), restore=restore, parallelism=body.parallelism, max_parallelism=body.max_parallelism,
-        engine=body.engine, pyflink=body.pyflink, spark=dict(body.conf), **more,
+        app, tuple(body.arguments), restore=RestoreOptions(None, body.allow_non_restored_state, dict(body.renames)),
+        parallelism=body.parallelism, max_parallelism=body.max_parallelism, engine=body.engine, pyflink=body.pyflink,
+        spark=dict(body.conf), ship_env=body.ship_env, pass_env=tuple(body.pass_env),
     )  # fmt: skip
 
 
