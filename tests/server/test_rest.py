@@ -133,6 +133,7 @@ def test_savepoints_are_taken_labelled_compared_queried_and_disposed(http):
     found = http.post("/v1/catalog/savepoints/first/query", json=sql).json()
     assert found["columns"] == ["n", "total"]
     assert found["rows"][0][0] == 10
+    assert isinstance(found["rows"][0][1], int)
     assert not found["truncated"]
     many = http.post("/v1/catalog/savepoints/first/query", json={"sql": "SELECT range FROM range(20000)"}).json()
     assert (len(many["rows"]), many["truncated"]) == (10_000, True)

@@ -147,6 +147,18 @@ def test_an_empty_query_is_refused(savepoint: SavepointReader, sql: str) -> None
         savepoint.query(sql)
 
 
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT 1; SELECT 2", "has several statements"),
+        ("DELETE FROM everything.total", "may only read: give one SELECT"),
+    ],
+)
+def test_only_one_select_is_run(savepoint: SavepointReader, sql: str, why: str) -> None:
+    with pytest.raises(EditRefused, match=why):
+        savepoint.query(sql)
+
+
 LIMITS = QueryLimits(seconds=20, rows=5, result_bytes=1 << 20, memory_bytes=256 << 20, spill_bytes=1 << 20, threads=1)
 
 

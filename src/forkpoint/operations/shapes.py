@@ -134,7 +134,14 @@ def query_json(found: QueryResult) -> dict[str, Any]:
 
 def rows_of(table: Any) -> list[tuple[Any, ...]]:
     """The rows of an Arrow table; two columns may have one name."""
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return list(zip(*map(_values, table.columns), strict=True))
+
+
+def _values(column: Any) -> list[Any]:
+    """Decimals without a fraction as int: DuckDB's sums of integers are such."""
+    values: list[Any] = column.to_pylist()
+    whole = getattr(column.type, "scale", None) == 0
+    return [None if value is None else int(value) for value in values] if whole else values
 
 
 def diff_json(found: SavepointDiff) -> dict[str, Any]:

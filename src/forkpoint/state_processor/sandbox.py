@@ -69,9 +69,14 @@ def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, st
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed = json.loads(text)
     if parsed.get("error"):
-        raise EditRefused(f"the query is invalid: {parsed.get('error_message')}; give one SELECT")
-    if not parsed.get("statements"):
-        raise EditRefused("the query is empty; give one SELECT")
+        said = str(parsed.get("error_message"))
+        raise EditRefused(
+            "the query may only read: give one SELECT" if "Only SELECT" in said
+            else f"the query is invalid: {said}; give one SELECT"
+        )  # fmt: skip
+    statements = parsed.get("statements") or []
+    if len(statements) != 1:
+        raise EditRefused(f"the query {'is empty' if not statements else 'has several statements'}; give one SELECT")
     found = set()
     for node in _nodes(parsed):
         if node.get("type") == "TABLE_FUNCTION":
