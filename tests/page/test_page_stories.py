@@ -275,8 +275,8 @@ def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(open_page: Open, shop:
     try:
         page = open_page()
         wrong = page.get_by_role("region", name="What is wrong")
-        expect(wrong).to_contain_text("job waits: no data: source 'lines' has read nothing for ")
-        wrong.get_by_role("link", name="job waits").click()
+        expect(wrong).to_contain_text("waits: no data: source 'lines' has read nothing for ")
+        wrong.get_by_role("link", name="waits", exact=True).click()
         expect(page.locator(".banner.warn")).to_contain_text("no data: source 'lines' has read nothing for ")
     finally:
         shop.forkpoint("cancel", "waits")
