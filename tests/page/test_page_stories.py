@@ -260,7 +260,9 @@ def test_the_tree_is_walked_with_the_keyboard(open_page: Open) -> None:
     expect(page.get_by_role("heading", level=2, name="by hand")).to_be_visible()
 
 
-def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(open_page: Open, shop: Shop, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(
+    open_page: Open, shot: Shot, shop: Shop, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     program = tmp_path / "waits.py"
     program.write_text(
@@ -275,8 +277,9 @@ def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(open_page: Open, shop:
     try:
         page = open_page()
         wrong = page.get_by_role("region", name="What is wrong")
-        expect(wrong).to_contain_text("job waits: no data: source 'lines' has read nothing for ")
-        wrong.get_by_role("link", name="job waits").click()
+        expect(wrong).to_contain_text("waits: no data: source 'lines' has read nothing for ")
+        wrong.get_by_role("link", name="waits", exact=True).click()
         expect(page.locator(".banner.warn")).to_contain_text("no data: source 'lines' has read nothing for ")
+        shot(page, "page-wrong")
     finally:
         shop.forkpoint("cancel", "waits")

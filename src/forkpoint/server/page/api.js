@@ -1,5 +1,7 @@
 // Calls of the server, with the token that the page was opened with.
 
+import { parse } from "./exact.js";
+
 const KEY = "forkpoint-token";
 const PATIENCE_MS = 60_000;
 
@@ -54,14 +56,16 @@ async function send(method, where, body, type) {
   throw new Problem(answer.status, found.message, found.code);
 }
 
-export const get = async (where) => (await send("GET", where)).json();
+const read = async (answer) => parse(await answer.text());
+
+export const get = async (where) => read(await send("GET", where));
 export const getText = async (where) => (await send("GET", where)).text();
-export const upload = async (where, file) => (await send("POST", where, file, "application/octet-stream")).json();
+export const upload = async (where, file) => read(await send("POST", where, file, "application/octet-stream"));
 
 /** A call that changes something, or has a body. */
 export async function call(method, where, body) {
   const sent = body === undefined ? undefined : JSON.stringify(body);
-  return (await send(method, where, sent, sent === undefined ? undefined : "application/json")).json();
+  return read(await send(method, where, sent, sent === undefined ? undefined : "application/json"));
 }
 
 /** The result of what takes a while. `onProgress` is called with the request as it is. Raises Problem if it fails. */

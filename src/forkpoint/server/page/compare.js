@@ -3,7 +3,7 @@
 import { call, finished, get, path, query } from "./api.js";
 import { h } from "./dom.js";
 import { count, isTime, value, watermark } from "./format.js";
-import { progress, table } from "./parts.js";
+import { progress, stateKey, table } from "./parts.js";
 
 const TONES = { same: "", changed: "warn", added: "good", removed: "bad", other: "bad" };
 const SCHEMA = ["kind", "key_type", "type"];
@@ -39,7 +39,7 @@ export function compareView(shared, before, after, nameOf) {
       schema(),
       h("h3", { key: "values" }, "Values"),
       table("States", [["uid"], ["State"], ["Outcome"], ["Rows before", "n"], ["Rows after", "n"], ["Added", "n"], ["Removed", "n"], ["Changed", "n"], ["Why"]],
-        found.states.map((each) => [`${each.uid}/${each.state}`, [h("code", null, each.uid), each.state, h("span", { class: `tag ${TONES[each.outcome]}` }, each.outcome),
+        found.states.map((each) => [stateKey(each), [h("code", null, each.uid), each.state, h("span", { class: `tag ${TONES[each.outcome]}` }, each.outcome),
           count(each.rows_before), count(each.rows_after), count(each.added), count(each.removed), count(each.changed), each.why]])),
       changed.filter((each) => each.samples.length > 0).map((each, i) => samples(each, i === 0)),
       found.positions.length > 0 && [h("h3", { key: "p" }, "Positions of sources"), both("Positions", found.positions, (each) => h("code", null, value(each)))],
@@ -54,12 +54,11 @@ export function compareView(shared, before, after, nameOf) {
 
   /** The states whose kind or types differ. */
   function schema() {
-    const name = (each) => `${each.uid}/${each.state}`;
-    const [old, now] = types.map((states) => new Map(states.map((each) => [name(each), each])));
+    const [old, now] = types.map((states) => new Map(states.map((each) => [stateKey(each), each])));
     const differing = [...new Set([...old.keys(), ...now.keys()])].filter((each) => SCHEMA.some((part) => old.get(each)?.[part] !== now.get(each)?.[part]));
-    const shown = (each) => (each === undefined ? "–" : `${each.kind} of ${each.type ?? "–"} by ${each.key_type ?? "–"}`);
+    const shown = (each) => (each === undefined ? "–" : [each.kind, each.type && `of ${each.type}`, each.key_type && `by ${each.key_type}`].filter(Boolean).join(" "));
     return [h("h3", { key: "schema" }, "Schema"), differing.length === 0 ? h("p", { key: "none", class: "quiet" }, `All ${count(old.size)} states have the same types.`)
-      : table("States with other types", [["State"], ["Before"], ["After"]], differing.map((each) => [each, [h("code", null, each), h("code", null, shown(old.get(each))), h("code", null, shown(now.get(each)))]]))];
+      : table("States with other types", [["State"], ["Before"], ["After"]], differing.map((each) => [each, [h("code", null, JSON.parse(each).join(" / ")), h("code", null, shown(old.get(each))), h("code", null, shown(now.get(each)))]]))];
   }
 
   return { load, draw };
@@ -67,7 +66,7 @@ export function compareView(shared, before, after, nameOf) {
 
 function samples(state, isOpen) {
   const total = state.added + state.removed + state.changed, roles = Object.keys(state.samples[0]).filter((name) => !["change", "before", "after"].includes(name));
-  return h("details", { key: `${state.uid}/${state.state}`, open: isOpen }, h("summary", null, h("code", null, `${state.uid} / ${state.state}`), `: ${count(state.samples.length)} of ${count(total)} differences`),
+  return h("details", { key: stateKey(state), open: isOpen }, h("summary", null, h("code", null, `${state.uid} / ${state.state}`), `: ${count(state.samples.length)} of ${count(total)} differences`),
     table(`Differences of ${state.state}`, [...roles.map((role) => [role]), ["Change"], ["Before"], ["After"]],
       state.samples.map((each, i) => [i, [...roles.map((role) => h("code", null, value(each[role]))), each.change, h("code", null, each.before === null ? "–" : value(each.before)), h("code", null, each.after === null ? "–" : value(each.after))]])));
 }

@@ -1,12 +1,15 @@
 // Views describe what there should be; what is there is changed to it. So focus, scrolling, selections and what is being typed
-// stay, and text is always text: nothing here parses HTML.
+// stay, and text is always text: nothing here parses HTML, and no character hides or reorders others.
+
+import { visible } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+const TOLD = new Set(["title", "aria-label", "placeholder"]); // attributes that are read by people
 
 /** An element. `on`: listeners by event; `style`: CSS properties; `key`: tells it from its siblings; `made`: is called with the new
  * element; everything else is an attribute, which is absent if null or false. */
 export function h(tag, props, ...children) {
-  return { tag, props: props ?? {}, children: flat(children, "") };
+  return { tag, props: props ?? {}, children: distinct(flat(children, "")) };
 }
 
 /** Children by their place: what is null or false keeps its place, so that the others stay themselves. */
@@ -15,16 +18,27 @@ function flat(children, prefix) {
   children.forEach((child, index) => {
     if (child === null || child === undefined || child === false || child === "") return;
     if (Array.isArray(child)) return found.push(...flat(child, `${prefix}${index}.`));
-    if (typeof child !== "object") return found.push({ id: `${prefix}${index}:text`, text: String(child) });
+    if (typeof child !== "object") return found.push({ id: `${prefix}${index}:text`, text: visible(String(child)) });
     const key = child.props.key;
     found.push({ ...child, id: key === undefined ? `${prefix}${index}:${child.tag}` : `${prefix}=${key}:${child.tag}` });
   });
   return found;
 }
 
+/** Siblings with the same key are told apart by their order: names of jobs, operators and states may be equal. */
+function distinct(nodes) {
+  const seen = new Map();
+  for (const node of nodes) {
+    const before = seen.get(node.id) ?? 0;
+    seen.set(node.id, before + 1);
+    if (before > 0) node.id += `~${before}`;
+  }
+  return nodes;
+}
+
 /** Make the content of an element what the nodes say. */
 export function render(element, ...nodes) {
-  const next = flat(nodes, "");
+  const next = distinct(flat(nodes, ""));
   patchChildren(element, element.drawn ?? [], next);
   element.drawn = next;
 }
@@ -82,7 +96,7 @@ function setProps(element, before, props) {
 function setAttribute(element, name, value) {
   if (name === "value" || name === "checked" || name === "indeterminate") element[name] = value ?? (name === "value" ? "" : false);
   else if (value === null || value === undefined || value === false) element.removeAttribute(name);
-  else element.setAttribute(name, value === true ? "" : String(value));
+  else element.setAttribute(name, value === true ? "" : TOLD.has(name) ? visible(String(value)) : String(value));
 }
 
 function restyle(element, before, style) {
@@ -104,5 +118,5 @@ function listen(element, handlers) {
 
 /** Tell a screen reader what has happened. */
 export function say(text) {
-  document.getElementById("said").textContent = text;
+  document.getElementById("said").textContent = visible(text);
 }

@@ -58,7 +58,27 @@ export function watermark(ms) {
   return ms >= LAST_DATE_MS ? "end of input" : time(ms);
 }
 
+/** The same where there is little room: days ago, to the minute. */
+export function shortWatermark(ms) {
+  const told = watermark(ms);
+  return /^\d.* /.test(told) ? told.slice(0, -3) : told;
+}
+
 /** A value of a state, or a key, as one line. */
 export function value(found) {
   return found === undefined ? "" : typeof found === "string" ? found : JSON.stringify(found, null, 1).replace(/\n\s*/g, " ");
 }
+
+// Control characters, directional marks, line and paragraph separators, lone surrogates: as the command line has them.
+const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]/gu;
+
+/** A text with the characters escaped that reorder or hide text; line ends and tabs stay. */
+export function visible(text) {
+  return text.replace(HIDDEN, (found) => {
+    const code = found.charCodeAt(0);
+    return code === 13 ? "\\r" : code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+  });
+}
+
+/** A name as SQL takes it. */
+export const identifier = (...parts) => parts.filter(Boolean).map((part) => `"${part.replaceAll('"', '""')}"`).join(".");

@@ -1,7 +1,7 @@
 // The graph of a job's operators, and one of them in detail.
 
 import { h } from "./dom.js";
-import { bytes, count, duration, isTime, plural, rate, share, watermark } from "./format.js";
+import { bytes, count, duration, iso, isTime, plural, rate, share, shortWatermark, watermark } from "./format.js";
 import { layout, pathOf } from "./layout.js";
 import { holds, kept, records, sourcesOf, watermarkOf } from "./operators.js";
 import { emptiness, facts, table, when } from "./parts.js";
@@ -32,7 +32,7 @@ export function graphView(shared, [uid = null]) {
         on: { keydown: (event) => move(event, at, isTall) } },
       h("div", { class: "canvas", style: { width: `${at.width}px`, height: `${at.height}px` } },
         edges(at, isTall),
-        at.nodes.map((place) => operator(place, vertices.get(place.id), nodes.find((node) => node.id === place.id), held)))),
+        at.nodes.map((place) => operator(place, vertices.get(place.id), nodes.find((node) => node.id === place.id), held, isTall)))),
       selected !== null && vertices.has(selected) ? detail(vertices.get(selected), held) : null,
       h("h2", { key: "all" }, "Operators"), operatorTable(details, held),
     ];
@@ -44,7 +44,7 @@ export function graphView(shared, [uid = null]) {
     shared.app.redraw();
   }
 
-  function operator({ id, x, y }, vertex, node, held) {
+  function operator({ id, x, y }, vertex, node, held, isTall) {
     const mine = held.find((each) => each.uid === id), own = watermarkOf(id, shared.details, held), perSecond = shared.rates.of(id), hasInput = node.inputs.length > 0;
     const behind = lag(own, shared.details);
     return h("button", { key: id, type: "button", class: `operator${mine?.isNotable ? " holding" : ""}`, "data-uid": id, "aria-pressed": String(selected === id),
@@ -52,7 +52,8 @@ export function graphView(shared, [uid = null]) {
     h("span", { class: "name" }, vertex.name), h("code", { class: "uid" }, id),
     h("span", { class: "line" }, h("span", { class: "n" }, counted(vertex) ? count(records(vertex)) : "–"), h("span", { class: "quiet" }, hasInput ? "in" : "read"),
       h("span", { class: "n end" }, counted(vertex) ? rate(perSecond) : "")),
-    h("span", { class: "line" }, h("span", { class: "quiet" }, behind === null ? "watermark" : "lag"), h("span", { class: "n end" }, behind === null ? watermark(own) : duration(behind))),
+    h("span", { class: "line", title: isTime(own) ? `Watermark: ${iso(own)}` : null },
+      h("span", { class: behind === null && isTime(own) && isTall ? "hidden" : "quiet" }, behind !== null ? "lag" : isTime(own) ? "up to" : "watermark"), h("span", { class: "n end" }, behind === null ? shortWatermark(own) : duration(behind))),
     h("span", { class: "line tags" },
       vertex.stateful && h("span", { class: "tag" }, "state"),
       vertex["late-records-dropped"] > 0 && h("span", { class: "tag warn" }, `${count(vertex["late-records-dropped"])} late`),

@@ -30,16 +30,16 @@ export function jobsView(app) {
         h("div", { class: "actions" }, action("Start a job …", app.whyNot(true), () => startJob(app), "primary"))),
       health.problems.length > 0 && h("section", { class: "problems", "aria-label": "What is wrong" },
         h("h2", null, "What is wrong"), h("ul", null, health.problems.map((each) => h("li", { key: `${each.jid} ${each.text}`, class: each.severity },
-          h("a", { href: `#/jobs/${each.jid}` }, `job ${each.job}`), `: ${each.text}`)))),
+          h("a", { href: `#/jobs/${each.jid}` }, each.job), `: ${each.text}`)))),
       jobs.length === 0 ? emptiness("No jobs yet", h("span", null, "Start a Python program with ", h("code", null, "forkpoint run -d app.py"),
         " below this server's state root, or here. It appears within a second.")) : null,
-      live.length > 0 && jobTable("Jobs that run", live),
-      rest.length > 0 && [h("h2", { key: "ended" }, "Ended"), jobTable("Jobs that have ended", rest)],
+      live.length > 0 && jobTable("Jobs that run", "What is wrong", live),
+      rest.length > 0 && [h("h2", { key: "ended" }, "Ended"), jobTable("Jobs that have ended", "Why it ended", rest)],
     ];
   }
 
-  function jobTable(caption, listed) {
-    const columns = ["Job", "State", "Epoch", "Uptime", "Records", "Rate", "Late", "Restarts", "What it does"];
+  function jobTable(caption, told, listed) {
+    const columns = ["Job", "State", "Epoch", "Uptime", "Records", "Rate", "Late", "Restarts", told];
     return h("div", { class: "card" }, h("table", { class: "jobs" },
       h("caption", { class: "hidden" }, caption),
       h("thead", null, h("tr", null, columns.map((name, i) => h("th", { key: i, scope: "col", class: i > 1 && i < 8 ? "n" : null }, name)))),

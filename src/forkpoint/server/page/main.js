@@ -7,7 +7,7 @@ import { jobView } from "./job.js";
 import { jobsView } from "./jobs.js";
 import { requestsView } from "./requests.js";
 import { emptiness } from "./parts.js";
-import { time } from "./format.js";
+import { time, visible } from "./format.js";
 
 const TICK_MS = Number(sessionStorage.getItem("forkpoint-tick")) || 1000;
 
@@ -91,7 +91,7 @@ function draw() {
     answered === null ? "Trying again …" : `What you see is from ${time(answered)}. Trying again …`));
   if (trouble && !isGone) return render(main, missing(trouble));
   if (view.ready === false) return;
-  document.title = `${view.title} · forkpoint`;
+  document.title = visible(`${view.title} · forkpoint`);
   render(main, view.draw());
 }
 

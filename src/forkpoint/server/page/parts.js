@@ -33,6 +33,9 @@ export function facts(pairs) {
     h("div", { key: name, class: tone }, h("dt", null, name), h("dd", null, value))));
 }
 
+/** Tells a state of a job from all others, whatever is in the names. */
+export const stateKey = ({ uid, state }) => JSON.stringify([uid, state]);
+
 /** A table that scrolls inside its own box where it is too wide. `columns`: [title, class]; `rows`: [key, cells, props]. */
 export function table(caption, columns, rows) {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, h("table", null,
@@ -54,6 +57,8 @@ export function progress(request) {
   return h("progress", { max: request.total, value: request.done, "aria-label": `${count(request.done)} of ${count(request.total)}` });
 }
 
+const WINDOW_MS = 10_000, ENOUGH_MS = 3_000;
+
 /** Keep rates by name from counts that are looked at again and again: over the last ten seconds or so. */
 export class Rates {
   #samples = [];
@@ -64,13 +69,15 @@ export class Rates {
     if (last !== undefined && now - last.now < 300) return;
     if (last !== undefined && Object.entries(last.counts).some(([name, n]) => (counts[name] ?? n) < n)) this.#samples = [];
     this.#samples.push({ now, counts });
-    while (this.#samples.length > 2 && now - this.#samples[0].now > 10_000) this.#samples.shift();
+    while (now - this.#samples[1]?.now >= WINDOW_MS) this.#samples.shift();
   }
 
-  /** Per second; null with fewer than two looks. */
+  /** Per second; null until that can be told. Counts grow with each epoch: what has not grown may only have been looked at for too
+   * short a time. */
   of(name) {
     const [first, last] = [this.#samples[0], this.#samples.at(-1)];
     if (first === last || first.counts[name] === undefined || last.counts[name] === undefined) return null;
-    return ((last.counts[name] - first.counts[name]) * 1000) / (last.now - first.now);
+    const grown = last.counts[name] - first.counts[name], ms = last.now - first.now;
+    return ms < (grown > 0 ? ENOUGH_MS : WINDOW_MS) ? null : (grown * 1000) / ms;
   }
 }

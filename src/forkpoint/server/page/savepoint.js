@@ -4,7 +4,7 @@ import { call, get, path, query } from "./api.js";
 import { ask, check, field } from "./dialogs.js";
 import { h, say } from "./dom.js";
 import { bytes, count } from "./format.js";
-import { action, emptiness, facts, table, when } from "./parts.js";
+import { action, emptiness, facts, stateKey, table, when } from "./parts.js";
 import { checkProgram, forkJob } from "./starting.js";
 
 /** `compare(before, after)` shows a comparison; `load()` looks again. */
@@ -43,7 +43,7 @@ export function savepointCard(shared, { compare, load }) {
         h("button", { type: "submit" }, "Compare")),
       problem && h("p", { class: "error" }, problem),
       states === null ? h("p", { class: "quiet" }, "Loading …") : table("States in this savepoint", [["uid"], ["State"], ["Kind"], ["Key"], ["Type"], ["Rows", "n"], ["Bytes", "n"]],
-        states.map((each) => [`${each.uid}/${each.state}`, [h("code", null, each.uid), h("a", { href: `#/jobs/${shared.id}/state/${[id, each.uid, each.state].map(encodeURIComponent).join("/")}` }, each.state),
+        states.map((each) => [stateKey(each), [h("code", null, each.uid), h("a", { href: `#/jobs/${shared.id}/state/${[id, each.uid, each.state].map(encodeURIComponent).join("/")}` }, each.state),
           each.kind, each.key_type ?? "–", h("code", null, each.type ?? "–"), count(each.rows), bytes(each.bytes)]])));
   }
 

@@ -3,8 +3,8 @@
 import { takeSavepoint } from "./actions.js";
 import { call, get, path, query } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, count, time, value } from "./format.js";
-import { action, emptiness, table } from "./parts.js";
+import { bytes, count, identifier, plural, time, value } from "./format.js";
+import { action, emptiness, stateKey, table } from "./parts.js";
 
 const LIMIT = 100;
 const LIVE = "live"; // in the place of a savepoint's id
@@ -76,34 +76,34 @@ export function stateView(shared, rest) {
 
   function list() {
     return h("nav", { class: "card states", "aria-label": "States" }, h("h2", null, "States"), states.length === 0 && h("p", { class: "quiet" }, "There are no states."),
-      h("ul", { class: "plain" }, states.map((each) => h("li", { key: `${each.uid}/${each.state}` },
+      h("ul", { class: "plain" }, states.map((each) => h("li", { key: stateKey(each) },
         h("a", { href: address(id, each.uid, each.state), "aria-current": chosen?.uid === each.uid && chosen.state === each.state ? "true" : null },
-          h("span", { class: "strong" }, each.state), " ", h("code", null, each.uid), h("small", null, [`${each.kind} of ${each.type ?? "–"}`, each.rows !== null && `${count(each.rows)} rows, ${bytes(each.bytes)}`].filter(Boolean).join(" · ")))))));
+          h("span", { class: "strong" }, each.state), " ", h("code", null, each.uid), h("small", null, [each.type ? `${each.kind} of ${each.type}` : each.kind, each.rows !== null && `${plural(each.rows, "row")}, ${bytes(each.bytes)}`].filter(Boolean).join(" · ")))))));
   }
 
   function rows() {
     const type = states.find((each) => each.uid === chosen.uid && each.state === chosen.state)?.key_type;
     const columns = entries === null || entries.rows.length === 0 ? [] : Object.keys(entries.rows[0]);
-    return h("section", { class: "card", "aria-label": `Rows of ${chosen.state}`, key: `${chosen.uid}/${chosen.state}` },
+    return h("section", { class: "card", "aria-label": `Rows of ${chosen.state}`, key: stateKey(chosen) },
       h("h2", null, chosen.state, " ", h("code", null, chosen.uid)),
       type && h("form", { class: "tools", role: "search", on: { submit: ask } },
         h("label", null, `Key (${type})`, h("input", { name: "key", autocomplete: "off", spellcheck: "false", placeholder: type === "string" ? "text as it is" : "as JSON" })), h("button", { type: "submit", class: "primary" }, "Find")),
       h("div", { "aria-live": "polite" },
         entries === null ? h("p", { class: "quiet" }, "Loading …") : entries.rows.length === 0
           ? h("p", { class: "quiet" }, problem ? "" : key === "" ? "This state has no rows." : `Nothing is kept for the key ${key}.`)
-          : [h("p", { key: "n", class: "quiet" }, key !== "" ? `Kept for the key ${key} at epoch ${count(entries.epoch)}:` : entries.total === null ? `The first ${count(entries.rows.length)} rows, at epoch ${count(entries.epoch)}` : `${count(entries.rows.length)} of ${count(entries.total)} rows`),
+          : [h("p", { key: "n", class: "quiet" }, key !== "" ? `Kept for the key ${key} at epoch ${count(entries.epoch)}:` : entries.total === null ? `The first ${plural(entries.rows.length, "row")}, at epoch ${count(entries.epoch)}` : `${count(entries.rows.length)} of ${plural(entries.total, "row")}`),
             table(`Rows of ${chosen.state}`, columns.map((name) => [name]), entries.rows.map((row, i) => [i, columns.map((name) => h("code", null, value(row[name])))]))]));
   }
 
   function inSql() {
     const example = states.find((each) => each.view);
     return h("section", { class: "card sql", "aria-labelledby": "sql" }, h("h2", { id: "sql" }, "In SQL"),
-      example && h("p", { class: "quiet" }, "Each state is a view: ", states.filter((each) => each.view).map((each, i) => h("span", { key: each.view }, i > 0 && ", ", h("code", null, `${each.schema ? `${each.schema}.` : ""}${each.view}`)))),
+      example && h("p", { class: "quiet" }, "Each state is a view: ", states.filter((each) => each.view).map((each, i) => h("span", { key: nameOf(each) }, i > 0 && ", ", h("code", null, nameOf(each))))),
       h("form", { on: { submit: run } },
         h("label", null, h("span", { class: "hidden" }, "Query"), h("textarea", { name: "sql", rows: 3, spellcheck: "false", required: true, value: example ? `SELECT * FROM ${nameOf(example)} LIMIT 20` : "",
           on: { keydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit(); } } })),
         h("div", { class: "actions" }, h("button", { type: "submit" }, "Run"), h("small", { class: "quiet" }, "or Ctrl+Enter"))),
-      h("div", { "aria-live": "polite" }, answer && [h("p", { key: "n", class: "quiet" }, answer.truncated ? `The first ${count(answer.rows.length)} rows` : `${count(answer.rows.length)} rows`),
+      h("div", { "aria-live": "polite" }, answer && [h("p", { key: "n", class: "quiet" }, answer.truncated ? `The first ${plural(answer.rows.length, "row")}` : plural(answer.rows.length, "row")),
         table("Result", answer.columns.map((name) => [name]), answer.rows.slice(0, 1000).map((row, i) => [i, row.map((each) => h("code", null, each === null ? "NULL" : value(each)))]))]));
   }
 
@@ -111,4 +111,4 @@ export function stateView(shared, rest) {
   return { every: 5000, load, draw, turnTo: choose };
 }
 
-const nameOf = (state) => [state.schema, state.view].filter(Boolean).map((part) => `"${part}"`).join(".");
+const nameOf = (state) => identifier(state.schema, state.view);
