@@ -39,14 +39,16 @@ async def context_of(request: Request) -> Context:  # async, as what is not take
     return found
 
 
-def job_of(job: str, context: Annotated[Context, Depends(context_of)]) -> JobEntry:
+RootQuery = Annotated[str | None, Query(description="one of the state roots, if there are several")]
+
+
+def job_of(job: str, context: Annotated[Context, Depends(context_of)], root: RootQuery = None) -> JobEntry:
     """The job with this name or id."""
-    return context.service.job(job)
+    return context.service.job(job, root)
 
 
 Served = Annotated[Context, Depends(context_of)]
 Job = Annotated[JobEntry, Depends(job_of)]
-RootQuery = Annotated[str | None, Query(description="one of the state roots, if there are several")]
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": text}
     for status, text in {

@@ -151,13 +151,15 @@ class Service:
             _ = root.existing
         self.jobs()
 
-    def job(self, ref: str) -> JobEntry:
-        """The job with this name or id. Raises JobNotFound, and ConfigError if several state roots have a job of this name."""
-        entries = self.jobs()
+    def job(self, ref: str, place: str | None = None) -> JobEntry:
+        """The job with this name or id, below the state root at ``place`` if that is given. Raises JobNotFound, RootNotFound, and
+        ConfigError if several state roots have a job of this name."""
+        root = None if place is None else self.root(place)
+        entries = [entry for entry in self.jobs() if root is None or entry.root == root]
         named = [entry for entry in entries if entry.name == ref]
         if len(named) > 1:
             listed = ", ".join(f"{entry.id} in {entry.root.place}" for entry in named)
-            raise ConfigError(f"several state roots have a job {ref!r}; use its id: {listed}")
+            raise ConfigError(f"several state roots have a job {ref!r}; name its state root with `root`, or use its id: {listed}")
         found = named or [entry for entry in entries if entry.id == ref.lower()]
         if not found:
             known = ", ".join(repr(entry.name) for entry in entries[:20]) or "none"
