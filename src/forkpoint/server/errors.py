@@ -26,6 +26,7 @@ from forkpoint.errors import (
 )
 from forkpoint.server.programs import ProgramNotFound
 from forkpoint.server.requests import Busy, Unknown
+from forkpoint.server.segments import shown
 from forkpoint.server.service import RootNotFound
 
 _STATUS: tuple[tuple[type[ForkpointError], int], ...] = (
@@ -81,7 +82,7 @@ def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
         message = error.detail
         if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
-            message = f"{request.method} {request.url.path} is not part of this API; see /v1/openapi.json"
+            message = f"{request.method} {shown(request.url.path)} is not part of this API; see /v1/openapi.json"
         headers = {"allow": ", ".join(allowed(request.url.path))} if error.status_code == 405 else None
         return answer(error.status_code, _NAMES.get(error.status_code, "Error"), message, headers)
 

@@ -21,8 +21,9 @@ from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, Served, command, now_ms
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
 
-router = APIRouter(responses=ERRORS, tags=["jobs"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["jobs"])
 LOG_LINES = 10_000
 LOG_BYTES = 8_000_000  # of the end of a log, in which the lines are
 

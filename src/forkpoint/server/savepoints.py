@@ -27,9 +27,10 @@ from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, RootQuery, Served, command
 from forkpoint.server.jobs import disposal_status
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.service import ROWS
 
-router = APIRouter(responses=ERRORS, tags=["savepoints"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["savepoints"])
 
 
 class LabelBody(m.Body):

@@ -159,7 +159,9 @@ class Service:
         named = [entry for entry in entries if entry.name == ref]
         if len(named) > 1:
             listed = ", ".join(f"{entry.id} in {entry.root.place}" for entry in named)
-            raise ConfigError(f"several state roots have a job {ref!r}; name its state root with `root`, or use its id: {listed}")
+            raise ConfigError(
+                f"several state roots have a job {ref!r}; name its state root with `root`, or use its id: {listed}"
+            )
         found = named or [entry for entry in entries if entry.id == ref.lower()]
         if not found:
             known = ", ".join(repr(entry.name) for entry in entries[:20]) or "none"

@@ -16,16 +16,16 @@ from forkpoint.control.exposition import CONTENT_TYPE, Measured, exposition, exp
 from forkpoint.errors import ForkpointError
 from forkpoint.server import flink
 from forkpoint.server import messages as m
-from forkpoint.server.commands import run_command
 from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.starting import Setting
 
 log = logging.getLogger("forkpoint")
 
 READY = "/ready"
-router = APIRouter(responses=ERRORS, tags=["server"])
-scraped = APIRouter(responses=ERRORS, tags=["server"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["server"])
+scraped = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["server"])
 
 
 class Features(m.Shape):
@@ -144,7 +144,7 @@ def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery =
     options += [part for name, value in body.conf.items() for part in ("--conf", f"{name}={value}")]
 
     def work(asked: Asked) -> dict[str, Any]:
-        return run_command(at, ["doctor", *options], asked)
+        return served.commands.run(at, ["doctor", *options], asked)
 
     return served.begin("doctor", None, request, work)
 
