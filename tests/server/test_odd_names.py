@@ -30,6 +30,9 @@ env.enable_checkpointing(50)
 numbers = env.from_source(fp.CounterSource(per_epoch=10), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 kept = numbers.key_by(lambda n: n % 4, int).process(Keep(), int).uid({UID!r})
 kept.sink_to(fp.DiscardSink()).uid("out")
+keys = [(1, "a"), [2, "b"], "text", 7]
+anything = numbers.key_by(lambda n: keys[n % 4], fp.Types.ANY()).map_with_state(lambda n, c: (n, (c or 0) + 1), int).uid("any")
+anything.sink_to(fp.DiscardSink()).uid("others")
 env.execute({NAME!r})
 """
 
@@ -97,6 +100,21 @@ def test_a_job_that_began_with_nothing_has_restored_nothing(http):
     assert found["latest"]["restored"] is None
 
 
+@pytest.mark.parametrize(("key", "shown"), [('[1, "a"]', [1, "a"]), ('[2, "b"]', [2, "b"]), ("text", "text"), ('"text"', "text"),
+                                            ("7", 7)])  # fmt: skip
+def test_keys_of_any_type_are_looked_up(http, key, shown):
+    (row,) = http.get(path("jobs", NAME, "state", "any", "state"), params={"key": key}).json()["rows"]
+    assert row["key"] == shown
+    assert row["value"] > 0
+
+
+@pytest.mark.parametrize("key", ["01", str(2**63), "x"])
+def test_what_is_no_key_of_the_type_is_refused(http, key):
+    refused = http.get(path("jobs", NAME, "state", UID, STATE), params={"key": key})
+    assert refused.status_code == 400
+    assert refused.json()["errors"] == [f"{key!r} is not a key of type LONG; write it as JSON"]
+
+
 def test_numbers_that_json_lacks_are_as_the_command_prints_them(server, http):
     result(http, http.post(path("jobs", NAME, "savepoints"), json={"label": "numbers"}))
     rows = http.get(path("catalog", "savepoints", "numbers", "states", UID, STATE)).json()["rows"]
@@ -104,4 +122,6 @@ def test_numbers_that_json_lacks_are_as_the_command_prints_them(server, http):
     printed = server.forkpoint("state", "get", "numbers", UID, STATE)["rows"]
     assert sorted(map(str, printed)) == sorted(map(str, rows))
     sql = {"sql": "SELECT 'nan'::DOUBLE AS a, '-inf'::DOUBLE AS b"}
-    assert http.post(path("catalog", "savepoints", "numbers", "query"), json=sql).json()["rows"] == [["NaN", "-Infinity"]]
+    assert http.post(path("catalog", "savepoints", "numbers", "query"), json=sql).json()["rows"] == [
+        ["NaN", "-Infinity"]
+    ]

@@ -128,7 +128,7 @@ def start_detached(
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Within it, SIGTERM raises SystemExit, on the main thread: a driver whose job does not run yet then ends with this process."""
+    """Within it, SIGTERM raises SystemExit, on the main thread: a driver whose job does not run yet then ends, too."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return

@@ -47,6 +47,14 @@ def job_id(root: str, job: str) -> str:
     return hashlib.sha256(f"{root}\n{job}".encode()).hexdigest()[:32]
 
 
+class JobNotRunning(ForkpointError):
+    """The job is there, and does not run."""
+
+
+class CheckpointNotFound(ForkpointError):
+    """The job's driver does not remember this checkpoint."""
+
+
 class RootNotFound(ForkpointError):
     """This state root is not served."""
 
@@ -219,10 +227,12 @@ class Service:
             self._queries.release()
 
     def client(self, entry: JobEntry) -> RunClient:
-        """A client of the job's driver. Raises JobNotFound if it does not run."""
+        """A client of the job's driver. Raises JobNotRunning."""
         endpoint = entry.view.endpoint
         if endpoint is None or not entry.view.is_live:
-            raise JobNotFound(f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}")
+            raise JobNotRunning(
+                f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}"
+            )
         return client_of(entry.storage, endpoint)
 
     def plan(self, entry: JobEntry) -> Plan:
