@@ -59,12 +59,12 @@ class _Running:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    def end(self, why: ForkpointError, kill_seconds: float = KILL_SECONDS) -> None:
+    def end(self, why: ForkpointError, hurried: threading.Event) -> None:
         """End it with all processes of its group, by force if they don't end by themselves. Returns when they have."""
         self.why = why
         self.send(signal.SIGTERM)
-        deadline = time.monotonic() + kill_seconds
-        while not self.is_over and time.monotonic() < deadline:
+        began = time.monotonic()
+        while not self.is_over and time.monotonic() - began < (HURRIED_SECONDS if hurried.is_set() else KILL_SECONDS):
             time.sleep(0.02)
         self.send(signal.SIGKILL)
 
@@ -86,7 +86,7 @@ class Commands:
         too_long = CommandFailed(
             "TooLong", f"`forkpoint {running.name}` has not ended within {limit_seconds} seconds and was stopped", None
         )
-        timer = threading.Timer(limit_seconds or 0, running.end, [too_long])
+        timer = threading.Timer(limit_seconds or 0, running.end, [too_long, threading.Event()])
         timer.daemon = True
         if limit_seconds is not None:
             timer.start()
@@ -110,17 +110,17 @@ class Commands:
         ``GRACE_SECONDS``, and none has time once ``hurried`` is set."""
         with self._lock:
             self._closing = True
-        began, ending = time.monotonic(), []
+        began = time.monotonic()
+        ending: list[tuple[_Running, threading.Thread]] = []
         while left := self._left(ending):
             passed = time.monotonic() - began
             for each in left:
                 if hurried.is_set() or passed >= (UPGRADE_SECONDS if each.name == "upgrade" else GRACE_SECONDS):
                     why = ServerEnds(f"the server ended before `forkpoint {each.name}` had; see what became of it")
-                    seconds = HURRIED_SECONDS if hurried.is_set() else KILL_SECONDS
-                    thread = threading.Thread(target=each.end, args=(why, seconds), daemon=True)
+                    thread = threading.Thread(target=each.end, args=(why, hurried), daemon=True)
                     thread.start()
                     ending.append((each, thread))
-            hurried.wait(0.05) if not hurried.is_set() else time.sleep(0.05)
+            time.sleep(0.05)
         for _, thread in ending:
             thread.join()
 
