@@ -1,6 +1,9 @@
 """state, diff and edit: on a savepoint of a job, without starting one."""
 
 import json
+import math
+from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -207,18 +210,29 @@ def test_errors_say_what_there_is(run, saved, tmp_path):
 @pytest.mark.parametrize(
     ("text", "of", "key"),
     [("5", int, 5), ("5", str, "5"), ("2.5", float, 2.5), ('["a", 1]', tuple[str, int], ("a", 1)),
+     ("1.10", Decimal, Decimal("1.10")), ("-9223372036854775808", int, -(2**63)), ("9223372036854775808", Any, 2**63),
+     ("5", Any, 5), ('"5"', Any, "5"), ("five", Any, "five"), ('["a", 1]', Any, ["a", 1]), ("1.5", Any, 1.5),
      ("12345678-1234-5678-1234-567812345678", UUID, UUID(int=0x12345678123456781234567812345678))],
 )  # fmt: skip
 def test_keys_as_people_write_them(text, of, key):
-    assert key_of(text, type_of(of)) == key
+    found = key_of(text, type_of(of))
+    assert (repr(found), type(found)) == (repr(key), type(key))
 
 
-def test_what_is_no_key():
-    with pytest.raises(ConfigError, match="'x' is not a key of type LONG"):
-        key_of("x", type_of(int))
+@pytest.mark.parametrize(
+    ("text", "of", "name"),
+    [("x", int, "LONG"), ("01", int, "LONG"), ("1.5", int, "LONG"), (str(2**63), int, "LONG"), (str(-(2**63) - 1), int, "LONG"),
+     (f'[{2**63}, "a"]', tuple[int, str], "tuple"), ("[1]", tuple[int, str], "tuple"), ("one", Decimal, "BIG_DEC"),
+     ("\ud800", int, "LONG")],
+)  # fmt: skip
+def test_what_is_no_key(text, of, name):
+    with pytest.raises(ConfigError, match=f"is not a key of type {name}") as refused:
+        key_of(text, type_of(of))
+    assert "Expected" not in str(refused.value)
 
 
 def test_values_as_people_read_them():
     assert plain({1: (b"\0", Row(a=1))}) == [[1, ["AA==", {"a": 1}]]]
+    assert plain([math.nan, {"a": -math.inf}, Row(b=math.inf)]) == ["NaN", {"a": "-Infinity"}, {"b": "Infinity"}]
     assert shown({"a": [1]}) == '{"a": [1]}'
     assert (shown(None), shown("text"), len(shown("x" * 1000))) == ("", "text", 121)

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forkpoint.control.endpoint import HOST
-from forkpoint.control.exposition import DEFINITIONS, exposition
+from forkpoint.control.exposition import DEFINITIONS, Measured, exposition, exposition_of_roots
 from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import (
     BacklogMetrics,
@@ -144,6 +144,16 @@ def test_promtool_finds_no_fault_in_the_metrics():
 def test_promtool_accepts_the_alert_rules_and_their_tests_pass():
     promtool("check", "rules", "forkpoint.rules.yaml")
     promtool("test", "rules", str(ROOT / "tests/control/alerts.test.yaml"))
+
+
+def test_jobs_of_the_same_name_in_two_state_roots_are_told_apart():
+    text = exposition_of_roots({"/a": Measured([message()], {}), "/b": Measured([message()], {"gone": "lost"})})
+    assert promtool("check", "metrics", input=text) == ""
+    found, plain = samples(text), samples(exposition([message()]))
+    for root in ("/a", "/b"):
+        for (name, labels), value in plain.items():
+            assert found[name, labels | {("root", root)}] == value, name
+    assert len(found) == 2 * len(plain) + sum(dict(labels)["job"] == "gone" for _, labels in found)
 
 
 def test_the_documentation_lists_each_metric():

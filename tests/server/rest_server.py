@@ -33,10 +33,10 @@ class Server:
         self.directory = directory
         self.root = directory / "root"
         self._environment = ENVIRONMENT | {"FORKPOINT_SERVER_TOKEN": OPERATE, "FORKPOINT_SERVER_READ_TOKEN": READ}
-        self._process = self._start("--output", "json", "server", "--port", "0", *options)
-        assert self._process.stderr is not None
-        assert self._process.stdout is not None
-        self.url = json.loads(self._process.stdout.readline())["url"]
+        self.process = self._start("--output", "json", "server", "--port", "0", *options)
+        assert self.process.stderr is not None
+        assert self.process.stdout is not None
+        self.url = json.loads(self.process.stdout.readline())["url"]
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(self.root), *arguments]
@@ -63,8 +63,8 @@ class Server:
 
     def close(self) -> None:
         """End the server as Ctrl-C does."""
-        self._process.terminate()
-        self._process.communicate()
+        self.process.terminate()
+        self.process.communicate()
 
 
 def result(client: httpx.Client, response: httpx.Response) -> Any:

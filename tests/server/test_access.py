@@ -28,6 +28,15 @@ def test_without_the_token_nothing_but_the_pages_files_is_served(server, token):
         assert http.patch("/v1/jobs/counting", headers=headers).status_code == 401
 
 
+def test_the_name_of_the_scheme_may_be_in_any_case(server):
+    with server.client(None) as http:
+        for scheme in ("bearer", "BEARER", "Bearer"):
+            assert http.get("/v1/jobs", headers={"authorization": f"{scheme} {READ}"}).status_code == 200
+            assert http.get("/v1/jobs", headers={"authorization": f"{scheme} {READ.upper()}"}).status_code == 401
+        for wrong in (READ, f"Basic {READ}", f"Bearer  {READ}", f"Bearer{READ}", "Bearer"):
+            assert http.get("/v1/jobs", headers={"authorization": wrong}).status_code == 401, wrong
+
+
 def test_a_probe_needs_no_token_and_gets_no_details(tmp_path):
     server = Server(tmp_path)
     try:

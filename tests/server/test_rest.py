@@ -171,6 +171,23 @@ def test_programs_are_uploaded_checked_run_and_stopped(http):
     compared = result(http, http.post("/v1/ab", json=versions | {"parallelism": 1, "engine": "local", "samples": 1}))
     assert compared["same"]
     assert http.get("/v1/jobs/other").json()["state"] == "FINISHED"
+    ended = [
+        http.post("/v1/jobs/other/savepoints", json={}),
+        http.post("/v1/jobs/other/stop", json={}),
+        http.patch("/v1/jobs/other"),
+    ]
+    assert [(each.status_code, each.json()["error"]["code"]) for each in ended] == [(409, "JobNotRunning")] * 3
+    assert http.patch("/v1/jobs/unknown").status_code == 404
+
+
+def test_what_cannot_be_is_refused_at_once(http):
+    for label in ("a/b", "", "latest"):
+        refused = http.post("/v1/jobs/counting/savepoints", json={"label": label})
+        assert (refused.status_code, "cannot be a label" in refused.text) == (400, True), label
+    missing = http.get("/v1/jobs/counting/checkpoints/details/987654321")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "CheckpointNotFound"
+    assert "no checkpoint 987654321" in missing.text
 
 
 def test_a_running_jobs_state_is_read(http):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +19,9 @@ from forkpoint.cli.settings import Command, current
 from forkpoint.errors import ConfigError
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.private import make_directories, open_new
+
+if TYPE_CHECKING:
+    from forkpoint.control.listening import Listening
 
 OPERATE_TOKEN, READ_TOKEN = "FORKPOINT_SERVER_TOKEN", "FORKPOINT_SERVER_READ_TOKEN"
 PORT = 8081
@@ -59,6 +64,7 @@ def server(
     from forkpoint.control.listening import Listening  # takes a moment to load
     from forkpoint.server.access import Tokens
     from forkpoint.server.app import ServerOptions, application
+    from forkpoint.server.commands import Commands
 
     logs.begin()
     _check_tls(host, tls_cert, tls_key, insecure)
@@ -67,23 +73,48 @@ def server(
     keep = Path(root.log_directory)
     _audit_to(audit_log or str(keep / "audit.log"))
     operate, read = _token(OPERATE_TOKEN) or secrets.token_urlsafe(24), _token(READ_TOKEN)
+    if read == operate:
+        raise ConfigError(
+            f"{READ_TOKEN} is the same as {OPERATE_TOKEN}, so who may look could do everything; choose another"
+        )
     allowed = frozenset(each.lower() for each in hosts) or (_LOOPBACK if host in _LOOPBACK else None)
     options = ServerOptions(
         tuple(StateRoot(place) for place in places), Tokens(operate, read, allowed), programs=keep / PROGRAMS
     )
-    listening = Listening(application(options), host, port, name="forkpoint-server", certificate=tls_cert, key=tls_key)
-    ended = threading.Event()
-    before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    commands = Commands()
+    app = application(options, commands)
+    listening = Listening(app, host, port, name="forkpoint-server", certificate=tls_cert, key=tls_key)
+    ended, hurried = threading.Event(), threading.Event()
+
+    def on_signal(*_: object) -> None:
+        (hurried if ended.is_set() else ended).set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        url = f"{'http' if tls_cert is None else 'https'}://{f'[{host}]' if ':' in host else host}:{listening.start()}"
+        scheme, name = "http" if tls_cert is None else "https", f"[{host}]" if ":" in host else host
+        url = f"{scheme}://{name}:{_port(listening, host, port)}"
         token = None if os.environ.get(OPERATE_TOKEN) else operate
         data = {"url": url, "token": token, "roots": list(places)}
         current().output.event("serving", data, _said(url, token))
         ended.wait()
     finally:
         listening.close()
+        commands.close(hurried)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _port(listening: Listening, host: str, port: int) -> int:
+    """Start listening; the port. Raises ConfigError if that cannot be."""
+    try:
+        return listening.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} of {host} is in use, perhaps by another forkpoint server; give another one with --port (0: any "
+                "that is free), or end what has it"
+            ) from None
+        raise ConfigError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
 
 
 def _said(url: str, token: str | None) -> str:

@@ -232,11 +232,32 @@ DEFINITIONS: Sequence[Definition] = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Jobs of one state root. ``others``: the states of those that have no metrics, by name, such as "lost"."""
+
+    jobs: Sequence[MetricsMessage]
+    others: Mapping[str, str]
+
+
 def exposition(jobs: Sequence[MetricsMessage], others: Mapping[str, str] | None = None) -> str:
-    """The metrics of jobs that run, in one text: a format in which each metric occurs once. ``others``: the states of jobs that
-    have none, by name, such as "lost"."""
+    """The metrics of jobs that run, in one text: a format in which each metric occurs once. ``others``: as of ``Measured``."""
+    return _text(list(families(jobs, others or {})))
+
+
+def exposition_of_roots(roots: Mapping[str, Measured]) -> str:
+    """The metrics of jobs of several state roots, by place, which is a label: two of them may have a job of the same name."""
+    merged: dict[str, Metric] = {}
+    for place, measured in roots.items():
+        for family in families(measured.jobs, measured.others):
+            known = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            known.samples += [each._replace(labels={"root": place, **each.labels}) for each in family.samples]
+    return _text(list(merged.values()))
+
+
+def _text(found: Sequence[Metric]) -> str:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(jobs, others or {}))
+    registry.register(_Families(found))
     return generate_latest(registry).decode()
 
 
@@ -256,11 +277,10 @@ def families(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Itera
 
 @dataclass(frozen=True, eq=False)
 class _Families(Collector):
-    jobs: Sequence[MetricsMessage]
-    others: Mapping[str, str]
+    found: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        return families(self.jobs, self.others)
+        return self.found
 
 
 def _job_states(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Metric:

@@ -20,6 +20,12 @@ _log = logging.getLogger("forkpoint.control")
 _log.setLevel(logging.ERROR)  # strangers must not write to the job's log
 
 
+def bearer(authorization: bytes) -> bytes:
+    """The token in an authorization header; empty if that is of another scheme."""
+    scheme, _, token = authorization.partition(b" ")
+    return token if scheme.lower() == b"bearer" else b""
+
+
 async def read_body(request: Request) -> bytes:
     """The request's body. Raises HTTPException 413 as soon as it is too long, without reading the rest."""
     data = bytearray()

@@ -41,7 +41,7 @@ class Listening:
         )
 
     def start(self) -> int:
-        """Start serving; returns the port. Raises OSError if it is taken."""
+        """Start serving; returns the port. Raises OSError if it is taken, or the host is none of this machine."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(self._address)
         self._socket.listen(64)
@@ -50,7 +50,8 @@ class Listening:
         return port
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, if it does."""
         self._server.should_exit = True
-        self._thread.join(5)
+        if self._thread.ident is not None:
+            self._thread.join(5)
         self._socket.close()

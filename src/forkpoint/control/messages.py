@@ -150,7 +150,8 @@ class SavepointMessage(Message):
 
 class JournalMessage(Message):
     """The latest epochs, failures and savepoints of a run, oldest first. ``committed`` and ``failed``: how many epochs were
-    committed, and attempts failed, in all. ``restored_epoch``: what it has (re)started from, at ``restored_ms``."""
+    committed, and attempts failed, in all. ``restored_epoch``: what it has (re)started from, at ``restored_ms``; None if that was
+    from nothing."""
 
     job: str
     run: str

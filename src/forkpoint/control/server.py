@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forkpoint.control.commands import Commands, Refused, bad_request
 from forkpoint.control.endpoint import HOST
 from forkpoint.control.exposition import CONTENT_TYPE, exposition
-from forkpoint.control.limits import read_body
+from forkpoint.control.limits import bearer, read_body
 from forkpoint.control.listening import Listening
 from forkpoint.control.messages import (
     ErrorCode,
@@ -187,12 +187,12 @@ class _Guard:
 
     def __init__(self, app: ASGIApp, token: str, has_page: bool) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._expected = token.encode()
         self._has_page = has_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if hmac.compare_digest(given, self._expected) or (self._has_page and _is_page(scope)):
+        if hmac.compare_digest(bearer(given), self._expected) or (self._has_page and _is_page(scope)):
             await self._app(scope, receive, send)
         else:
             refusal = _error(401, "the authorization header is missing or wrong; the run's endpoint.json has the token")

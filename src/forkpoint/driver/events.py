@@ -46,13 +46,14 @@ class RestoreProgressed:
 @dataclass(frozen=True)
 class AttemptStarted:
     """Epochs begin to run, at the start or after the ``restarts``-th restart. ``epoch`` is the last committed one;
-    ``states``: how much there is of each state; None if unknown."""
+    ``states``: how much there is of each state; None if unknown. ``from_nothing``: the job begins, with no state."""
 
     epoch: int
     restarts: int
     watermarks: Mapping[str, int]
     at_ms: int | None = None
     states: Sequence[MeasuredState] | None = None
+    from_nothing: bool = False
 
 
 @dataclass(frozen=True)

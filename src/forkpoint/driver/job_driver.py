@@ -394,7 +394,8 @@ class JobDriver:
         )  # fmt: skip
         self._runner = runner
         started = AttemptStarted(
-            manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms(), states_of(manifest)
+            manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms(), states_of(manifest),
+            from_nothing=manifest.kind == "start" and manifest.parent.kind == "none",
         )  # fmt: skip
         self._listener.on_event(started)
         streams: Streams | None = None

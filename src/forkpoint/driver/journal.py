@@ -57,7 +57,8 @@ class SavepointEntry:
 @dataclass(frozen=True)
 class Journal:
     """The newest entries of each kind, oldest first. ``committed`` and ``failed``: how many epochs were committed, and attempts
-    failed, in all; ``restored``: the epoch that the run has started or restarted from, and when."""
+    failed, in all; ``restored``: the epoch that the run has started or restarted from, and when; None if
+    that was from nothing."""
 
     epochs: tuple[EpochEntry, ...] = ()
     failures: tuple[FailureEntry, ...] = ()
@@ -84,7 +85,7 @@ def after(journal: Journal, event: Event, now_ms: int) -> Journal:
     """The journal after an event. Pure."""
     match event:
         case AttemptStarted(epoch):
-            return replace(journal, restored=(epoch, now_ms))
+            return replace(journal, restored=None if event.from_nothing else (epoch, now_ms))
         case EpochReached(epoch, "planned", at_ms):
             begun = EpochEntry(epoch, {"planned": at_ms})
             return replace(journal, epochs=(*journal.epochs, begun)[-KEPT_EPOCHS:])

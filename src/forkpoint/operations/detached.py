@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,9 @@ def start_detached(
                 report = json.loads(line)
                 if "step" in report:
                     on_step(report["step"])
-    except BaseException:
-        if request.succeeds is not None:  # it waits for a hand-over that nobody will ask for
+    except BaseException as error:
+        # It waits for a hand-over that nobody will ask for, or nobody waits for it.
+        if request.succeeds is not None or isinstance(error, SystemExit):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         raise
@@ -123,6 +124,23 @@ def start_detached(
         printed = _without_error(tail(log) or "", failure["message"]) or None
         raise DriverFailed(f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed)
     return Started(**report, pid=process.pid, log=str(log))
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Within it, SIGTERM raises SystemExit, on the main thread: a driver whose job does not run yet then ends, too."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def on_signal(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def driver_command(root: StateRoot, verbose: bool = False) -> list[str]:

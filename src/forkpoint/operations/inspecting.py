@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.operations.live_state import read_named
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
@@ -132,22 +132,42 @@ def _rows(state: StateRows, key: str | None) -> Iterable[Any]:
         return state.rows()
     if state.key_type is None:
         raise ConfigError(f"{state.uid}.{state.name} is operator state, which has no keys; leave out the key")
-    return (row for table in state.of_key(key_of(key, state.key_type)) for row in row_objects(state.layout, table))
+    keys = [key_of(key, state.key_type)]
+    if state.key_type.kind == "any" and isinstance(keys[0], list):
+        keys.append(_tuples(keys[0]))  # JSON does not tell them apart
+    return (row for each in keys for table in state.of_key(each) for row in row_objects(state.layout, table))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def key_of(text: str, type: TypeInformation) -> Any:
-    """The key in ``text``: text as it is, other types from JSON. Raises ConfigError if it is not valid for the type."""
+    """The key in ``text``: text as it is, other types from JSON, and what is no JSON is text for ``ANY``. Raises ConfigError if
+    it is not valid for the type."""
     if type.kind in ("string", "char"):
         return text
     try:
-        written = json.loads(text)
-    except ValueError:
-        written = text
+        if type.kind == "any":
+            return type.accept(_json_or(text))
+        native = _native(text, type)
+        return type.accept(native if type.lift is None else type.lift(native))
+    except (msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError) as error:
+        raise ConfigError(f"{text!r} is not a key of type {type!r}; write it as JSON") from error
+
+
+def _native(text: str, type: TypeInformation) -> Any:
+    try:  # not by way of Python's values: it has decimals as they are written
+        return msgspec.json.decode(text, type=type.wire, strict=False)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return msgspec.convert(_json_or(text), type.wire, strict=False)
+
+
+def _json_or(text: str) -> Any:
     try:
-        native = msgspec.convert(written, type.wire, strict=False)
-        return native if type.lift is None else type.lift(native)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise ConfigError(f"{text!r} is not a key of type {type!r}: {error}; write it as JSON") from error
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def query(savepoint: str, sql: str, *, limits: QueryLimits | None = None, state_root: str | None = None) -> QueryResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -31,7 +32,8 @@ def attributes(thing: Any, names: str) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text."""
+    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text; also the numbers that JSON
+    lacks: "NaN", "Infinity" and "-Infinity"."""
     if isinstance(value, Row):
         return plain(value.as_dict() if value.field_names else list(value))
     if hasattr(value, "_asdict"):
@@ -42,7 +44,10 @@ def plain(value: Any) -> Any:
         return [[plain(key), plain(each)] for key, each in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
-    return msgspec.to_builtins(value, enc_hook=str)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    built = msgspec.to_builtins(value, enc_hook=str)
+    return plain(built) if isinstance(built, dict | list) else built  # of a record
 
 
 def view_json(view: RunView) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.registry import RunView, find_client, list_runs
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.operations.detached import Started, start_detached
+from forkpoint.operations.detached import Started, start_detached, terminable
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.packing import pack
 from forkpoint.operations.request import RunRequest
@@ -37,7 +37,7 @@ def run(
     ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
     """
     pack(request.ship_env, observer)
-    with observer.steps(f"starting {request.app}") as report:
+    with terminable(), observer.steps(f"starting {request.app}") as report:
         return start_detached(StateRoot(state_root), request, report, verbose=verbose)
 
 

@@ -17,7 +17,9 @@ from typing import Literal
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forkpoint.control.limits import bearer
 from forkpoint.server.errors import answer
+from forkpoint.server.segments import shown
 
 Role = Literal["read", "operate"]
 
@@ -52,8 +54,9 @@ class Tokens:
 
     def role(self, authorization: bytes) -> Role | None:
         """The role of a caller with this header."""
-        operates = hmac.compare_digest(authorization, f"Bearer {self.operate}".encode())
-        reads = hmac.compare_digest(authorization, f"Bearer {self.read or self.operate}".encode())
+        given = bearer(authorization)
+        operates = hmac.compare_digest(given, self.operate.encode())
+        reads = hmac.compare_digest(given, (self.read or self.operate).encode())
         return "operate" if operates else "read" if reads else None
 
 
@@ -145,7 +148,7 @@ class Guard:
         if role is None:
             return 401, "Unauthorized", "the authorization header is missing or wrong: Authorization: Bearer TOKEN"
         if role == "read" and required_role(method, path) == "operate":
-            return 403, "Forbidden", f"this token may only read; {method} {path} needs one for the role operate"
+            return 403, "Forbidden", f"this token may only read; {method} {shown(path)} needs one for the role operate"
         return None
 
     @staticmethod
@@ -153,7 +156,7 @@ class Guard:
         client = scope.get("client")
         entry = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "role": role, "method": scope["method"],
-            "path": scope["path"], "status": status, "client": None if client is None else client[0],
+            "path": shown(scope["path"]), "status": status, "client": None if client is None else client[0],
             "user": headers.get(b"x-forwarded-user", b"").decode("latin-1") or None,
         }  # fmt: skip
         audit.info("%s", json.dumps(entry))

@@ -18,9 +18,11 @@ from starlette.types import ASGIApp
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server import errors, jobs, metrics, savepoints, starting, states, system
 from forkpoint.server.access import Guard, Tokens
+from forkpoint.server.commands import Commands
 from forkpoint.server.context import Context
 from forkpoint.server.programs import Programs
 from forkpoint.server.requests import Requests
+from forkpoint.server.segments import KeepsSlashes
 from forkpoint.server.service import Service
 from forkpoint.storage.places import plain_place
 
@@ -38,13 +40,13 @@ class ServerOptions:
     only: str | None = None
 
 
-def application(options: ServerOptions) -> ASGIApp:
-    """All of a server, behind its guard."""
+def application(options: ServerOptions, commands: Commands | None = None) -> ASGIApp:
+    """All of a server, behind its guard. ``commands``: for the caller to close at the end."""
     service = Service(options.roots, options.only)
     programs = None if options.programs is None else Programs(options.programs)
-    api = make_api(Context(service, Requests(service.changed), programs))
+    api = make_api(Context(service, Requests(service.changed), programs, commands or Commands()))
     files = page_files()
-    return Guard(api, options.tokens, lambda path: path in files or path == system.READY)
+    return KeepsSlashes(Guard(api, options.tokens, lambda path: path in files or path == system.READY))
 
 
 def job_application(state_root: str, job: str, token: str) -> ASGIApp:

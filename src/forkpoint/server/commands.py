@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from forkpoint import logs
@@ -14,6 +18,13 @@ from forkpoint.errors import ForkpointError
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.roots import StateRoot
 
+CHECK_SECONDS = 600.0  # for a program to say what its job is
+UPGRADE_SECONDS = (
+    60.0  # when the server ends: for an upgrade, which has stopped a job and may be about to start it again
+)
+GRACE_SECONDS = 3.0  # for other commands
+KILL_SECONDS = 5.0  # from being asked to end, to the end by force
+HURRIED_SECONDS = 0.5
 _RESULTS = (0, 3, 4)  # also: the new program has failed and the old one runs, and the program does not fit
 
 
@@ -25,14 +36,111 @@ class CommandFailed(ForkpointError):
         self.code = code
 
 
-def run_command(root: StateRoot, arguments: Sequence[str], observer: Observer) -> dict[str, Any]:
-    """The result of a ``forkpoint`` command, as it prints it with ``--output json``; what it says meanwhile are remarks."""
+class ServerEnds(ForkpointError):
+    """The server ended before the command did."""
+
+
+class _Running:
+    """A command's process, which leads a process group. ``why``: what ended it before it was done."""
+
+    def __init__(self, process: subprocess.Popen[str], name: str) -> None:
+        self.process, self.name = process, name
+        self.why: ForkpointError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def send(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def end(self, why: ForkpointError, hurried: threading.Event) -> None:
+        """End it with all processes of its group, by force if they don't end by themselves. Returns when they have."""
+        self.why = why
+        self.send(signal.SIGTERM)
+        began = time.monotonic()
+        while not self.is_over and time.monotonic() - began < (HURRIED_SECONDS if hurried.is_set() else KILL_SECONDS):
+            time.sleep(0.02)
+        self.send(signal.SIGKILL)
+
+
+class Commands:
+    """The commands of a server that are under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[_Running] = set()
+        self._closing = False
+
+    def run(
+        self, root: StateRoot, arguments: Sequence[str], observer: Observer, limit_seconds: float | None = None
+    ) -> dict[str, Any]:
+        """The result of a ``forkpoint`` command, as it prints it with ``--output json``; what it says meanwhile are remarks.
+        Raises CommandFailed, also after ``limit_seconds``, and ServerEnds."""
+        running = self._begin(root, arguments)
+        too_long = CommandFailed(
+            "TooLong", f"`forkpoint {running.name}` has not ended within {limit_seconds} seconds and was stopped", None
+        )
+        timer = threading.Timer(limit_seconds or 0, running.end, [too_long, threading.Event()])
+        timer.daemon = True
+        if limit_seconds is not None:
+            timer.start()
+        try:
+            return _result(running, observer)
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._running.discard(running)
+
+    def _begin(self, root: StateRoot, arguments: Sequence[str]) -> _Running:
+        with self._lock:
+            if self._closing:
+                raise ServerEnds("the server ends; ask again when it is back")
+            running = _Running(_started(root, arguments), arguments[0])
+            self._running.add(running)
+            return running
+
+    def close(self, hurried: threading.Event) -> None:
+        """Begin no further command, and end those under way: an upgrade has ``UPGRADE_SECONDS``, others have
+        ``GRACE_SECONDS``, and none has time once ``hurried`` is set."""
+        with self._lock:
+            self._closing = True
+        began = time.monotonic()
+        ending: list[tuple[_Running, threading.Thread]] = []
+        while left := self._left(ending):
+            passed = time.monotonic() - began
+            for each in left:
+                if hurried.is_set() or passed >= (UPGRADE_SECONDS if each.name == "upgrade" else GRACE_SECONDS):
+                    why = ServerEnds(f"the server ended before `forkpoint {each.name}` had; see what became of it")
+                    thread = threading.Thread(target=each.end, args=(why, hurried), daemon=True)
+                    thread.start()
+                    ending.append((each, thread))
+            time.sleep(0.05)
+        for _, thread in ending:
+            thread.join()
+
+    def _left(self, ending: Sequence[tuple[_Running, threading.Thread]]) -> list[_Running]:
+        gone = {each for each, _ in ending}
+        with self._lock:
+            return [each for each in self._running if each not in gone]
+
+
+def _started(root: StateRoot, arguments: Sequence[str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-P", "-m", "forkpoint.cli", "--state-root", root.place, "--output", "json"]
     command += ["--log-format", logs.chosen(), *arguments]
-    process = subprocess.Popen(
+    return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True,
     )  # fmt: skip
+
+
+def _result(running: _Running, observer: Observer) -> dict[str, Any]:
+    process = running.process
     said: list[str] = []
 
     def listen() -> None:
@@ -50,7 +158,7 @@ def run_command(root: StateRoot, arguments: Sequence[str], observer: Observer) -
     listener.join()
     if code in _RESULTS and (result := _parsed(printed)) is not None:
         return result
-    raise _failure(code, said)
+    raise running.why or _failure(code, said)
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
 from starlette.requests import Request
 
 from forkpoint.server import messages as m
+from forkpoint.server.commands import Commands
 from forkpoint.server.errors import ErrorAnswer, described
 from forkpoint.server.programs import Programs
 from forkpoint.server.requests import Asked, Requests
@@ -24,6 +25,7 @@ class Context:
     service: Service
     requests: Requests
     programs: Programs | None = None
+    commands: Commands = field(default_factory=Commands)
 
     def begin(
         self, kind: str, job: str | None, request: Request, work: Callable[[Asked], dict[str, Any]],
@@ -39,14 +41,16 @@ async def context_of(request: Request) -> Context:  # async, as what is not take
     return found
 
 
-def job_of(job: str, context: Annotated[Context, Depends(context_of)]) -> JobEntry:
+RootQuery = Annotated[str | None, Query(description="one of the state roots, if there are several")]
+
+
+def job_of(job: str, context: Annotated[Context, Depends(context_of)], root: RootQuery = None) -> JobEntry:
     """The job with this name or id."""
-    return context.service.job(job)
+    return context.service.job(job, root)
 
 
 Served = Annotated[Context, Depends(context_of)]
 Job = Annotated[JobEntry, Depends(job_of)]
-RootQuery = Annotated[str | None, Query(description="one of the state roots, if there are several")]
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": text}
     for status, text in {

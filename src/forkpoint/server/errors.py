@@ -26,12 +26,14 @@ from forkpoint.errors import (
 )
 from forkpoint.server.programs import ProgramNotFound
 from forkpoint.server.requests import Busy, Unknown
-from forkpoint.server.service import RootNotFound
+from forkpoint.server.segments import shown
+from forkpoint.server.service import CheckpointNotFound, JobNotRunning, RootNotFound
 
 _STATUS: tuple[tuple[type[ForkpointError], int], ...] = (
     (JobNotFound, 404), (SavepointNotFound, 404), (StateNotFound, 404), (Unknown, 404), (RootNotFound, 404),
-    (ProgramNotFound, 404), (Busy, 503), (Unavailable, 503),
+    (ProgramNotFound, 404), (CheckpointNotFound, 404), (Busy, 503), (Unavailable, 503),
     (RestoreRefused, 409), (SavepointCorrupt, 409), (EditRefused, 400), (ConfigError, 400), (JobFailed, 409),
+    (JobNotRunning, 409),
 )  # fmt: skip
 _NAMES = {
     400: "BadRequest",
@@ -81,7 +83,7 @@ def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
         message = error.detail
         if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
-            message = f"{request.method} {request.url.path} is not part of this API; see /v1/openapi.json"
+            message = f"{request.method} {shown(request.url.path)} is not part of this API; see /v1/openapi.json"
         headers = {"allow": ", ".join(allowed(request.url.path))} if error.status_code == 405 else None
         return answer(error.status_code, _NAMES.get(error.status_code, "Error"), message, headers)
 

@@ -17,12 +17,15 @@ from forkpoint.control.programs import load_program
 from forkpoint.driver.history import History
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.shapes import savepoints_json
+from forkpoint.savepoint.label import check_label
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, Served, command, now_ms
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
+from forkpoint.server.service import CheckpointNotFound
 
-router = APIRouter(responses=ERRORS, tags=["jobs"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["jobs"])
 LOG_LINES = 10_000
 LOG_BYTES = 8_000_000  # of the end of a log, in which the lines are
 
@@ -97,7 +100,10 @@ def checkpoint(entry: Job, epoch: int, served: Served) -> m.Checkpoint:
     """One of a running job's latest epochs."""
     found = next((e for e in flink.checkpoints(entry, served.service.journal(entry)).history if e.id == epoch), None)
     if found is None:
-        raise JobNotFound(f"job {entry.name!r}: epoch {epoch} is not among the latest of its driver")
+        raise CheckpointNotFound(
+            f"job {entry.name!r} has no checkpoint {epoch} among the latest, which its driver remembers while it runs; see "
+            "/checkpoints"
+        )
     return found
 
 
@@ -146,6 +152,8 @@ def log(entry: Job, lines: Annotated[int, Query(ge=1, le=LOG_LINES)] = 200) -> s
 def take_savepoint(entry: Job, body: m.SavepointBody, request: Request, served: Served) -> m.RequestId:
     """Take a savepoint of a running job; with `cancel-job`, the job is stopped with it."""
     directory = served.service.directory(body.target_directory, entry)
+    if body.label is not None:
+        check_label(body.label)
     served.service.client(entry).close()
 
     def work(asked: Asked) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from forkpoint.server import flink, flink_metrics
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Context, Job, Served, now_ms
 from forkpoint.server.flink_metrics import Number, VertexMetric
+from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.service import JobEntry
 
-router = APIRouter(responses=ERRORS, tags=["jobs"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["jobs"])
 
 Get = Annotated[str | None, Query(description="the names whose values are wanted, with commas")]
 Agg = Annotated[str | None, Query(description="which of min, max, avg and sum are wanted, with commas; all by default")]

@@ -23,13 +23,15 @@ from forkpoint.operations.shapes import (
     states_json,
     tree_json,
 )
+from forkpoint.savepoint.label import check_label
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, RootQuery, Served, command
 from forkpoint.server.jobs import disposal_status
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.service import ROWS
 
-router = APIRouter(responses=ERRORS, tags=["savepoints"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["savepoints"])
 
 
 class LabelBody(m.Body):
@@ -181,6 +183,8 @@ def query(savepoint: str, body: QueryBody, served: Served, root: RootQuery = Non
 def edit(savepoint: str, body: EditBody, request: Request, served: Served, root: RootQuery = None) -> m.RequestId:
     """Write a changed copy of a savepoint."""
     at, path = served.service.savepoint(savepoint, root)
+    if body.label is not None:
+        check_label(body.label)
     wanted = EditRequest(
         path, remove_uids=body.remove_uids, remove_states=[(each.uid, each.state) for each in body.remove_states],
         filters=[StateFilter(each.uid, each.condition, each.state) for each in body.filters], positions=body.positions,
@@ -211,7 +215,7 @@ def diff(body: DiffBody, request: Request, served: Served, root: RootQuery = Non
 def gc(body: GcBody, request: Request, served: Served, root: RootQuery = None) -> m.RequestId:
     """Remove what dead runs of a job, or of all jobs, left below a state root and nothing needs."""
     service = served.service
-    entry = None if body.job is None else service.job(body.job)
+    entry = None if body.job is None else service.job(body.job, root)
     place = (service.root(root) if entry is None else entry.root).place
     name = service.only if entry is None else entry.name
     age = timedelta(milliseconds=body.older_than_ms)

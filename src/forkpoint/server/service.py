@@ -49,6 +49,14 @@ def job_id(root: str, job: str) -> str:
     return hashlib.sha256(f"{root}\n{job}".encode()).hexdigest()[:32]
 
 
+class JobNotRunning(ForkpointError):
+    """The job is there, and does not run."""
+
+
+class CheckpointNotFound(ForkpointError):
+    """The job's driver does not remember this checkpoint."""
+
+
 class RootNotFound(ForkpointError):
     """This state root is not served."""
 
@@ -153,13 +161,17 @@ class Service:
             _ = root.existing
         self.jobs()
 
-    def job(self, ref: str) -> JobEntry:
-        """The job with this name or id. Raises JobNotFound, and ConfigError if several state roots have a job of this name."""
-        entries = self.jobs()
+    def job(self, ref: str, place: str | None = None) -> JobEntry:
+        """The job with this name or id, below the state root at ``place`` if that is given. Raises JobNotFound, RootNotFound, and
+        ConfigError if several state roots have a job of this name."""
+        root = None if place is None else self.root(place)
+        entries = [entry for entry in self.jobs() if root is None or entry.root == root]
         named = [entry for entry in entries if entry.name == ref]
         if len(named) > 1:
             listed = ", ".join(f"{entry.id} in {entry.root.place}" for entry in named)
-            raise ConfigError(f"several state roots have a job {ref!r}; use its id: {listed}")
+            raise ConfigError(
+                f"several state roots have a job {ref!r}; name its state root with `root`, or use its id: {listed}"
+            )
         found = named or [entry for entry in entries if entry.id == ref.lower()]
         if not found:
             known = ", ".join(repr(entry.name) for entry in entries[:20]) or "none"
@@ -217,10 +229,12 @@ class Service:
             self._queries.release()
 
     def client(self, entry: JobEntry) -> RunClient:
-        """A client of the job's driver. Raises JobNotFound if it does not run."""
+        """A client of the job's driver. Raises JobNotRunning."""
         endpoint = entry.view.endpoint
         if endpoint is None or not entry.view.is_live:
-            raise JobNotFound(f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}")
+            raise JobNotRunning(
+                f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}"
+            )
         return client_of(entry.storage, endpoint)
 
     def plan(self, entry: JobEntry) -> Plan:

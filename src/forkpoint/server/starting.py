@@ -15,12 +15,13 @@ from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server import messages as m
-from forkpoint.server.commands import run_command
+from forkpoint.server.commands import CHECK_SECONDS
 from forkpoint.server.context import ERRORS, Context, Job, Served, command
 from forkpoint.server.programs import Programs, Uploaded
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
 
-router = APIRouter(responses=ERRORS, tags=["programs"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["programs"])
 Setting = Annotated[str, Field(max_length=10_000)]
 _LONGEST_MS = 10 * 365 * 24 * 60 * 60 * 1000
 
@@ -216,8 +217,10 @@ def ab(body: AbBody, request: Request, served: Served) -> m.RequestId:
 def _begin(
     served: Context, request: Request, kind: str, job: str | None, at: StateRoot, arguments: Sequence[str]
 ) -> m.RequestId:
+    limit_seconds = CHECK_SECONDS if kind == "check" else None
+
     def work(asked: Asked) -> dict[str, Any]:
-        return run_command(at, arguments, asked)
+        return served.commands.run(at, arguments, asked, limit_seconds)
 
     return served.begin(kind, job, request, work)
 

@@ -10,9 +10,10 @@ from forkpoint import operations
 from forkpoint.operations.shapes import entries_json, query_json, states_json
 from forkpoint.server.context import ERRORS, Job, Served, command
 from forkpoint.server.savepoints import QueryBody
+from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.service import ROWS
 
-router = APIRouter(responses=ERRORS, tags=["state"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["state"])
 
 
 @router.get("/jobs/{job}/state")

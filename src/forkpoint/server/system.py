@@ -12,20 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from forkpoint.control.exposition import CONTENT_TYPE, exposition
+from forkpoint.control.exposition import CONTENT_TYPE, Measured, exposition, exposition_of_roots
 from forkpoint.errors import ForkpointError
 from forkpoint.server import flink
 from forkpoint.server import messages as m
-from forkpoint.server.commands import run_command
 from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
 from forkpoint.server.requests import Asked
+from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.starting import Setting
 
 log = logging.getLogger("forkpoint")
 
 READY = "/ready"
-router = APIRouter(responses=ERRORS, tags=["server"])
-scraped = APIRouter(responses=ERRORS, tags=["server"])
+router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["server"])
+scraped = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["server"])
 
 
 class Features(m.Shape):
@@ -144,7 +144,7 @@ def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery =
     options += [part for name, value in body.conf.items() for part in ("--conf", f"{name}={value}")]
 
     def work(asked: Asked) -> dict[str, Any]:
-        return run_command(at, ["doctor", *options], asked)
+        return served.commands.run(at, ["doctor", *options], asked)
 
     return served.begin("doctor", None, request, work)
 
@@ -163,7 +163,13 @@ def ready(served: Served) -> Ready:
 @scraped.get("/metrics", response_class=PlainTextResponse)
 def metrics(served: Served) -> PlainTextResponse:
     """The metrics of all jobs, for Prometheus."""
-    entries = served.service.jobs()
-    found = [message for entry in entries if (message := served.service.metrics(entry)) is not None]
-    others = {entry.name: entry.view.state for entry in entries if entry.view.state in ("lost", "silent", "failed")}
-    return PlainTextResponse(exposition(found, others), media_type=CONTENT_TYPE)
+    service, roots = served.service, {}
+    entries = service.jobs()
+    for root in service.roots:
+        own = [entry for entry in entries if entry.root == root]
+        found = [message for entry in own if (message := service.metrics(entry)) is not None]
+        others = {entry.name: entry.view.state for entry in own if entry.view.state in ("lost", "silent", "failed")}
+        roots[root.place] = Measured(found, others)
+    (only, *more) = roots.values()
+    text = exposition_of_roots(roots) if more else exposition(only.jobs, only.others)
+    return PlainTextResponse(text, media_type=CONTENT_TYPE)
