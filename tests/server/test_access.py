@@ -154,6 +154,13 @@ def test_who_did_what_is_noted(server):
     assert (notes[-1]["role"], notes[-1]["method"], notes[-1]["path"], notes[-1]["status"]) == (
         "read", "PATCH", "/v1/jobs/counting", 403,
     )  # fmt: skip
+    assert notes[-1]["asked"] is None
+    with server.client() as http:
+        http.patch("/v1/jobs/nothing?mode=cancel")
+        http.post("/v1/jobs/nothing/fork", json={"program": "p", "name": "n", "conf": {"fs.s3a.secret.key": "hidden"}})
+    cancelled, forked = map(json.loads, (server.root / "audit.log").read_text().splitlines()[-2:])
+    assert (cancelled["query"], cancelled["asked"]) == ("mode=cancel", None)
+    assert forked["asked"] == {"program": "p", "name": "n", "conf": "…"}
     assert (server.root / "audit.log").stat().st_mode & 0o077 == 0
     assert OPERATE not in (server.root / "audit.log").read_text()
 

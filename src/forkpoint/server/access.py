@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,6 +27,8 @@ audit = logging.getLogger("forkpoint.audit")
 
 UPLOADS = "/v1/programs"
 MAX_UPLOAD_BYTES, MAX_BODY_BYTES = 16 << 20, 1 << 20
+_NOTED_BYTES = 4096
+_SECRET = frozenset(("arguments", "conf", "sql", "positions"))
 _READING = ("GET", "HEAD", "OPTIONS")
 _READING_POSTS = ("/query", "/diffs")  # they change nothing, although they have a body
 _HEADERS = (
@@ -75,17 +77,32 @@ def too_large(path: str) -> str:
 
 
 class _Limited:
-    """Receives a body that does not say how long it is. Raises HTTPException as soon as it is too long."""
+    """Receives a body that does not say how long it is. Raises HTTPException as soon as it is too long. ``begun``: its first
+    bytes."""
 
     def __init__(self, receive: Receive, path: str) -> None:
         self._receive, self._path, self._left = receive, path, max_body(path)
+        self.begun = b""
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self._left -= len(message.get("body", b""))
+        part = message.get("body", b"")
+        self._left -= len(part)
         if self._left < 0:
             raise HTTPException(413, too_large(self._path))
+        self.begun += part[: _NOTED_BYTES + 1 - len(self.begun)]
         return message
+
+
+def asked_for(body: bytes) -> dict[str, Any] | None:
+    """What of a JSON body may be noted: not what may have passwords in it. None of anything else. Pure."""
+    if len(body) > _NOTED_BYTES:
+        return None
+    try:
+        sent = json.loads(body)
+    except ValueError:
+        return None
+    return {name: "…" if name in _SECRET else value for name, value in sent.items()} if isinstance(sent, dict) else None
 
 
 def _without_port(host: str) -> str:
@@ -108,25 +125,24 @@ class Guard:
         refusal = self._refusal(method, path, headers)
         role = self._tokens.role(headers.get(b"authorization", b""))
         scope.setdefault("state", {})["role"] = role
-        status = 0
+        status, limited = 0, _Limited(receive, path)
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if method not in _READING:  # the caller never knows more than the audit log
-                    self._note(scope, headers, role, status)
+                    self._note(scope, headers, role, status, limited.begun)
                 message["headers"] = [*message.get("headers", []), *_HEADERS]
                 if status >= 400:  # a refused request may not have been read to its end
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        limited = _Limited(receive, path)
         try:
             await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
         finally:
             if method not in _READING and not status:  # it ended without an answer
-                self._note(scope, headers, role, status)
+                self._note(scope, headers, role, status, limited.begun)
 
     def _refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str, str] | None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -152,11 +168,13 @@ class Guard:
         return None
 
     @staticmethod
-    def _note(scope: Scope, headers: Mapping[bytes, bytes], role: Role | None, status: int) -> None:
+    def _note(scope: Scope, headers: Mapping[bytes, bytes], role: Role | None, status: int, body: bytes) -> None:
         client = scope.get("client")
         entry = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "role": role, "method": scope["method"],
-            "path": shown(scope["path"]), "status": status, "client": None if client is None else client[0],
+            "path": shown(scope["path"]), "query": scope.get("query_string", b"").decode("latin-1") or None,
+            "asked": None if role is None or scope["path"] == UPLOADS else asked_for(body), "status": status,
+            "client": None if client is None else client[0],
             "user": headers.get(b"x-forwarded-user", b"").decode("latin-1") or None,
         }  # fmt: skip
         audit.info("%s", json.dumps(entry))
