@@ -188,5 +188,5 @@ def test_memory_stays_flat_while_it_polls(open_page: Open, shop: Shop) -> None:
     page.wait_for_timeout(SECONDS * 1000)
     heap_then, nodes_then = used()
     assert len(asked) > 2 * (time.monotonic() - begun)
-    assert heap_then < heap + 250_000, f"{heap:,.0f} bytes, then {heap_then:,.0f} after {len(asked)} requests"
+    assert heap_then < heap + 600_000, f"{heap:,.0f} bytes, then {heap_then:,.0f} after {len(asked)} requests"
     assert nodes_then < nodes * 1.1 + 50

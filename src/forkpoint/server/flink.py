@@ -107,10 +107,7 @@ def details(
         end_time=shown.end_time, duration=shown.duration, maxParallelism=_option(record, "max_parallelism", NONE),
         now=now_ms, timestamps=stamps, vertices=vertices, status_counts={task_state(state): len(vertices)}, plan=drawn,
         job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, measured),
-        state_size=m.StateSize(
-            entries=None if measured is None else measured.state_entries,
-            bytes=None if measured is None else measured.state_bytes,
-        ),
+        state_size=_state_size(measured),
         unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
     )  # fmt: skip
 
@@ -297,6 +294,13 @@ def _vertex(
         watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
         stateful=operator.stateful, states=_states(operator.uid, measured),
     )  # fmt: skip
+
+
+def _state_size(measured: MetricsMessage | None) -> m.StateSize:
+    states = None if measured is None else measured.states
+    if states is None:
+        return m.StateSize(entries=None, bytes=None)
+    return m.StateSize(entries=sum(each.entries for each in states), bytes=sum(each.bytes for each in states))
 
 
 def _states(uid: str, measured: MetricsMessage | None) -> list[m.StateShown] | None:

@@ -135,7 +135,7 @@ class BacklogShown(Snake):
 
 
 class StateSize(Snake):
-    """About how much the stores of a job's subtasks have; None if that is unknown."""
+    """About how much state a job has, with its timers; None if that is unknown."""
 
     entries: int | None
     bytes: int | None
