@@ -97,6 +97,7 @@ def test_each_name_is_one_segment_of_a_path(open_page: Open, lines: Path) -> Non
         page.get_by_role("navigation", name="States").get_by_role("link", name=PLACE).click()
     assert "/state/a%2Fb%20%22x%22%20%3Ci%3E%C3%BC/state?" in asked.value.url
     expect(page.get_by_role("heading", level=2, name=PLACE)).to_be_visible()
+    expect(page.get_by_role("table", name="Rows of state").get_by_role("row")).not_to_have_count(0)
 
 
 def test_characters_that_hide_others_are_escaped(open_page: Open, lines: Path) -> None:
