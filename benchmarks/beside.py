@@ -198,7 +198,8 @@ class Progress:
 
 
 def pair(root: str, load: Load, seconds: float) -> tuple[float, float, str]:
-    """The job's throughput without and with a load, and what the load says."""
+    """The job's throughput without and with a load, and what the load says. Without it, half is measured before, half after, as
+    the machine's speed drifts."""
     began = Progress.of(root)
     time.sleep(seconds)
     alone = Progress.of(root)
@@ -211,7 +212,10 @@ def pair(root: str, load: Load, seconds: float) -> tuple[float, float, str]:
     beside = Progress.of(root)
     stop.set()
     loading.join()
-    return alone.rate_since(began), beside.rate_since(alone), said[0]
+    after = Progress.of(root)
+    time.sleep(seconds)
+    without = statistics.mean((alone.rate_since(began), Progress.of(root).rate_since(after)))
+    return without, beside.rate_since(alone), said[0]
 
 
 def _forkpoint(root: str, *arguments: str) -> list[str]:

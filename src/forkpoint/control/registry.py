@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
 from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
@@ -18,6 +19,8 @@ from forkpoint.control.messages import StatusMessage
 from forkpoint.control.problems import Problem, problem_of_run
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
+
+T = TypeVar("T")
 
 PROBE_SECONDS = 4.0  # for a list of runs; a mailbox usually needs two
 FIND_SECONDS = 10.0  # for a command, which must not miss a busy driver
@@ -137,6 +140,15 @@ def client_of(storage: Storage, endpoint: Endpoint) -> RunClient:
     """A client of a run that was alive a moment ago."""
     reachable = _is_here(endpoint) and _probe_port(endpoint) is not None
     return ControlClient(endpoint) if reachable else MailboxClient(storage, endpoint)
+
+
+def asked(storage: Storage, endpoint: Endpoint, ask: Callable[[RunClient], T]) -> T:
+    """What a run that was alive a moment ago answers, by its port or else by its mailbox."""
+    if _is_here(endpoint) and endpoint.port is not None:
+        with suppress(Unreachable), ControlClient(endpoint) as client:
+            return ask(client)
+    with MailboxClient(storage, endpoint) as client:
+        return ask(client)
 
 
 def find_live(storage: Storage, job: str) -> RunClient:

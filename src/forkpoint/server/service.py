@@ -19,7 +19,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.plan import PLAN, Plan
 from forkpoint.control.client import RunClient
 from forkpoint.control.messages import JournalMessage, MetricsMessage
-from forkpoint.control.registry import RunView, client_of, list_runs
+from forkpoint.control.registry import RunView, asked, client_of, list_runs
 from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
 from forkpoint.operations import follow_state
 from forkpoint.operations.roots import StateRoot
@@ -203,8 +203,7 @@ class Service:
 
         def answer() -> T | None:
             try:
-                with client_of(entry.storage, endpoint) as client:
-                    return ask(client)
+                return asked(entry.storage, endpoint, ask)
             except ForkpointError:  # it has ended, or is too busy to answer
                 return None
 
