@@ -147,6 +147,15 @@ def test_huge_slow_and_broken_requests_are_refused(server):
         assert http.get("/v1/jobs").status_code == 200
 
 
+@pytest.mark.parametrize("name", ["query", "diffs", "catalog%2Fdiffs"])
+def test_a_name_gives_no_rights(server, name):
+    """Who may read may send queries, but a job's name may end a path, too."""
+    with server.client(READ) as http:
+        for method, path in (("PATCH", f"/v1/jobs/{name}?mode=cancel"), ("DELETE", f"/v1/catalog/savepoints/{name}")):
+            assert http.request(method, path).status_code == 403, path
+        assert http.post(f"/v1/jobs/{name}/query", json={"sql": "SELECT 1"}).status_code == 404
+
+
 def test_who_did_what_is_noted(server):
     with server.client(READ) as http:
         http.patch("/v1/jobs/counting")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ MAX_UPLOAD_BYTES, MAX_BODY_BYTES = 16 << 20, 1 << 20
 _NOTED_BYTES = 4096
 _SECRET = frozenset(("arguments", "conf", "sql", "positions"))
 _READING = ("GET", "HEAD", "OPTIONS")
-_READING_POSTS = ("/query", "/diffs")  # they change nothing, although they have a body
+# They change nothing, although they have a body. A whole path counts: a job may be called "query".
+_READING_POSTS = re.compile(r"/v1/(jobs/[^/]+/query|catalog/savepoints/[^/]+/query|catalog/diffs)")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -64,7 +66,8 @@ class Tokens:
 
 def required_role(method: str, path: str) -> Role:
     """The role that a request needs. Pure."""
-    return "read" if method in _READING or path.endswith(_READING_POSTS) else "operate"
+    reads = method in _READING or (method == "POST" and _READING_POSTS.fullmatch(path) is not None)
+    return "read" if reads else "operate"
 
 
 def max_body(path: str) -> int:
