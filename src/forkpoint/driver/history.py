@@ -89,7 +89,9 @@ class History:
             other = self._load_or_newest(manifest.epoch)
             if other != manifest:  # else storage repeated our own request, whose response was lost
                 raise self.stale(manifest, other) from None
-        self.must_be_newest(manifest, after)
+        checkpoints = self.storage.list(self.paths.checkpoints)
+        self._must_go_on(manifest, checkpoints)
+        self._must_be_newest(manifest, after, checkpoints)
         self.outlines[manifest.epoch] = outline = _outline(manifest)
         # A new layout's snapshots may be of an epoch that was listed before they were written.
         self.known.paths.update(own_files(outline))
@@ -99,10 +101,29 @@ class History:
 
         Only the newest run may do what follows a commit: publish, clean up, collect garbage.
         """
+        self._must_be_newest(manifest, after, self.storage.list(self.paths.checkpoints))
+
+    def _must_be_newest(self, manifest: Manifest, after: int | None, checkpoints: Iterable[str]) -> None:
         since = manifest.epoch - 1 if after is None else after
-        others = [epoch for epoch in self.epochs() if epoch > since and epoch != manifest.epoch]
+        others = [epoch for epoch in self._epochs(checkpoints) if epoch > since and epoch != manifest.epoch]
         if others:
             raise self.stale(manifest, self._load_or_newest(others[-1]))
+
+    def _must_go_on(self, manifest: Manifest, checkpoints: Iterable[str]) -> None:
+        """Raise SavepointCorrupt if nothing that was there before is left. Where a run began, there is a manifest or a fence for
+        good; so the state root was removed, or another place is mounted there."""
+        parsed = map(self.paths.parse, checkpoints)
+        if manifest.kind == "start" or any(file is not None and file.epoch < manifest.epoch for file in parsed):
+            return
+        self.storage.delete(self.paths.manifest(manifest.epoch))  # it names files that are not there
+        raise self.gone()
+
+    def gone(self) -> SavepointCorrupt:
+        """The error of a run whose checkpoints are not there."""
+        return SavepointCorrupt(
+            f"job {self.paths.job!r}: its checkpoints at {self.storage.url} are gone: the state root was removed while the job "
+            "ran, or is no longer mounted. Put it back and start the job again, or start it from a savepoint"
+        )
 
     def _load_or_newest(self, epoch: int) -> Manifest:
         """An epoch's manifest, or the newest one if another run has cleaned it up."""

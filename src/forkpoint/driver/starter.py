@@ -96,9 +96,11 @@ class Starter:
         return newest
 
     def newest_own(self, mine: Manifest, error: BaseException) -> Manifest:
-        """This run's newest manifest. Raises StaleGeneration if another run has committed a later one."""
+        """This run's newest manifest. Raises StaleGeneration if another run has committed a later one, and SavepointCorrupt if
+        none is left."""
         newest = self._history.newest()
-        assert newest is not None
+        if newest is None:
+            raise self._history.gone() from error
         if newest.run != self.run:
             raise self._history.stale(mine, newest) from error
         return newest
