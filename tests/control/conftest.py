@@ -1,6 +1,7 @@
 """A real driver on the local engine, with its control port."""
 
 import threading
+import time
 
 import pytest
 
@@ -63,6 +64,8 @@ def start(storage, tmp_path):
         env.launch = Launch({"state_root": storage.url, "engine": "local"}, on_driver=control.on_driver)
         job = env.execute_async(JOB)
         clients.append((job, control))
+        while control.driver.status().state == "starting":  # until its first epoch, a job does not say "running"
+            time.sleep(0.005)
         return control, job
 
     yield begin
