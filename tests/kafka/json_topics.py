@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 import forkpoint as fp
 
 
 class User(fp.SerializationSchema[Any]):
     def serialize(self, element: Any) -> bytes:
         return b"%d" % element.user
+
+    def serialize_batch(self, batch: fp.SinkBatch[Any]) -> pa.BinaryArray:
+        if batch.table is None:
+            return super().serialize_batch(batch)
+        return batch.table.column("user").cast(pa.string()).cast(pa.binary())
 
 
 def json_source(brokers: str, topic: str, type: type[Any]) -> fp.KafkaSourceBuilder[Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 BATCH = 5_000  # few enough for the processor's cache to hold them
-HELD_BYTES = 32 << 20
+HELD_BYTES = 4 << 20  # of partitions that other processes may read; what they read was fetched here in vain
 POLL_S = 0.1
 FORGET_S = 10.0  # a partition that has not been read for so long is probably read by another process
 
@@ -35,6 +35,7 @@ _DEFAULTS = {
     **QUIET,
     "isolation.level": "read_committed",
     "group.id": "forkpoint",  # needed, but never joined
+    "queued.min.messages": "20000",  # not 100,000, which are lost when another process reads the partition
     "fetch.wait.max.ms": "20",  # until an end is noticed, and other partitions are asked for
     "fetch.queue.backoff.ms": "5",  # not the default second, in which the queue runs empty
     "topic.metadata.propagation.max.ms": "5000",  # after which a topic that is not there counts as deleted
@@ -50,24 +51,40 @@ _FIXED = {
 @dataclass(eq=False)
 class _Track:
     """A partition. ``next``: the offset that its reader goes on at. ``held``: messages from there on, complete up to
-    ``fetched``. ``assigned``: whether the consumer fetches it."""
+    ``fetched``, of about ``held_bytes``. ``assigned``: whether the consumer fetches it."""
 
     partition: KafkaTopicPartition
     next: int
     fetched: int
     held: list[Message] = field(default_factory=list, repr=False)
+    held_bytes: float = 0.0
     assigned: bool = False
     read_s: float = 0.0
 
+    def hold(self, messages: list[Message]) -> None:
+        self.held += messages
+        self.held_bytes += sum(map(len, messages))
+
+    def drop(self) -> None:
+        self.held.clear()
+        self.held_bytes = 0.0
+
     def skip_to(self, offset: int) -> None:
-        del self.held[: bisect_left(self.held, offset, key=_OFFSET)]
+        self._cut(offset)
         self.next = offset
 
     def take(self, end: int) -> list[Message]:
         """The held messages below ``end``."""
-        cut = bisect_left(self.held, end, key=_OFFSET)
-        taken, self.held = self.held[:cut], self.held[cut:]
+        taken = self._cut(end)
         self.next = min(end, self.fetched)
+        return taken
+
+    def _cut(self, offset: int) -> list[Message]:
+        """Hold only messages from this offset on. Returns the others."""
+        cut = bisect_left(self.held, offset, key=_OFFSET)
+        if cut:
+            self.held_bytes *= 1 - cut / len(self.held)
+        taken, self.held = self.held[:cut], self.held[cut:]
         return taken
 
 
@@ -90,7 +107,6 @@ class Feed:
         self._log = on_error(f"Kafka at {client.servers}")
         self._refused: KafkaError | None = None
         self._tracks: dict[KafkaTopicPartition, _Track] = {}
-        self._held_bytes = 0
         self._consumer = consumer(client, self._on_error)
 
     def _on_error(self, error: KafkaError) -> None:
@@ -128,7 +144,7 @@ class Feed:
             track.skip_to(start)
         else:
             self._suspend([track])
-            track.held.clear()
+            track.drop()
             track.next = track.fetched = start
         return track
 
@@ -142,14 +158,10 @@ class Feed:
             messages = [first, *self._consumer.consume(BATCH, 0)]
         if self._refused is not None:
             raise forkpoint_error(self._refused, f"Kafka at {self.client.servers}")
-        others = 0
         for partition, run in _runs(messages):
             if (owner := self._tracks.get(partition)) is not None:
                 self._hold(owner, run)
-                if owner is not track:
-                    others += sum(map(len, run))
-        if others:
-            self._limit_held(track, others)
+        self._limit_held(track)
 
     def _hold(self, track: _Track, run: list[Message]) -> None:
         """Keep successive messages of a partition, and take note of events, which stand among them."""
@@ -165,22 +177,20 @@ class Feed:
         if run[0].offset() < track.fetched:
             run = run[bisect_left(run, track.fetched, key=_OFFSET) :]
         if run:
-            track.held += run
+            track.hold(run)
             track.fetched = run[-1].offset() + 1
 
-    def _limit_held(self, reading: _Track, more: int) -> None:
+    def _limit_held(self, reading: _Track) -> None:
         """Fetch no more of the other partitions while too much of them is held. Those that are no longer read are forgotten."""
-        self._held_bytes += more
-        if self._held_bytes < HELD_BYTES:
-            return
         others = [track for track in self._tracks.values() if track is not reading]
+        if sum(track.held_bytes for track in others) < HELD_BYTES:
+            return
         stale = [track for track in others if track.read_s < time.monotonic() - FORGET_S]
         self._suspend(stale)
         for track in stale:
             del self._tracks[track.partition]
         others = [track for track in others if track not in stale]
-        self._held_bytes = sum(len(message) for track in others for message in track.held)
-        if self._held_bytes >= HELD_BYTES:
+        if sum(track.held_bytes for track in others) >= HELD_BYTES:
             self._suspend(others)
 
     def _suspend(self, tracks: Iterable[_Track]) -> None:
