@@ -27,7 +27,7 @@ from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.placement import place
 from forkpoint.spark.provisions import NOTHING, Provisions
 from forkpoint.spark.rows import PAIR_SCHEMA
-from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, get_session
+from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, HANDS_ON_BYTES, get_session
 from forkpoint.spark.shipping import ship_program
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
@@ -290,6 +290,7 @@ def make_spark_executor(
     interval_ms: int | None, settings: Mapping[str, str], provisions: Provisions = NOTHING
 ) -> tuple[SparkExecutor, int]:
     """An executor on the active SparkSession, or on a new one with these settings, and its default parallelism."""
-    session = get_session(settings, provisions)
+    # A job with DataFrames has a session already, with the JVM that they need.
+    session = get_session(settings, provisions, HANDS_ON_BYTES)
     executor = SparkExecutor(session, timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
     return executor, executor.session.sparkContext.defaultParallelism

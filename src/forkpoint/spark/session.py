@@ -69,22 +69,29 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 }
 
 
-def _jvm_defaults() -> Mapping[str, str]:
+# For a JVM that starts tasks and hands bytes on, but computes nothing. The optimizing compiler would keep a fifth of a small
+# machine's processors busy for the first minute, and the code would be no faster.
+HANDS_ON_BYTES = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
+
+
+def _jvm_defaults(jvm_options: str) -> Mapping[str, str]:
     """What the driver's JVM starts with, where spark-submit looks last."""
     logging = (
         f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -Dforkpoint.log.format={logs.chosen()}"
     )
-    return {"SPARK_DRIVER_MEMORY": "2g", "SPARK_SUBMIT_OPTS": logging}
+    return {"SPARK_DRIVER_MEMORY": "2g", "SPARK_SUBMIT_OPTS": f"{logging} {jvm_options}"}
 
 
-def get_session(options: Mapping[str, str] | None = None, provisions: Provisions = NOTHING) -> SparkSession:
+def get_session(
+    options: Mapping[str, str] | None = None, provisions: Provisions = NOTHING, jvm_options: str = ""
+) -> SparkSession:
     """The active SparkSession, or else a new one.
 
     `options` are Spark settings by name ("spark.master": "local[4]"). They apply only to a new session, and override those of
     spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master is that of the options, of the
     environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. `provisions`: what executors
-    get from this process. Raises ConfigError for Spark Connect, if no Java is found, and if the active session's executors do
-    not have the provisions.
+    get from this process. `jvm_options`: of a new driver's JVM; spark.driver.extraJavaOptions overrides them. Raises ConfigError
+    for Spark Connect, if no Java is found, and if the active session's executors do not have the provisions.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError(
@@ -107,7 +114,7 @@ def get_session(options: Mapping[str, str] | None = None, provisions: Provisions
         given["spark.master"] = os.environ["SPARK_MASTER"]
     _set_java_home()
     try:
-        with _environment(_jvm_defaults()):
+        with _environment(_jvm_defaults(jvm_options)):
             session = _start(given, provisions)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
