@@ -19,7 +19,7 @@ from servers.jars import jars, java  # noqa: E402
 
 _OPENS = [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time")]
 PYFLINK = HOME / ".flink" / "venv" / "bin" / "python"
-NAMES = ("flink-java", "spark", "spark-agg", "local", "local-agg", "pyflink")
+NAMES = ("flink-java", "spark", "spark-agg", "local", "local-agg", "spark-own", "pyflink")
 
 
 def available() -> list[str]:
@@ -39,6 +39,17 @@ def command(
     if name == "pyflink":
         program = HERE / "pyflink_count.py"
         return [str(PYFLINK), str(program), *places, str(parallelism), str(interval_ms), str(_connector())]
+    if name == "spark-own":
+        program, connector = HERE / "spark_count.py", jars("spark-kafka", HERE / "spark.xml")
+        return [
+            sys.executable,
+            str(program),
+            *places,
+            str(parallelism),
+            str(interval_ms),
+            str(epoch_rows),
+            str(connector),
+        ]
     engine, _, aggregates = name.partition("-")
     options = ["--engine", engine, "--counted-by", aggregates or "function", "--parallelism", str(parallelism)]
     options += ["--interval-ms", str(interval_ms), "--epoch-rows", str(epoch_rows)]

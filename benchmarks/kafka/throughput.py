@@ -1,10 +1,12 @@
-"""Throughput from Kafka through a count by key to Kafka, exactly once: forkpoint, Flink's Java, and PyFlink if it is installed.
+"""Throughput from Kafka through a count by key to Kafka, exactly once: forkpoint, Flink's Java, Spark's own way (at least once),
+and PyFlink if it is installed.
 
     python benchmarks/kafka/throughput.py [--records N] [--only NAME …] [--parallelism N] [--interval-ms MS]
 
 A topic is filled first, and each side reads it from the start. What counts is the committed output over time, from the moment at
-which a tenth of it is there: starting takes seconds. CPU time is that of a side's processes, without the broker's. The machine's
-load changes, so compare the figures of one run: the last column is a side's throughput divided by that of Flink's Java.
+which a tenth of it is there, or 20 s after its beginning: starting takes seconds. CPU time is that of a side's processes, without
+the broker's. The machine's load changes, so compare the figures of one run: the last column is a side's throughput divided by that
+of Flink's Java.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from broker import PARTITIONS, Broker, broker, fill
 from sides import NAMES, available, command, cpu_seconds, running
 
 _START = 0.1  # of the records, before which nothing is measured
+_START_S = 20.0  # after the first output, when sides are measured that are slower
 _END = 0.98
 _SAMPLED_S = 0.1
 _FEWEST_STEPS = 4
@@ -64,12 +67,13 @@ def measure(
     samples: list[Sample] = []
     broker_process = psutil.Process(kafka.pid)
     with running(name, arguments, log) as process:
-        began, found = time.monotonic(), 0
+        began, found, first = time.monotonic(), 0, float("inf")
         while found < records * _END and time.monotonic() < began + options.seconds:
             if process.status() == psutil.STATUS_ZOMBIE:
                 raise SystemExit(f"{name} ended: {log.read_text(errors='replace')[-3000:]}")
             found = kafka.committed_records(to) or found
-            if found >= records * _START:
+            first = min(first, time.monotonic()) if found else first
+            if found >= records * _START or time.monotonic() > first + _START_S:
                 broker_cpu_s = sum(broker_process.cpu_times()[:2])
                 samples.append(Sample(time.monotonic(), found, cpu_seconds(process), broker_cpu_s))
             time.sleep(_SAMPLED_S)
