@@ -5,8 +5,8 @@ and PyFlink if it is installed.
 
 A topic is filled first, and each side reads it from the start. What counts is the committed output over time, from the moment at
 which a tenth of it is there, or 20 s after its beginning: starting takes seconds. CPU time is that of a side's processes, without
-the broker's. The machine's load changes, so compare the figures of one run: the last column is a side's throughput divided by that
-of Flink's Java.
+the broker's. The machine's load changes, so compare the figures of one run: the last column is a side's throughput divided by
+that of Flink's Java.
 """
 
 from __future__ import annotations
