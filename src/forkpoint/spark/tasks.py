@@ -234,9 +234,9 @@ def _task(where: str, token: str, said: Sequence[str] = ()) -> Iterator[None]:
     except BaseException as error:
         raise pack_failure(error, where, token, said) from None
     finally:
+        _collector.after_task()  # freezes what the task has made, which would be collected as soon as that is enabled
         if collecting:
             gc.enable()
-        _collector.after_task()
 
 
 class _Collector:
