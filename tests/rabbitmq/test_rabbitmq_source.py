@@ -165,7 +165,8 @@ def test_a_broker_that_is_killed_loses_acknowledgements_and_nothing_is_read_twic
     queue = rabbitmq.create_queue()
     rabbitmq.publish(queue, texts(0, 400))
     with Loop(source(rabbitmq, queue, tmp_path)) as loop:
-        loop.epoch(max_rows=100)
+        while len(loop.read) < 50:  # however few have arrived
+            loop.epoch(max_rows=50)
         while loop.enumerator._ledger._deliveries.keys() & set(range(1, 50)):  # type: ignore[attr-defined]
             time.sleep(0.001)
         waiting = loop.planned(100)  # planned before, committed after
