@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +38,8 @@ STATE = "count bigint, sum bigint"
 STREAMING = "org.apache.spark.sql.execution.streaming"  # the Java package
 
 
-def session(scratch: Path) -> SparkSession:
+def session(scratch: Path, cores: int = CORES, more: Mapping[str, str] | None = None) -> SparkSession:
+    """Spark as these jobs run best on it. ``more``: further settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": "3g",
@@ -47,7 +48,7 @@ def session(scratch: Path) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.streaming.stateStore.providerClass": f"{STREAMING}.state.RocksDBStateStoreProvider",
         # Cheaper epochs than with the defaults: state is committed as a changelog instead of a snapshot, log files
         # are written without forking a process for each, Python workers are reached without TCP.
@@ -57,8 +58,9 @@ def session(scratch: Path) -> SparkSession:
         ),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        **(more or {}),
     }
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("benchmark")
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -41,15 +41,8 @@ def command(
         return [str(PYFLINK), str(program), *places, str(parallelism), str(interval_ms), str(_connector())]
     if name == "spark-own":
         program, connector = HERE / "spark_count.py", jars("spark-kafka", HERE / "spark.xml")
-        return [
-            sys.executable,
-            str(program),
-            *places,
-            str(parallelism),
-            str(interval_ms),
-            str(epoch_rows),
-            str(connector),
-        ]
+        rest = [str(parallelism), str(interval_ms), str(epoch_rows), str(connector)]
+        return [sys.executable, str(program), *places, *rest]
     engine, _, aggregates = name.partition("-")
     options = ["--engine", engine, "--counted-by", aggregates or "function", "--parallelism", str(parallelism)]
     options += ["--interval-ms", str(interval_ms), "--epoch-rows", str(epoch_rows)]

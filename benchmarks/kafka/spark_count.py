@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from spark_reference import session
 
 EVENT = "user bigint, number bigint, sent_us bigint, note string"
 COUNTED = "user bigint, number bigint, sent_us bigint, count bigint"
@@ -30,21 +32,10 @@ def count(key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState) ->
 
 def main() -> None:
     brokers, source, to, checkpoints, parallelism, interval_ms, epoch_rows, jars = sys.argv[1:]
-    session = (
-        SparkSession.builder.master(f"local[{parallelism}]")
-        .config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
-        .config("spark.driver.memory", "3g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", parallelism)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .getOrCreate()
-    )
+    connector = ",".join(map(str, Path(jars).glob("*.jar")))
+    spark = session(Path(checkpoints) / "scratch", int(parallelism), {"spark.jars": connector})
     records = (
-        session.readStream.format("kafka")
+        spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", brokers)
         .option("subscribe", source)
         .option("startingOffsets", "earliest")
@@ -60,7 +51,7 @@ def main() -> None:
         .writeStream.format("kafka")
         .option("kafka.bootstrap.servers", brokers)
         .option("topic", to)
-        .option("checkpointLocation", checkpoints)
+        .option("checkpointLocation", f"{checkpoints}/query")
         .outputMode("append")
         .trigger(processingTime=f"{interval_ms} milliseconds")
         .start()

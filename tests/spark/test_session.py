@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,6 +39,22 @@ def test_query_settings_hold_within_and_are_unset_again(session: SparkSession) -
     with settings(other, QUERY_SETTINGS):
         assert other.conf.get(name) == QUERY_SETTINGS[name]
     assert other.conf.get(name, None) == before
+
+
+LEVELS = """
+from forkpoint.spark.executor import make_spark_executor
+
+settings = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
+executor, _ = make_spark_executor(1000, settings)
+options = executor.session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+print(*[each for each in options if "Tiered" in each])  # the last one holds
+"""
+
+
+@pytest.mark.spark
+def test_the_user_s_options_override_those_of_a_job_s_jvm() -> None:
+    done = subprocess.run([sys.executable, "-c", LEVELS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["-XX:TieredStopAtLevel=1", "-XX:TieredStopAtLevel=4"]
 
 
 def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

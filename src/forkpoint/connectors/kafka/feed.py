@@ -65,10 +65,6 @@ class _Track:
         self.held += messages
         self.held_bytes += sum(map(len, messages))
 
-    def drop(self) -> None:
-        self.held.clear()
-        self.held_bytes = 0.0
-
     def skip_to(self, offset: int) -> None:
         self._cut(offset)
         self.next = offset
@@ -138,14 +134,12 @@ class Feed:
             self._tracks.clear()
             self._consumer = consumer(self.client, self._on_error)
             track = None
+        if track is not None and start > track.fetched:
+            self._suspend([track])
+            track = None
         if track is None:
             track = self._tracks[partition] = _Track(partition, start, start)
-        elif start <= track.fetched:
-            track.skip_to(start)
-        else:
-            self._suspend([track])
-            track.drop()
-            track.next = track.fetched = start
+        track.skip_to(start)
         return track
 
     def _fetch(self, track: _Track) -> None:
