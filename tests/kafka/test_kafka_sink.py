@@ -12,6 +12,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import Producer
 from sending import KEYS, Part, build, expected, sink
 
 import forkpoint as fp
@@ -24,6 +25,7 @@ from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.kafka import transactions
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
+from forkpoint.connectors.kafka.producing import QUEUED_BYTES, producer_settings
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
@@ -73,6 +75,23 @@ def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:
     run(tmp_path, sink(kafka.bootstrap_servers, topic))
     assert received(kafka, topic) == expected(ELEMENTS)
     assert len({message.partition for message in kafka.read(topic)}) > 1
+
+
+@pytest.mark.parametrize("guarantee", [DeliveryGuarantee.EXACTLY_ONCE, DeliveryGuarantee.AT_LEAST_ONCE])
+def test_an_epoch_may_be_larger_than_the_clients_queue(
+    kafka: Kafka, tmp_path: Path, guarantee: DeliveryGuarantee
+) -> None:
+    topic = kafka.create_topic(partitions=4)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic, guarantee, queue_buffering_max_messages="5"))
+    assert received(kafka, topic) == expected(ELEMENTS)
+
+
+def test_the_clients_queue_takes_the_largest_record() -> None:
+    client = KafkaClient({"bootstrap.servers": "a:1"})
+    assert producer_settings(client)["queue.buffering.max.kbytes"] == QUEUED_BYTES >> 10
+    large = KafkaClient({"bootstrap.servers": "a:1", "message.max.bytes": "900000000"})
+    assert producer_settings(large)["queue.buffering.max.kbytes"] << 10 > 900_000_000
+    Producer(producer_settings(large))  # librdkafka has a limit
 
 
 @pytest.mark.parametrize("step", ["init", "init+", "begin+", "produce+", "offsets", "offsets+", "commit", "commit+"])

@@ -11,6 +11,14 @@ import pyarrow as pa
 from forkpoint.connectors.kafka.client import KafkaClient
 
 ANSWER_SECONDS = 20.0  # for the brokers' answers, before what was asked is tried again
+_DEFAULTS = {
+    "partitioner": "murmur2_random",  # keys go to the partitions that Java's client chooses
+    "linger.ms": 5,
+    "enable.idempotence": True,
+    "delivery.report.only.error": True,  # nobody looks at those of records that have arrived, which take a tenth of the time
+    "queue.buffering.max.messages": 1_000_000,
+}
+QUEUED_BYTES = 64 << 20  # the most that a producer holds, or a few of the largest records
 _QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
 _PRODUCERS_ONLY = re.compile(
     r"acks|request\.required\.acks|batch\..*|linger\.ms|compression\..*|partitioner|sticky\..*|transaction.*|enable\.idempotence"
@@ -25,9 +33,10 @@ def shared_settings(client: KafkaClient) -> dict[str, Any]:
 
 
 def producer_settings(client: KafkaClient) -> dict[str, Any]:
-    """A producer's settings: the user's, and ours where there are none. Keys go to the partitions that Java's client chooses."""
-    ours = {"partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True}
-    return ours | _QUIET | client.settings_of_admin()
+    """A producer's settings: the user's, and ours where there are none."""
+    own = client.settings_of_admin()
+    queued_bytes = max(QUEUED_BYTES, 4 * int(own.get("message.max.bytes", 0)))
+    return _DEFAULTS | {"queue.buffering.max.kbytes": queued_bytes >> 10} | _QUIET | own
 
 
 def produce(producer: Any, records: pa.RecordBatch) -> None:
