@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka test test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs \
+.PHONY: help setup lock demo demo-kafka test test-slow test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs \
 	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
@@ -31,17 +31,23 @@ demo: setup ## a job on flight data: stopped with a savepoint, changed, and resu
 demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta table; the job is killed twice
 	$(RUN) PYTHONPATH=tests python scripts/demo_kafka.py
 
-test: setup ## all tests: those without Spark, then those with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
+test: setup ## the tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
-		pytest -n $(WORKERS) --reruns $(RERUNS) -m "not spark" || failed=1; \
-		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m spark || failed=1; \
+		pytest -n $(WORKERS) --reruns $(RERUNS) -m "not spark and not slow" || failed=1; \
+		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m "spark and not slow" || failed=1; \
 		exit $$failed
 
-test-fast: setup ## the tests without Spark
-	$(RUN) pytest -n $(WORKERS) -m "not spark"
+test-slow: setup ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
+	$(RUN) failed=0; \
+		pytest -n $(WORKERS) --reruns $(RERUNS) -m "slow and not spark" || failed=1; \
+		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m "slow and spark" || failed=1; \
+		exit $$failed
 
-test-spark: setup ## the tests with Spark
-	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m spark
+test-fast: setup ## those of them without Spark
+	$(RUN) pytest -n $(WORKERS) -m "not spark and not slow"
+
+test-spark: setup ## those of them with Spark
+	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m "spark and not slow"
 
 coverage: setup ## the tests without Spark, with code coverage; fails below the floor
 	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage

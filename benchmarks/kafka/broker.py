@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,8 @@ class Broker(Kafka):
 
 @contextmanager
 def broker(directory: Path) -> Iterator[Broker]:
+    """A broker. A benchmark that is terminated ends it, and the side that runs, as one that fails does."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     running = Broker(directory / "broker")
     try:
         yield running

@@ -21,6 +21,7 @@ def results(engine, url):
     return sorted(again.execute_and_collect())
 
 
+@pytest.mark.slow
 def test_squares_of_squares() -> None:
     expected = sorted((n**2, n**4) for n in range(40))
     with serving() as lookup:

@@ -64,6 +64,7 @@ def test_the_newest_row_of_each_key_is_there(cassandra: Cassandra, tmp_path: Pat
     assert rows(cassandra, name) == newest(ELEMENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["read", "read+", "note", "note+", "row"])
 def test_a_driver_that_is_killed_at_a_step_of_writing(cassandra: Cassandra, tmp_path: Path, step: str) -> None:
     name = create(cassandra, "key int, seen bigint, PRIMARY KEY (key, seen)")
@@ -316,6 +317,7 @@ def test_a_table_that_is_created_anew_with_other_types(cassandra: Cassandra, tmp
 # -- a node that fails, and settings
 
 
+@pytest.mark.slow
 def test_a_node_that_stalls_and_one_that_is_killed(
     cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from chaos.model import expected, random_events
 from chaos.reading import difference
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "chaos", "--minutes", "0", "--seed", "1", "--workers", "2"]

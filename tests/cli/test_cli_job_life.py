@@ -5,6 +5,7 @@ import re
 import signal
 
 import pyarrow.parquet as pq
+import pytest
 
 
 def counted(path):
@@ -96,6 +97,7 @@ def test_ctrl_c_cancels_cleanly(cli):
     assert ended["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_cancel_and_fork_under_another_name(cli):
     cli.json("run", "-d", "digits.py")
     busy = cli("run", "digits.py", code=1).stderr

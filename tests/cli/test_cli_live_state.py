@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import pytest
 from click.testing import CliRunner
 
 from forkpoint.cli import main
@@ -59,6 +60,7 @@ def test_a_label_that_is_a_job_s_name_too_is_refused(cli):
     assert cli.look("state", "ls", "job:digits")["epoch"] >= savepoint["epoch"]
 
 
+@pytest.mark.slow
 def test_a_job_that_was_forked_and_killed_is_read_and_goes_on(cli):
     started = cli.json("run", "-d", "digits.py")
     cli.wait_epoch(3)

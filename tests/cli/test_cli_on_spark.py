@@ -23,6 +23,7 @@ def test_a_detached_job_on_spark(cli):
     assert savepoint["sources"]["numbers"]["position"]["next"] >= 100
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_doctor_on_one_machine(cli):
     found = cli.json("doctor", "--master", "local[2]")
@@ -47,6 +48,7 @@ env.execute("submitted")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_program_of_spark_submit_runs_again_with_its_settings(cli):
     app, root = cli.write("app.py", SUBMITTED), cli.directory / ".forkpoint"

@@ -76,6 +76,7 @@ def test_it_takes_over_from_a_killed_leader_and_nothing_is_lost_or_repeated(numb
     check_output(cli)
 
 
+@pytest.mark.slow
 def test_a_leader_that_wakes_up_is_superseded(numbers):
     cli = numbers
     first = cli.json("run", "-d", "counting.py")
@@ -95,6 +96,7 @@ def test_a_leader_that_wakes_up_is_superseded(numbers):
     check_output(cli)
 
 
+@pytest.mark.slow
 def test_of_two_standbys_one_leads_and_the_other_stays(numbers):
     cli = numbers
     drivers = {}
@@ -127,6 +129,7 @@ def test_a_leader_that_ends_regularly_ends_its_standby(numbers):
     assert run["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_standby_is_ended_by_a_signal_and_leaves_the_leader_alone(numbers):
     cli = numbers
     cli.json("run", "-d", "counting.py")
@@ -156,6 +159,7 @@ def newest_run(cli):
     return None if newest is None else newest.run
 
 
+@pytest.mark.slow
 def test_a_standby_that_is_killed_while_it_takes_over_is_replaced_by_the_next_one(numbers):
     cli = numbers
     drivers = {}

@@ -60,6 +60,7 @@ def position(cli, savepoint):  # by path or id
     return open_savepoint(str(place)).savepoint.sources["numbers"].position["next"]
 
 
+@pytest.mark.slow
 def test_forks_and_replays(replayed):
     cli, first = replayed
     assert position(cli, first) == 102  # 100 s have passed with the element of 101 s
@@ -119,6 +120,7 @@ def test_two_versions_over_the_same_inputs(replayed):
     assert "version b (broken.py) ended with exit code 3" in cli("ab", first, "app.py", "broken.py", code=3).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_two_versions_on_spark(replayed):
     cli, first = replayed

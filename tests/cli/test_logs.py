@@ -67,7 +67,7 @@ def check(lines, run):
     assert next(each for each in lines if each["message"] == "begins").keys() == {"time", "level", "logger", "message"}
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
 def test_a_job_in_the_background_logs_json(cli, engine):
     cli.write("talking.py", TALKING)
     cli.env["FORKPOINT_LOG_FORMAT"] = "json"
@@ -157,7 +157,7 @@ env.execute("committing")
 """
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
 def test_lines_of_commits_are_about_the_sink_and_its_epoch(cli, engine):
     cli.write("committing.py", COMMITTING)
     cli.env["FORKPOINT_LOG_FORMAT"] = "json"

@@ -46,6 +46,7 @@ def test_a_job_is_cancelled_from_another_host(cli):
     assert "cancelled" in there(cli, "list", "-a")
 
 
+@pytest.mark.slow
 def test_a_job_is_upgraded_and_forked_from_another_host(cli):
     old = cli.json("run", "-d", "digits.py")
     fork = cli.start("fork", "digits", "digits.py", "--name", "copy", "-d")
@@ -65,6 +66,7 @@ def test_a_job_is_upgraded_and_forked_from_another_host(cli):
     assert old["run"] in listed
 
 
+@pytest.mark.slow
 def test_a_driver_on_another_host_that_was_killed_is_not_taken_for_alive(cli):
     started = cli.json("run", "-d", "digits.py")
     os.killpg(started["pid"], signal.SIGKILL)

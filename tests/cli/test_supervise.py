@@ -143,6 +143,7 @@ def test_a_run_that_is_killed_three_times_gives_its_output_exactly_once(cli, sup
     assert len(restarts(err)) == 3
 
 
+@pytest.mark.slow
 def test_a_savepoint_is_restored_once_not_at_each_restart(cli, supervise):
     first = supervise(["--", "app.py"])
     wait_run(cli, wait_start(cli, 1))
@@ -160,6 +161,7 @@ def test_a_savepoint_is_restored_once_not_at_each_restart(cli, supervise):
     assert parents == ["checkpoint", "savepoint", "none"]
 
 
+@pytest.mark.slow
 def test_a_savepoint_is_restored_after_a_restart_if_no_run_had_started(cli, supervise):
     first = supervise(["--", "app.py"])
     wait_run(cli, wait_start(cli, 1))
@@ -211,6 +213,7 @@ def test_what_would_fail_again_is_not_restarted(cli, supervise, program, code, s
     assert not restarts(err)
 
 
+@pytest.mark.slow
 def test_a_refused_restore_is_not_restarted(cli, supervise):
     cli.json("run", "-d", "digits.py")
     cli.wait_epoch(3)
@@ -220,6 +223,7 @@ def test_a_refused_restore_is_not_restarted(cli, supervise):
     assert not restarts(err)
 
 
+@pytest.mark.slow
 def test_it_stands_by_for_a_job_that_runs_already_and_takes_over_when_that_dies(cli, supervise):
     first = cli.json("run", "-d", "app.py")
     wait_run(cli, wait_start(cli, 1))
@@ -244,6 +248,7 @@ def test_it_stands_by_for_a_job_that_runs_already_and_takes_over_when_that_dies(
     assert_exactly_once(cli)
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_job_that_it_stands_by_for(cli, supervise):
     first = supervise(["--", "app.py"])
     wait_run(cli, wait_start(cli, 1))
@@ -255,6 +260,7 @@ def test_it_ends_with_the_job_that_it_stands_by_for(cli, supervise):
     ended(second, 0)
 
 
+@pytest.mark.slow
 def test_it_restores_no_savepoint_over_a_job_that_runs(cli, supervise):
     cli.json("run", "-d", "app.py")
     wait_run(cli, wait_start(cli, 1))
@@ -343,6 +349,7 @@ def test_only_deaths_lead_to_a_restart(ended, reason):
     assert step == Done(ended.exit_code) if reason is None else step.reason == reason
 
 
+@pytest.mark.slow
 def test_a_job_that_is_upgraded_is_still_supervised(cli):
     """The new version's driver is a process of its own: the supervisor's child stands by for it."""
     cli.write("app.py", NUMBERS)

@@ -128,6 +128,7 @@ def newest(cli):
     return History(open_storage(str(cli.directory / ".forkpoint")), JobPaths("counts")).newest()
 
 
+@pytest.mark.slow
 def test_schedule_and_autoscaling_of_the_command_line_go_on_unless_others_are_given(cli):
     def noted(run, option="savepoint_schedule"):
         file = cli.directory / ".forkpoint" / JobPaths("counts").program_file(run)
@@ -148,6 +149,7 @@ def test_schedule_and_autoscaling_of_the_command_line_go_on_unless_others_are_gi
     assert noted(third["run"], "autoscale") == {"minimum": 1, "maximum": 2}
 
 
+@pytest.mark.slow
 def test_versions_keep_the_parallelism_that_the_job_was_rescaled_to(counting):
     cli, _ = counting
     cli.wait_epoch(3, "counts")
@@ -176,6 +178,7 @@ def by_python(cli, *arguments):
     return process, output
 
 
+@pytest.mark.slow
 def test_a_program_of_python_is_recorded_and_taken_back(cli):
     """Started from elsewhere, with a module, arguments, and the state root and engine of its environment."""
     process, output = by_python(cli, "app.py")
@@ -239,6 +242,7 @@ def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_version_that_hangs_is_ended_and_taken_back(counting, way):
     cli, _ = counting
@@ -295,6 +299,7 @@ def build("""
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_on_trial_is_taken_back(counting):
     """So is one that dies between the hand-over and its first epoch."""
     cli, started = counting
@@ -324,6 +329,7 @@ def on_trial(cli, started, *options):
     return process, led
 
 
+@pytest.mark.slow
 def test_a_version_that_is_cancelled_on_trial_stays_cancelled(counting):
     cli, started = counting
     process, led = on_trial(cli, started, "--watch-epochs", "100000")
@@ -338,6 +344,7 @@ def test_a_version_that_is_cancelled_on_trial_stays_cancelled(counting):
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
+@pytest.mark.slow
 def test_the_downtime_is_right_after_a_long_trial(counting):
     """Its first epochs have been removed when it is over."""
     cli, started = counting
@@ -373,6 +380,7 @@ def test_ctrl_c_leaves_one_version_and_says_which(counting, state):
         assert f"run {led['run']} of the new version goes on; run {started['run']} has handed the job over to it" in err
 
 
+@pytest.mark.slow
 def test_the_old_driver_is_killed_while_the_new_one_prepares(counting):
     cli, started = counting
     cli.wait_epoch(3, "counts")
@@ -392,6 +400,7 @@ def test_the_old_driver_is_killed_while_the_new_one_prepares(counting):
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) <= {"v1", "v2"}
 
 
+@pytest.mark.slow
 def test_a_standby_of_the_old_version_ends(counting):
     cli, _ = counting
     cli.wait_epoch(3, "counts")

@@ -214,6 +214,7 @@ def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
+@pytest.mark.slow
 def test_the_probes_of_a_driver(driver: subprocess.Popen[bytes], tmp_path: Path) -> None:
     root = str(tmp_path / "state")
     while probe("ready", "flights", root):
@@ -232,6 +233,7 @@ def test_the_probes_of_a_driver(driver: subprocess.Popen[bytes], tmp_path: Path)
     assert probe("ready", "flights", root) == 1
 
 
+@pytest.mark.slow
 def test_a_state_root_out_of_reach_is_no_reason_to_restart_the_driver() -> None:
     # Nothing listens there.
     root = "s3://state/root"
@@ -266,6 +268,7 @@ def test_the_entry_point_passes_other_commands_on() -> None:
     assert (done.returncode, done.stdout) == (0, "a b c\n")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_entry_point_starts_an_executor_that_a_driver_accepts(tmp_path: Path) -> None:
     """The driver waits for executors of a standalone master, which has no workers; one from the entry point comes instead."""

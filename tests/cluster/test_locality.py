@@ -22,6 +22,7 @@ def measured(*options: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_without_a_fault_no_task_reads_from_the_state_root() -> None:
     found = measured("--keys", "5000", "--rows", "4000", "--epochs", "40", "--warm-up", "4")
     assert found["catch_ups"]["host"] > 0, "tasks did not change processes, so nothing is tested"

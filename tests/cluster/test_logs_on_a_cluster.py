@@ -100,6 +100,7 @@ def run(directory: Path, app: str) -> tuple[list[dict[str, Any]], str]:
     return [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")], said
 
 
+@pytest.mark.slow
 def test_lines_of_a_failed_task_arrive_up_to_a_limit(tmp_path: Path) -> None:
     in_log, said = run(tmp_path, APP)
     of_task = [each for each in in_log if each.get("uid") == "say"]
@@ -110,6 +111,7 @@ def test_lines_of_a_failed_task_arrive_up_to_a_limit(tmp_path: Path) -> None:
     assert "no good" in in_log[-1]["message"]
 
 
+@pytest.mark.slow
 def test_lines_of_commits_arrive_also_of_the_one_that_fails(tmp_path: Path) -> None:
     in_log, said = run(tmp_path, COMMITTING)
     of_sink = [each for each in in_log if each.get("uid") == "talking" and each["logger"] in ("stdout", "app")]

@@ -37,6 +37,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
+@pytest.mark.slow
 def test_stores_are_where_subtasks_run(cluster: Cluster, tmp_path: Path) -> None:
     program = Program(tmp_path, cluster)
     notes = tmp_path / "notes.jsonl"

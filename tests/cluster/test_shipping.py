@@ -38,6 +38,7 @@ def program(tmp_path: Path, cluster: Cluster) -> Program:
     return Program(tmp_path, cluster)
 
 
+@pytest.mark.slow
 @needs_mounts
 def test_the_environment_of_the_driver_travels_to_hosts_that_have_no_python(
     cluster: Cluster, program: Program, tmp_path: Path
@@ -99,6 +100,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         server.stop()
 
 
+@pytest.mark.slow
 def test_credentials_reach_executors_where_allowed_and_are_not_recorded(
     s3: dict[str, str], cluster: Cluster, program: Program
 ) -> None:

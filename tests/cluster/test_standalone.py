@@ -152,6 +152,7 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 @needs_mounts
 def test_a_full_disk_pauses_the_job_until_there_is_space(cluster: Cluster, program: Program) -> None:
     local = cluster.local_directory(A)
@@ -178,6 +179,7 @@ def test_a_full_disk_pauses_the_job_until_there_is_space(cluster: Cluster, progr
         subprocess.run(["umount", "--lazy", local], check=True)
 
 
+@pytest.mark.slow
 def test_a_worker_freezes_and_the_master_is_restarted(cluster: Cluster, program: Program) -> None:
     """What was frozen comes back when others have done its work."""
     cluster.start_worker(A)
@@ -221,6 +223,7 @@ def hiding(*directories: Path) -> tuple[str, ...]:
     return ("unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh")
 
 
+@pytest.mark.slow
 @needs_mounts
 def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(
     cluster: Cluster, program: Program
@@ -236,6 +239,7 @@ def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(
     assert json.loads(program.command("--output", "json", "list", "-a"))["jobs"] == []  # it has never run
 
 
+@pytest.mark.slow
 def test_executors_without_forkpoint_are_named(cluster: Cluster, program: Program, tmp_path: Path) -> None:
     program.write(0, 4)
     bare = tmp_path / "bare"
@@ -245,6 +249,7 @@ def test_executors_without_forkpoint_are_named(cluster: Cluster, program: Progra
     assert re.search(rf"on {re.escape(A)}: the executors' Python has no module '(forkpoint|pyarrow)'", err), err
 
 
+@pytest.mark.slow
 def test_a_missing_interpreter_is_named(cluster: Cluster, program: Program) -> None:
     program.write(0, 4)
     cluster.start_worker(A)

@@ -71,6 +71,7 @@ def wait_for_no_executor(home: Path, process: subprocess.Popen[str]) -> None:
 RUN = ("-m", "forkpoint.cli", "run", "--conf", "spark.executor.memory=512m")
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_for_its_first_executor_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
     process = start(tmp_path, cluster, *RUN)
     wait_for_no_executor(tmp_path, process)
@@ -83,6 +84,7 @@ def test_a_job_that_waits_for_its_first_executor_is_cancelled(cluster: Cluster, 
     assert "waiting" not in command(tmp_path, "list", "-a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [RUN, ()])
 def test_ctrl_c_while_it_waits_for_its_first_executor(
     cluster: Cluster, tmp_path: Path, program: tuple[str, ...]
@@ -96,6 +98,7 @@ def test_ctrl_c_while_it_waits_for_its_first_executor(
     assert not endpoints(open_storage(tmp_path / "state"))
 
 
+@pytest.mark.slow
 def test_a_job_that_has_lost_all_executors_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start_worker(A)
     process = start(tmp_path, cluster, *RUN)

@@ -152,6 +152,7 @@ def settings(without: str) -> list[str]:
     return [part for name, value in CONFIGURATION.items() if name != without for part in ("--conf", f"{name}={value}")]
 
 
+@pytest.mark.slow
 def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program, tmp_path: Path) -> None:
     """The containers' Python, with forkpoint in it, is what the driver ships."""
     program.write(0, 3)
@@ -181,6 +182,7 @@ def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program, tm
     program.check_output()
 
 
+@pytest.mark.slow
 def test_a_driver_in_the_cluster_is_started_again_stopped_from_outside_and_resumed(program: Program) -> None:
     program.write(0, 3)
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster"]

@@ -42,6 +42,7 @@ def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     assert results(found, setup) == results(run(setup, events, columnar=False, parallelism=1), setup)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(cases(), st.integers(1, 40), st.integers(4, 60), st.booleans(), st.one_of(st.none(), st.integers(0, 40)))
 def test_saved_bytes_are_the_same_also_where_the_lateness_changes(case, at, rows, columnar, later):

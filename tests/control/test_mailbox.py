@@ -184,6 +184,7 @@ def test_a_program_that_python_runs_is_found_and_commanded(program, storage):
     assert endpoints(storage) == []
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_before_it_answers(program, storage):
     with find_live(storage, JOB) as client:
         run = client.endpoint.run
@@ -246,6 +247,7 @@ def test_a_run_on_another_machine(start, storage, monkeypatch):
         find_live(storage, JOB)
 
 
+@pytest.mark.slow
 def test_a_run_on_another_machine_that_does_not_answer(storage, monkeypatch):
     monkeypatch.setattr(registry, "FIND_SECONDS", 0.5)
     register(storage, Endpoint(job=JOB, run="away", pid=1, machine="another", host="127.0.0.1", started_ms=1))

@@ -81,6 +81,7 @@ def test_kills_at_random(kafka: Kafka, tmp_path: Path) -> None:
     killed_until_done(kafka, tmp_path, "local", records=20_000, kills=5, longest_s=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_kills_at_random_on_spark(kafka: Kafka, tmp_path: Path) -> None:
     """Of the driver with its JVM and Python workers."""

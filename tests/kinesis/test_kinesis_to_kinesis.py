@@ -37,6 +37,7 @@ def expected(records: int = RECORDS) -> dict[str, list[tuple[int, int]]]:
     return {str(user): [(n, n // USERS + 1) for n in range(user, records, USERS)] for user in range(USERS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["take+", "commit", "put", "put+"])
 def test_a_driver_that_is_killed_at_a_step(kinesis: Kinesis, tmp_path: Path, step: str) -> None:
     stream, to = kinesis.create_stream(shards=2), kinesis.create_stream(shards=2)

@@ -185,6 +185,7 @@ def changed(directory: Directory) -> None:
     read_all(source, planned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["moved", "moved+", "manifest+", "move", "move+"])
 def test_a_job_on_hdfs_that_is_killed_at_a_step(hadoop: Any, tmp_path: Path, step: str) -> None:
     directory = Directory(split_url(hadoop.hdfs)[0])

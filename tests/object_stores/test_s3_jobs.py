@@ -90,6 +90,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_that_is_killed_at_a_step(bucket: Bucket, tmp_path: Path, step: str) -> None:
     fill(bucket)

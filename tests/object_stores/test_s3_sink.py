@@ -283,6 +283,7 @@ def committable_owner(sink: FileSink) -> str:
     return str(committable["owner"])
 
 
+@pytest.mark.slow
 def test_denied_access_is_an_error_with_a_remedy(bucket: Bucket, proxy: UnreliableProxy, tmp_path: Path) -> None:
     proxy.inject(Fault("error", on="uploads", status=403))
     with pytest.raises(AccessDenied, match=r"cannot begin an upload s3://state/.*Check credentials and permissions"):

@@ -164,6 +164,7 @@ def test_news_leave_focus_and_scrolling_alone(open_page: Open) -> None:
     expect(search).to_have_value("nothing has this")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_memory_stays_flat_while_it_polls(open_page: Open, shop: Shop) -> None:
     """Ten minutes with ``PAGE_SECONDS=600``; less at a faster pace otherwise."""

@@ -73,6 +73,7 @@ def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path
     finish(postgres, table, tmp_path, writers)
 
 
+@pytest.mark.slow
 def test_the_server_is_killed_under_driver_and_writers(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:

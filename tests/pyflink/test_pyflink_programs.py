@@ -39,6 +39,7 @@ def test_functions_of_a_module_beside_the_program():
     assert printed("totals.py") == list(map(str, TOTALS))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_functions_of_a_module_beside_the_program_on_spark():
     assert printed("totals.py", engine="spark") == list(map(str, TOTALS))

@@ -45,6 +45,7 @@ def until_acknowledged(rabbitmq: RabbitMQ, queue: str, driver: Program) -> None:
     time.sleep(0.5)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_in_the_middle(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     queue, to = rabbitmq.create_queue(), rabbitmq.create_queue()
     rabbitmq.publish(queue, messages(0, 1000))
@@ -58,6 +59,7 @@ def test_a_driver_that_is_killed_in_the_middle(rabbitmq: RabbitMQ, tmp_path: Pat
     assert rabbitmq.values(queue) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "number"),
     [

@@ -47,6 +47,7 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_at_each_step(place: Path, undisturbed: Outcome) -> None:
     plan = Plan(str(place))
     for kill in (("planned", 2), ("computed", 1), ("written", 1), ("committed", 1), ("published", 1)):
@@ -56,6 +57,7 @@ def test_a_driver_that_is_killed_at_each_step(place: Path, undisturbed: Outcome)
     assert not list((place / "output").rglob(".*"))
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_at_each_step_of_a_streaming_dataframes_epochs(place: Path, stopped: Outcome) -> None:
     """ "published" is before Spark's own commit of the batch, which the next start does without."""
     plan = Plan(str(place), source="stream", stop_after=100)
@@ -68,6 +70,7 @@ def test_a_driver_that_is_killed_at_each_step_of_a_streaming_dataframes_epochs(p
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_python_worker_that_is_killed_in_an_epoch(place: Path, undisturbed: Outcome) -> None:
     """local[2] does not repeat a task, so the job restarts by its strategy."""
     pause = place / "pause"

@@ -14,6 +14,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_replay_in_epochs_of_the_default_size_stays_small() -> None:
     found = json.loads(

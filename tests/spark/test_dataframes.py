@@ -116,6 +116,7 @@ def test_a_batch_dataframe_runs_to_its_end_and_a_spark_writer_takes_the_result(
     assert result == {k: sum(range(k, 1000, 7)) for k in range(7)}
 
 
+@pytest.mark.slow
 def test_the_log_of_a_file_source_is_beside_the_manifests(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_interrupt_ends_a_running_epoch_and_only_that(start_run: StartRun) -> No
     assert got(epoch(executor, 2, plan(1)), 1)[1] == ["1"]
 
 
+@pytest.mark.slow
 def test_background_tasks_keep_order_and_leave_epochs_room(start_run: StartRun, tmp_path: Path) -> None:
     executor = start_run(stages=1, parallelism=2)
     args = [str(i).encode() for i in range(7)]

@@ -33,6 +33,7 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("command", [["-m", "forkpoint.cli", "run", "app.py"], ["app.py"]], ids=["forkpoint", "python"])

@@ -46,6 +46,7 @@ def written(directory: Path) -> list[tuple[int, int]]:
     return sorted(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_up_to_a_time_and_on_on_trial(tmp_path: Path) -> None:
     first = run(tmp_path, until=995)
     assert open_savepoint(first).savepoint.sources["numbers"].position == {"next": 101}
@@ -64,6 +65,7 @@ def test_up_to_a_time_and_on_on_trial(tmp_path: Path) -> None:
     assert not list((tmp_path / "numbers").glob(".*"))
 
 
+@pytest.mark.slow
 def test_up_to_where_a_savepoint_was_taken_of_files_that_spark_reads(session: SparkSession, tmp_path: Path) -> None:
     def write(number: int) -> None:
         hidden = tmp_path / "in" / f".{number}"

@@ -232,6 +232,7 @@ def test_failed_queries_keep_their_type(start_run: StartRun, session: SparkSessi
     streams.stop()
 
 
+@pytest.mark.slow
 def test_a_query_of_spark_with_state_in_rocksdb_runs_beside(
     session: SparkSession, start_run: StartRun, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ class Totals(NamedTuple):
     mean: float
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -204,6 +205,7 @@ def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Pat
     assert fired == sorted((w, START_MS + m * MINUTE_MS + HOUR_MS) for w, _, m in EVENTS)
 
 
+@pytest.mark.slow
 def test_time_to_live_and_processing_time(session: SparkSession, events: Path, tmp_path: Path) -> None:
     def query() -> DataFrame:
         return words(session, events).groupBy("word", "n").transformWithState(
@@ -231,6 +233,7 @@ def test_time_to_live_and_processing_time(session: SparkSession, events: Path, t
     assert sorted((*e.key, e.map_key, e.value) for e in by.rows()) == sorted({(w, n, w, n) for w, n, _ in EVENTS})
 
 
+@pytest.mark.slow
 def test_windows_and_deduplication(session: SparkSession, events: Path, tmp_path: Path) -> None:
     def query() -> DataFrame:
         unique = timed(session, events).dropDuplicates(["word", "n", "ts"])
@@ -277,6 +280,7 @@ def test_windows_and_deduplication(session: SparkSession, events: Path, tmp_path
     assert as_records.remarks == ["operator 1 (dedupe) is left out"]
 
 
+@pytest.mark.slow
 def test_session_windows(session: SparkSession, events: Path, tmp_path: Path) -> None:
     def query() -> DataFrame:
         sessions = timed(session, events).groupBy(f.session_window("ts", "4 minutes"), "word")
@@ -306,6 +310,7 @@ def test_session_windows(session: SparkSession, events: Path, tmp_path: Path) ->
         assert sorted(rows) == [("2", 1), ("a", 3), ("b", 2), ("c", 1), ("c", 1)]
 
 
+@pytest.mark.slow
 def test_state_of_groups_and_deduplication_within_the_watermark(
     session: SparkSession, events: Path, tmp_path: Path
 ) -> None:
@@ -345,6 +350,7 @@ def test_state_of_groups_and_deduplication_within_the_watermark(
     assert entries(made.savepoint, "seen", "first") == dict.fromkeys(alive, 1)
 
 
+@pytest.mark.slow
 def test_several_sources_go_on_behind_the_last_batch(session: SparkSession, events: Path, tmp_path: Path) -> None:
     others = tmp_path / "others"
     for file in range(2):

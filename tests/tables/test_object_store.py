@@ -95,6 +95,7 @@ def test_rows_arrive_once(there: Place, tmp_path: Path, mode: Any) -> None:
 COMMITS = {"delta": r"create .*_delta_log/0+[1-9]\d*\.json", "iceberg": r"put .*/metadata/"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["error", "late error", "cut", "lost answer"])
 def test_commits_that_fail_or_whose_answers_are_lost(there: Place, tmp_path: Path, fault: Any) -> None:
     there.store.inject(Fault(fault, on=COMMITS[there.kind], times=3), Fault(fault, on=r"put .*\.parquet", times=2))
@@ -103,6 +104,7 @@ def test_commits_that_fail_or_whose_answers_are_lost(there: Place, tmp_path: Pat
     assert there.store.met[f"{fault} create" if there.kind == "delta" else f"{fault} put"]
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_a_commit(there: Place, tmp_path: Path) -> None:
     there.store.inject(Fault("hang", on=COMMITS[there.kind], times=1))
     run(tmp_path / "root", there.sink(), ELEMENTS, restart=RestartStrategy.fixed_delay(5, 100))

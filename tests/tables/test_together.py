@@ -88,6 +88,7 @@ CASES = [(f"{kind}-together", step) for kind in ("delta", "iceberg") for step in
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "step"), CASES)
 def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Path, step: str) -> None:
     """At one of the first transaction, and at one of the next run's."""
