@@ -12,6 +12,7 @@ import os
 import pickle
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -242,22 +243,21 @@ def _task(where: str, token: str, said: Sequence[str] = ()) -> Iterator[None]:
 class _Collector:
     """Keeps the full collection that PySpark's daemon does after every task short.
 
-    Freezing excludes all objects from collection, in constant time; they are unfrozen every `EVERY` tasks, or when the
-    process has grown by `GROWTH` bytes.
+    Freezing excludes all objects from collection, in constant time; they are unfrozen every `EVERY_S` seconds, as a collection
+    of all takes a tenth of one, or when the process has grown by `GROWTH` bytes.
     """
 
-    EVERY = 64
+    EVERY_S = 60.0
     GROWTH = 256 << 20
 
     def __init__(self) -> None:
-        self._tasks = 0
-        self._resident = 0
+        self._unfrozen_s = time.monotonic()
+        self._resident = _resident_bytes()
 
     def after_task(self) -> None:
-        self._tasks += 1
-        resident = _resident_bytes()
-        if self._tasks >= self.EVERY or resident > self._resident + self.GROWTH:
-            self._tasks, self._resident = 0, resident
+        now_s, resident = time.monotonic(), _resident_bytes()
+        if now_s >= self._unfrozen_s + self.EVERY_S or resident > self._resident + self.GROWTH:
+            self._unfrozen_s, self._resident = now_s, resident
             gc.unfreeze()
         else:
             gc.freeze()
@@ -268,7 +268,7 @@ def _resident_bytes() -> int:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return 0  # not Linux: the number of tasks alone decides
+        return 0  # not Linux: the time alone decides
 
 
 _collector = _Collector()
