@@ -33,18 +33,18 @@ demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta
 
 test: setup ## the tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
-		pytest -n $(WORKERS) --reruns $(RERUNS) -m "not spark and not slow" || failed=1; \
+		pytest -n $(WORKERS) --dist loadfile --reruns $(RERUNS) -m "not spark and not slow" || failed=1; \
 		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m "spark and not slow" || failed=1; \
 		exit $$failed
 
 test-slow: setup ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
 	$(RUN) failed=0; \
-		pytest -n $(WORKERS) --reruns $(RERUNS) -m "slow and not spark" || failed=1; \
+		pytest -n $(WORKERS) --dist loadfile --reruns $(RERUNS) -m "slow and not spark" || failed=1; \
 		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m "slow and spark" || failed=1; \
 		exit $$failed
 
 test-fast: setup ## those of them without Spark
-	$(RUN) pytest -n $(WORKERS) -m "not spark and not slow"
+	$(RUN) pytest -n $(WORKERS) --dist loadfile -m "not spark and not slow"
 
 test-spark: setup ## those of them with Spark
 	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m "spark and not slow"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import forkpoint as fp
 from examples.doc_blocks import ROOT, blocks
 from servers.cassandra_server import PASSWORD, USER, Cassandra
@@ -14,6 +16,7 @@ BLOCKS = blocks(ROOT / "docs" / "cassandra.md")
 TABLE, LEDGER = (block for block in BLOCKS if block.info == "sql")
 
 
+@pytest.mark.slow
 def test_the_program(cassandra: Cassandra, tmp_path: Path) -> None:
     cassandra.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
     cassandra.execute(TABLE.text)

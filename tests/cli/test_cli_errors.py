@@ -116,6 +116,7 @@ def test_a_driver_that_dies_before_its_job_runs(cli):
     assert "ended with exit code 9 before its job ran; its log is" in err
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_fit_its_savepoint(cli, saved):
     _, savepoint = saved
     text = (cli.directory / "digits.py").read_text().replace('.uid("counts")', '.uid("others")')
@@ -127,6 +128,7 @@ def test_a_program_that_does_not_fit_its_savepoint(cli, saved):
     assert "finished" in moved.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detached", [False, True])
 def test_what_a_run_is_to_start_from_must_be_there(cli, detached):
     in_background = ["-d"] if detached else []

@@ -58,6 +58,7 @@ def test_start_savepoint_stop_and_go_on(cli):
     assert "before the change" in graph[2]
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_lost_and_its_job_goes_on_from_the_checkpoint(cli):
     first = cli.json("run", "-d", "digits.py")
     cli.wait_epoch(5)

@@ -116,6 +116,7 @@ def test_of_two_standbys_one_leads_and_the_other_stays(numbers):
     check_output(cli)
 
 
+@pytest.mark.slow
 def test_a_leader_that_ends_regularly_ends_its_standby(numbers):
     cli = numbers
     cli.json("run", "-d", "counting.py")
@@ -146,6 +147,7 @@ def test_a_standby_is_ended_by_a_signal_and_leaves_the_leader_alone(numbers):
     cli("cancel", "counting")
 
 
+@pytest.mark.slow
 def test_a_standby_takes_no_savepoint_to_restore(numbers):
     cli = numbers
     cli.json("run", "-d", "counting.py")

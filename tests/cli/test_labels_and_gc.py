@@ -32,6 +32,7 @@ def stopped(tmp_path_factory):
     return cli, path
 
 
+@pytest.mark.slow
 def test_labels_come_later_and_change(stopped):
     cli, path = stopped
     name = os.path.basename(path)
@@ -63,6 +64,7 @@ def test_a_label_that_is_damaged_hinders_nobody(stopped, caplog):
     cli.look("label", path, "--remove")
 
 
+@pytest.mark.slow
 def test_scheduled_savepoints(cli):
     started = cli.json("run", "-d", "--savepoint-every", "500ms", "--savepoint-keep-last", "2", "digits.py")
     for _ in range(100):
@@ -166,6 +168,7 @@ def test_killed_while_it_clears_away(stopped, monkeypatch):
     verify_files(open_savepoint(path))
 
 
+@pytest.mark.slow
 def test_a_live_job_is_left_alone_and_a_killed_one_goes_on_after_it(cli):
     started = cli.json("run", "-d", "digits.py")
     cli.wait_epoch(3)

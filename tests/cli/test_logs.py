@@ -97,6 +97,7 @@ def test_a_supervised_job_logs_what_forkpoint_and_the_program_say(cli):
     check(lines, next(each["run"] for each in lines if "run" in each))
 
 
+@pytest.mark.slow
 def test_the_last_line_says_why_a_run_failed(cli):
     cli.write("failing.py", "import forkpoint\nraise ValueError('no good')\n")
     done = cli("--log-format", "json", "run", "failing.py", code=1)

@@ -27,6 +27,7 @@ def there(cli, *args, code=0):
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_job_is_listed_saved_and_stopped_from_another_host(cli):
     cli.json("run", "-d", "digits.py")
     assert " running " in there(cli, "list")

@@ -30,6 +30,7 @@ def killed(tmp_path_factory):
     cli.kill_all()
 
 
+@pytest.mark.slow
 def test_a_job_comes_back_by_one_command(killed):
     cli, history, newest = killed
     assert cli.look("list", "-a")["jobs"] == []

@@ -65,6 +65,7 @@ def begin(cli, how, *args):
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "by"),
     [
@@ -88,6 +89,7 @@ def test_cancelling_ends_user_code(cli, how, by):
     assert run["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_what_a_savepoint_waits_for_is_told(cli):
     process = begin(cli, "sleeps")
     asked = cli.start("savepoint", "stuck")
@@ -110,6 +112,7 @@ def test_a_third_signal_ends_the_process_at_once(cli):
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["loops", "catches_exceptions", "sleeps"])
 def test_an_epochs_time_ends_user_code(cli, how):
     program = STUCK.replace("HOW", how).replace(

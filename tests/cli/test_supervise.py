@@ -177,6 +177,7 @@ def test_a_savepoint_is_restored_after_a_restart_if_no_run_had_started(cli, supe
     assert cli.jobs("-a")[0]["parent"]["kind"] == "savepoint"
 
 
+@pytest.mark.slow
 def test_it_gives_up_after_so_many_attempts(cli, supervise):
     _, err = ended(supervise(["--attempts", "2", "--", "dies.py"]), 3)
     assert len(starts(cli)) == 3
@@ -194,6 +195,7 @@ def test_events_in_json(cli, supervise):
     assert json.loads(err)["error"]["exit_code"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "code", "says"),
     [
@@ -271,6 +273,7 @@ def test_it_restores_no_savepoint_over_a_job_that_runs(cli, supervise):
     cli("cancel", "numbers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_cancels_the_job(cli, supervise, number):
     process = supervise(["--", "app.py"])
@@ -298,6 +301,7 @@ def test_stop_ends_it(cli, supervise):
     assert_exactly_once(cli)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the run dies with its supervisor on Linux")
 def test_the_run_dies_with_its_supervisor_and_the_next_one_goes_on(cli, supervise):
     first = supervise(["--", "app.py"])

@@ -196,6 +196,7 @@ def test_a_program_of_python_is_recorded_and_taken_back(cli):
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
+@pytest.mark.slow
 def test_a_program_without_a_file_cannot_be_taken_back_so_it_is_not_upgraded(cli):
     process, output = by_python(cli, "-m", "app")
     said = cli("upgrade", "counts", "app.py", "--", output, code=1).stderr
@@ -206,6 +207,7 @@ def test_a_program_without_a_file_cannot_be_taken_back_so_it_is_not_upgraded(cli
     assert process.wait() == 0
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting, way):
     """It even has the same file, and its module too, so that the old version is there as a record only."""
@@ -275,6 +277,7 @@ def test_a_version_that_does_not_start_stops_nothing(counting):
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
 
 
+@pytest.mark.slow
 def test_a_version_whose_functions_do_not_open_stops_nothing(counting):
     """They are opened on the engine before the new version takes over."""
     cli, started = counting
@@ -355,6 +358,7 @@ def test_the_downtime_is_right_after_a_long_trial(counting):
     assert json.loads(out)["downtime_ms"] < (time.monotonic() - began) * 1000 / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["standby", "trial"])
 def test_ctrl_c_leaves_one_version_and_says_which(counting, state):
     cli, started = counting
@@ -415,6 +419,7 @@ def test_a_standby_of_the_old_version_ends(counting):
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1", "v2"}
 
 
+@pytest.mark.slow
 def test_a_version_that_does_not_fit_stops_nothing(counting):
     cli, started = counting
     cli.wait_epoch(3, "counts")
@@ -455,6 +460,7 @@ env.execute("never-used")
 """
 
 
+@pytest.mark.slow
 def test_a_state_that_was_never_used_may_go_and_one_that_was_may_not(cli):
     """As `check` says: a checkpoint doesn't know whether a state has entries."""
     cli.write("first.py", NEVER_USED)

@@ -107,6 +107,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(max_examples=40)
 @given(steps=steps, bounded=st.booleans())

@@ -111,6 +111,7 @@ def test_what_is_too_long_is_told(server: ControlServer) -> None:
     assert works(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", ["nothing", "half a head", "a head without its body", "a second request's half"])
 def test_half_open_connections_are_closed(server: ControlServer, sent: str) -> None:
     with connect(server) as sock:

@@ -170,6 +170,7 @@ def program(storage, tmp_path):
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_program_that_python_runs_is_found_and_commanded(program, storage):
     (view,) = list_runs(storage)
     assert (view.state, view.is_live, view.records_read > 0) == ("running", True, True)
@@ -260,6 +261,7 @@ def test_a_run_on_another_machine_that_does_not_answer(storage, monkeypatch):
         MailboxClient(storage, endpoints(storage)[0], 1.0).cancel()
 
 
+@pytest.mark.slow
 def test_a_driver_that_lives_and_does_not_answer(start, storage, monkeypatch):
     monkeypatch.setattr(mailbox, "POLL_SECONDS", 1000.0)
     control, _ = start()

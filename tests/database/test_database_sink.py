@@ -399,6 +399,7 @@ KINDS_OF_COLUMNS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_only_columns_that_take_no_value_of_a_type_are_refused(database: Database, tmp_path: Path) -> None:
     """By writing values of each type to each kind of column that is said to refuse it."""
     kinds = {**KINDS_OF_COLUMNS, **({"datetime": "TIMESTAMP"} if database.name == "postgresql" else {})}

@@ -180,6 +180,7 @@ def check(root: str, out: Path) -> None:
     assert state_of(root) == sums(ELEMENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("silence_is_loss")
 @pytest.mark.parametrize(
     ("kind", "times"), [("lost answer", 2), ("late error", 2), ("cut", 2), ("truncated", 2), ("hang", 1)]
@@ -256,6 +257,7 @@ def test_the_jobs_own_failures_still_count(proxy: UnreliableProxy, root: str) ->
         run(root, ELEMENTS, fn=Fails(), change=impatient)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_without_restarts_an_outage_ends_the_job_and_the_next_run_goes_on(
     proxy: UnreliableProxy, root: str, tmp_path: Path
@@ -270,6 +272,7 @@ def test_without_restarts_an_outage_ends_the_job_and_the_next_run_goes_on(
     check(root, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty", "silence_is_loss")
 @pytest.mark.parametrize("kind", ["lost answer", "hang"])
 def test_a_start_whose_commit_gets_no_answer_leaves_nothing_wrong(
@@ -323,6 +326,7 @@ def test_a_savepoint_during_an_outage_fails_alone(proxy: UnreliableProxy, root: 
     check(root, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["create", "put", "get", "list", "delete"])
 def test_stopping_with_a_savepoint_despite_lost_answers(
     proxy: UnreliableProxy, root: str, tmp_path: Path, on: str

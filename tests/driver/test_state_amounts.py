@@ -259,6 +259,7 @@ def test_a_run_whose_state_is_imported_counts_it_with_its_first_epoch(tmp_path: 
     assert {m.parallelism for m in check(tmp_path, unknown={13}).values()} == {2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("each_epoch")
 def test_a_rescaled_job_goes_on_with_them(tmp_path: Path) -> None:
     run(tmp_path, visits(400), Stop(parallelism={6: 3, 18: 1, 28: 4}))

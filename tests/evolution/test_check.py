@@ -234,6 +234,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_hundred_operators_take_less_than_two_seconds_and_no_spark(check):
     app = check.directory / "wide.py"
     app.write_text(WIDE)

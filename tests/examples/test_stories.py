@@ -38,6 +38,7 @@ def test_the_dashboard_is_split_from_the_day_when_paid_posts_came(tmp_path: Path
     check_dashboard(dashboard("local", tmp_path))
 
 
+@pytest.mark.slow
 def test_every_savepoint_of_the_tree_can_be_gone_on_from(tmp_path: Path) -> None:
     found = versions("local", tmp_path)
     switch = position(found["v0t1"])

@@ -181,6 +181,7 @@ def start(directory, *arguments):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "times", "parallelism"),
     [("planned", 7, 2), ("computed", 3, 3), ("written", 9, 1), ("committed", 2, 2), ("published", 12, 4)],

@@ -148,6 +148,7 @@ def test_the_broker_is_away(far_kafka: Kafka, network: Network, tmp_path: Path) 
         running.wait_for_all()
 
 
+@pytest.mark.slow
 def test_the_broker_is_away_while_there_is_nothing_to_write(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
         far_kafka.kill()

@@ -101,6 +101,7 @@ def test_the_broker_is_killed_under_a_job(kafka: Kafka) -> None:
     assert by_letter(runs[0]) == expected("a", count=20)
 
 
+@pytest.mark.slow
 def test_the_broker_is_killed_while_a_range_is_read(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = kafka.create_topic()
     kafka.produce(topic, [f"a{n}" for n in range(1, 2001)])

@@ -16,6 +16,7 @@ from servers.kinesis_server import Kinesis
 PROGRAM, *WRITING = (block for block in blocks(ROOT / "docs" / "kinesis.md") if block.info == "python")
 
 
+@pytest.mark.slow
 def test_the_programs(kinesis: Kinesis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "app"}
     for block in (PROGRAM, *WRITING):

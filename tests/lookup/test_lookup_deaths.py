@@ -17,6 +17,7 @@ PROGRAM = Path(__file__).with_name("looking_up.py")
 ELEMENTS = 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["ask 1", "ask+ 2", "ask+ 3", "ask+ 7"])
 def test_a_process_that_is_killed_at_a_lookup(tmp_path: Path, step: str) -> None:
     root, out = tmp_path / "root", tmp_path / "out"

@@ -56,6 +56,7 @@ def test_a_driver_that_is_killed_in_the_middle(mosquitto: Mosquitto, tmp_path: P
     assert sorted(driver.lines()) == expected(1500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "number", "ids"),
     [

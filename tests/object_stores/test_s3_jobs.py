@@ -117,6 +117,7 @@ def wake(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["staged", "checked", "manifest", "mark", "complete"])
 def test_an_old_driver_that_wakes_up_after_a_newer_one_has_finished(bucket: Bucket, tmp_path: Path, step: str) -> None:
     fill(bucket)
@@ -143,6 +144,7 @@ def test_an_old_driver_that_wakes_up_leaves_a_newer_ones_uploads(bucket: Bucket,
     assert counts(bucket) == EXPECTED
 
 
+@pytest.mark.slow
 def test_uploads_that_a_lifecycle_rule_aborted_while_the_job_was_down(bucket: Bucket, tmp_path: Path) -> None:
     fill(bucket)
     died = run(bucket, tmp_path, "mark", "3")  # its epoch is committed
@@ -166,6 +168,7 @@ def in_background(source: str, output: str, root: Path) -> InBackground:
     return InBackground(prepare(env, "files"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["list|get", "uploads", "^delete .*uploadId", "head"])
 def test_a_store_that_does_not_answer_for_some_seconds(
     bucket: Bucket, s3_address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: str

@@ -243,6 +243,7 @@ def proxy(bucket: Bucket, s3_address: tuple[str, int], monkeypatch: pytest.Monke
     proxy.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lost answer", "late error", "cut", "error"])
 def test_answers_that_are_lost_on_the_way(bucket: Bucket, proxy: UnreliableProxy, kind: Any) -> None:
     sink = FileSink.json(bucket.url("out"))

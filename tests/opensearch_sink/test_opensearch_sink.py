@@ -52,6 +52,7 @@ def test_the_newest_document_of_each_id_is_there(search: OpenSearch, tmp_path: P
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "id"), [("note", "none"), ("note+", "each"), ("bulk", "each"), ("bulk+", "none")])
 def test_a_driver_that_is_killed_at_a_step_of_writing(search: OpenSearch, tmp_path: Path, step: str, id: str) -> None:
     index = name()

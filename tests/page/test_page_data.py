@@ -34,6 +34,7 @@ def open_state(page: Page) -> None:
     page.get_by_role("navigation", name="States").wait_for()
 
 
+@pytest.mark.slow
 def test_integers_keep_all_of_their_digits(open_page: Open, lines: Path) -> None:
     page = open_page()
     open_state(page)
@@ -65,6 +66,7 @@ def test_only_long_integers_are_read_otherwise(open_page: Open, parse: str) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_states_with_equal_names_are_listed_as_sql_takes_them(open_page: Open, lines: Path, shot: Shot) -> None:
     page = open_page()
     open_state(page)
@@ -100,6 +102,7 @@ def test_each_name_is_one_segment_of_a_path(open_page: Open, lines: Path) -> Non
     expect(page.get_by_role("table", name="Rows of state").get_by_role("row")).not_to_have_count(0)
 
 
+@pytest.mark.slow
 def test_characters_that_hide_others_are_escaped(open_page: Open, lines: Path) -> None:
     page = open_page()
     open_state(page)
@@ -115,6 +118,7 @@ def test_characters_that_hide_others_are_escaped(open_page: Open, lines: Path) -
     assert not re.search("[\u202e\x1b]", page.locator("body").inner_text())
 
 
+@pytest.mark.slow
 def test_a_rate_is_told_when_it_is_known(open_page: Open) -> None:
     page = open_page()
     found = page.evaluate(
@@ -142,6 +146,7 @@ def long_ago(shop: Shop) -> Iterator[None]:
     shop.forkpoint("cancel", "long ago")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_watermark_of_long_ago_fits(open_page: Open, long_ago: None, shot: Shot, width: int) -> None:
     page = open_page(width=width)
@@ -157,6 +162,7 @@ def test_a_watermark_of_long_ago_fits(open_page: Open, long_ago: None, shot: Sho
     assert cut == []
 
 
+@pytest.mark.slow
 def test_all_parts_of_a_job_are_in_sight_on_a_telephone(open_page: Open) -> None:
     page = open_page(width=390)
     page.get_by_role("link", name="orders", exact=True).click()

@@ -48,6 +48,7 @@ def take_savepoint(page: Page, label: str) -> None:
     expect(page.get_by_role("heading", level=2, name=label)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_split_that_holds_the_watermark_is_found(open_page: Open, shot: Shot) -> None:
     page = open_page()
     expect(page.get_by_role("table", name="Jobs that run").get_by_role("row")).to_have_count(3)
@@ -141,6 +142,7 @@ def test_two_savepoints_are_compared(open_page: Open, shot: Shot) -> None:
     shot(page, "page-compare")
 
 
+@pytest.mark.slow
 def test_a_program_is_checked_against_a_savepoint(open_page: Open, shot: Shot, tmp_path: Path) -> None:
     program = tmp_path / "orders_v3.py"
     program.write_text(ORDERS.read_text().replace('.uid("totals")', '.uid("sums")'))
@@ -185,6 +187,7 @@ def test_what_is_kept_for_a_key_is_found(open_page: Open, shot: Shot) -> None:
     expect(page.get_by_role("alert").filter(has_text="nonsense")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_state_of_a_running_job_is_looked_into(open_page: Open) -> None:
     page = open_page()
     open_job(page)
@@ -260,6 +263,7 @@ def test_the_tree_is_walked_with_the_keyboard(open_page: Open) -> None:
     expect(page.get_by_role("heading", level=2, name="by hand")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(
     open_page: Open, shot: Shot, shop: Shop, tmp_path: Path
 ) -> None:

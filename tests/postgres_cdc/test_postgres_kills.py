@@ -63,6 +63,7 @@ DEATHS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path) -> None:
     table = create_table(postgres, COLUMNS, full=True)
     writers = writing(postgres, table)

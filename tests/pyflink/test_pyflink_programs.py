@@ -60,6 +60,7 @@ def test_what_is_absent_may_be_imported_and_says_what_to_use():
     assert "write with stream.for_each_epoch" in last
 
 
+@pytest.mark.slow
 def test_forkpoint_run_tells_jobs_without_names_apart_and_notes_how_they_were_started(tmp_path):
     program = tmp_path / "two_jobs.py"
     program.write_text(

@@ -181,6 +181,7 @@ def test_a_broker_that_is_killed_loses_acknowledgements_and_nothing_is_read_twic
     assert empty(rabbitmq, queue)
 
 
+@pytest.mark.slow
 def test_a_broker_that_stands_still(rabbitmq: RabbitMQ, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than heartbeats allow."""
     queue = rabbitmq.create_queue()

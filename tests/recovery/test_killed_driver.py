@@ -43,6 +43,7 @@ def test_killed_in_every_epoch(place: Path, undisturbed: Outcome, step: str) -> 
     assert outcome(place) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 3, 5])
 def test_killed_again_before_the_next_run_has_published(place: Path, undisturbed: Outcome, epoch: int) -> None:
     """What was committed and not published is not forgotten over a run, or two, that did not get to it either."""

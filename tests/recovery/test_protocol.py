@@ -51,6 +51,7 @@ def test_every_interleaving(schedules: Any, every: int) -> None:
     assert not report.violations, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"fine": True, "retained": 2, "numbers": 8}], ids=str)
 def test_schedules_that_nobody_chose(options: dict[str, Any]) -> None:
     """Three drivers, up to eight switches, some kills."""
@@ -101,6 +102,7 @@ def test_every_interleaving_of_commits_by_tasks(schedules: Any, every: int) -> N
     assert not report.violations, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"numbers": 10}, {"retained": 2, "rescales": {1: 3, 2: 2}, "numbers": 10}], ids=str
 )
@@ -158,11 +160,13 @@ def test_it_finds_a_fence_that_is_collected() -> None:
     assert found(sleeps, "none", NO_FENCES, NO_CHECK).said("published more than once")
 
 
+@pytest.mark.slow
 def test_it_finds_a_commit_that_is_not_checked() -> None:
     """Of a driver that was restored while the epoch it is to begin with came, and was cleaned up."""
     assert found(sleeps, "none", NO_CHECK).violations
 
 
+@pytest.mark.slow
 def test_a_fence_that_somebody_removed_does_not_let_an_old_driver_publish() -> None:
     report = found(sleeps, "half", NO_FENCES)
     assert not report.said("published more than once"), report
@@ -175,6 +179,7 @@ def test_it_finds_a_cleanup_of_what_is_not_its_own() -> None:
     assert report.said("lost: "), report
 
 
+@pytest.mark.slow
 def test_it_finds_publishing_that_ends_where_something_was_taken() -> None:
     assert found(kills, "half", NAIVE).said("lost: ")
 
@@ -188,6 +193,7 @@ def test_it_finds_a_commit_that_does_not_look_at_what_was_sent() -> None:
     assert found_in_tasks(kills, patch.object(LedgerCommitter, "sent", lambda _: 0)).said("published more than once")
 
 
+@pytest.mark.slow
 def test_it_finds_a_commit_that_fences_nobody() -> None:
     unfenced = patch.object(LedgerCommitter, "begin", lambda _: None)
     assert found_in_tasks(sleeps, unfenced).said("published more than once")

@@ -36,6 +36,7 @@ from forkpoint.errors import StaleGeneration
 from patience import PATIENCE_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "times"), [("element", 7), ("element", 47), *((step, 2) for step in STEPS)])
 def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: Outcome, step: str, times: int) -> None:
     """Old one halted, new one runs to the end, old one goes on."""
@@ -55,6 +56,7 @@ def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: 
     assert outcome(place) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "times"), [("started", 1), ("element", 7), ("element", 47), *((step, 2) for step in STEPS)]
 )

@@ -45,6 +45,7 @@ def test_commands_are_applied_once_and_in_order(server: Redis, tmp_path: Path) -
     assert_written(server, "usual")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["connect+", "progress", "progress+", "apply", "apply+"])
 def test_a_driver_that_is_killed_at_a_step_of_applying(server: Redis, tmp_path: Path, step: str) -> None:
     prefix = f"killed-{step}"
@@ -209,6 +210,7 @@ def test_a_server_without_memory(own_server: Redis, tmp_path: Path) -> None:
     assert_written(own_server, "m", 5000)
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_waited_for(own_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committing, "REPLICA_WAIT_MS", 300)
     with pytest.raises(SystemUnavailable, match="0 of 1 replicas have received epoch 1"):

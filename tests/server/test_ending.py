@@ -45,6 +45,7 @@ def endless(server: Server, http, mark: Path) -> str:
     return http.post("/v1/programs", params={"name": f"{mark.name}.py"}, content=program).json()["id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hurried", [False, True])
 def test_programs_that_never_end_end_with_the_server(tmp_path, hurried):
     server = Server(tmp_path)
@@ -68,6 +69,7 @@ def test_programs_that_never_end_end_with_the_server(tmp_path, hurried):
         server.close()
 
 
+@pytest.mark.slow
 def test_a_check_that_takes_too_long_is_ended(tmp_path):
     mark = tmp_path / "checked"
     (tmp_path / "endless.py").write_text(ENDLESS.format(mark=str(mark)))

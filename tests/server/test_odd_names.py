@@ -60,6 +60,7 @@ def path(*segments: str) -> str:
     return "/v1/" + "/".join(quote(each, safe="") for each in segments)
 
 
+@pytest.mark.slow
 def test_names_with_slashes_are_segments_of_paths(server, http):
     assert http.get(path("jobs", NAME, "status")).json() == {"status": "RUNNING"}
     assert http.get(path("jobs", NAME)).json()["name"] == NAME
@@ -93,6 +94,7 @@ def test_an_encoded_slash_gives_no_rights(server):
     assert "/v1/jobs/x/stop%2Fquery" in notes
 
 
+@pytest.mark.slow
 def test_a_job_that_began_with_nothing_has_restored_nothing(http):
     found = http.get(path("jobs", NAME, "checkpoints")).json()
     assert found["counts"]["completed"] > 0
@@ -115,6 +117,7 @@ def test_what_is_no_key_of_the_type_is_refused(http, key):
     assert refused.json()["errors"] == [f"{key!r} is not a key of type LONG; write it as JSON"]
 
 
+@pytest.mark.slow
 def test_numbers_that_json_lacks_are_as_the_command_prints_them(server, http):
     result(http, http.post(path("jobs", NAME, "savepoints"), json={"label": "numbers"}))
     rows = http.get(path("catalog", "savepoints", "numbers", "states", UID, STATE)).json()["rows"]

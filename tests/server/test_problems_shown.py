@@ -141,6 +141,7 @@ def everywhere(server: Server, job: str, kind: str) -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.slow
 def test_a_split_that_holds_the_watermark_back(shop: Server) -> None:
     problem = everywhere(shop, "stuck", "watermark")
     assert problem["text"] == (
@@ -174,6 +175,7 @@ def test_a_source_without_data(shop: Server) -> None:
     assert (problem["severity"], problem["uid"]) == ("warning", "orders")
 
 
+@pytest.mark.slow
 def test_a_restart_loop(shop: Server) -> None:
     while "restart-loop" not in [each["kind"] for each in listed(shop, "looping")]:
         time.sleep(0.2)

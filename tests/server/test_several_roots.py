@@ -34,6 +34,7 @@ def http(server: Server) -> httpx.Client:
     return server.client()
 
 
+@pytest.mark.slow
 def test_metrics_of_jobs_with_the_same_name_have_their_state_root(server, http):
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in text_string_to_metric_families(http.get("/metrics").text):

@@ -50,6 +50,7 @@ CASES = [(kind, step) for kind in ("delta", "iceberg") for step in STEPS] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "step"), CASES)
 def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Path, step: str) -> None:
     root = tmp_path / "root"

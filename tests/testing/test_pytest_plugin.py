@@ -81,6 +81,7 @@ def test_it_has_ended():
 """).assert_outcomes(passed=2)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_runs_of_a_test_share_clock_and_state_root(run):
     run("""
 def test_runs(forkpoint_run, forkpoint_clock):
@@ -96,6 +97,7 @@ def test_in_another_test_nothing_is_left(forkpoint_run):
 """).assert_outcomes(passed=2)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_harnesses_are_closed_and_share_the_clock(run):
     run("""
 class Late(fp.KeyedProcessFunction):

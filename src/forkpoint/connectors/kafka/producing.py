@@ -19,6 +19,7 @@ _DEFAULTS = {
     "queue.buffering.max.messages": 1_000_000,
 }
 QUEUED_BYTES = 64 << 20  # the most that a producer holds, or a few of the largest records
+_FULL_S = 0.01  # until a full queue is tried again
 _QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
 _PRODUCERS_ONLY = re.compile(
     r"acks|request\.required\.acks|batch\..*|linger\.ms|compression\..*|partitioner|sticky\..*|transaction.*|enable\.idempotence"
@@ -65,7 +66,6 @@ def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
             try:
                 send(topic, value, key)
             except BufferError:
-                producer.poll(0.1)
                 _send(producer, topic, value, key)
         return
     times = columns["timestamp_ms"].fill_null(0).to_pylist()  # 0: the time of sending
@@ -73,7 +73,6 @@ def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
         try:
             send(topic, value, key, -1, None, None, time)  # any partition, no callbacks
         except BufferError:
-            producer.poll(0.1)
             _send(producer, topic, value, key, timestamp=time)
 
 
@@ -82,4 +81,4 @@ def _send(producer: Any, topic: str, value: bytes | None, key: bytes | None, **o
         try:
             return producer.produce(topic, value, key, **options)  # type: ignore[no-any-return]
         except BufferError:
-            producer.poll(0.1)
+            producer.poll(_FULL_S)
