@@ -82,7 +82,7 @@ def test_an_epoch_may_be_larger_than_the_clients_queue(
     kafka: Kafka, tmp_path: Path, guarantee: DeliveryGuarantee
 ) -> None:
     topic = kafka.create_topic(partitions=4)
-    run(tmp_path, sink(kafka.bootstrap_servers, topic, guarantee, queue_buffering_max_messages="5"))
+    run(tmp_path, sink(kafka.bootstrap_servers, topic, guarantee, queue_buffering_max_messages="10"))
     assert received(kafka, topic) == expected(ELEMENTS)
 
 
