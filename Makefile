@@ -15,6 +15,8 @@ SYSTEM ?= kafka
 KILLS ?= 30
 ENGINE ?= local
 RUN := . .venv/env.sh &&
+WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile
+WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -33,21 +35,21 @@ demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta
 
 test: setup ## the tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
-		pytest -n $(WORKERS) --dist loadfile --reruns $(RERUNS) -m "not spark and not slow" || failed=1; \
-		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m "spark and not slow" || failed=1; \
+		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow" || failed=1; \
+		$(WITH_SPARK) --reruns $(RERUNS) -m "spark and not slow" || failed=1; \
 		exit $$failed
 
 test-slow: setup ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
 	$(RUN) failed=0; \
-		pytest -n $(WORKERS) --dist loadfile --reruns $(RERUNS) -m "slow and not spark" || failed=1; \
-		pytest -n $(SPARK_WORKERS) --dist worksteal --reruns $(RERUNS) -m "slow and spark" || failed=1; \
+		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "slow and not spark" || failed=1; \
+		$(WITH_SPARK) --reruns $(RERUNS) -m "slow and spark" || failed=1; \
 		exit $$failed
 
-test-fast: setup ## those of them without Spark
-	$(RUN) pytest -n $(WORKERS) --dist loadfile -m "not spark and not slow"
+test-fast: setup ## the tests of `make test` without Spark
+	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow"
 
-test-spark: setup ## those of them with Spark
-	$(RUN) pytest -n $(SPARK_WORKERS) --dist worksteal -m "spark and not slow"
+test-spark: setup ## the tests of `make test` with Spark
+	$(RUN) $(WITH_SPARK) -m "spark and not slow"
 
 coverage: setup ## the tests without Spark, with code coverage; fails below the floor
 	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage

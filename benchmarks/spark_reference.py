@@ -60,10 +60,7 @@ def session(scratch: Path, cores: int = CORES, more: Mapping[str, str] | None = 
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         **(more or {}),
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.master(f"local[{cores}]").appName("benchmark").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

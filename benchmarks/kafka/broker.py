@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,8 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
+
+from forkpoint.operations.detached import terminable
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from servers.jars import java
@@ -48,12 +49,12 @@ class Broker(Kafka):
 @contextmanager
 def broker(directory: Path) -> Iterator[Broker]:
     """A broker. A benchmark that is terminated ends it, and the side that runs, as one that fails does."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    running = Broker(directory / "broker")
-    try:
-        yield running
-    finally:
-        running.stop()
+    with terminable():
+        running = Broker(directory / "broker")
+        try:
+            yield running
+        finally:
+            running.stop()
 
 
 def record(number: int, user: int, sent_us: int) -> bytes:

@@ -1,10 +1,11 @@
-"""The jars of servers in Java, fetched by Maven."""
+"""The jars of servers in Java, fetched by Maven, and other things that tests download once."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,18 +24,24 @@ def jars(server: str, pom: Path) -> Path:
     place = BUILD / server / "libs"
     if shutil.which(java("javac")) is None:
         pytest.skip("needs a JDK: there is no javac")
+    if not place.is_dir() and shutil.which("mvn") is None:
+        pytest.skip(f"needs the jars of {server}, and there is no Maven (mvn) to fetch them")
+    command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
+    return downloaded(
+        place, lambda into: [*command, f"-DoutputDirectory={into}"], f"Maven cannot fetch the jars of {server}"
+    )
+
+
+def downloaded(place: Path, command: Callable[[Path], Sequence[str]], problem: str) -> Path:
+    """A directory that a command fills, for the first caller. Skips the test where that fails, with ``problem`` and why."""
     if place.is_dir():
         return place
-    if shutil.which("mvn") is None:
-        pytest.skip(f"needs the jars of {server}, and there is no Maven (mvn) to fetch them")
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f"libs-{os.getpid()}")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-    command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), *goal]
-    fetched = subprocess.run(command, capture_output=True, text=True)
+    partial = place.with_name(f"{place.name}-{os.getpid()}")
+    fetched = subprocess.run(command(partial), capture_output=True, text=True)
     if fetched.returncode:
         shutil.rmtree(partial, ignore_errors=True)
-        pytest.skip(f"Maven cannot fetch the jars of {server}: {(fetched.stdout + fetched.stderr)[-500:]}")
+        pytest.skip(f"{problem}: {(fetched.stdout + fetched.stderr)[-500:]}")
     with suppress(OSError):  # another process was faster
         partial.rename(place)
     return place

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
+from table_reading import in_order
 
-from servers.jars import BUILD, jars
+from servers.jars import BUILD, downloaded, jars
 
 HERE = Path(__file__).parent
 PYSPARK = "pyspark==4.1.4"
@@ -21,20 +19,9 @@ PYSPARK = "pyspark==4.1.4"
 
 def older_pyspark() -> Path:
     """The directory with its packages, which the first call downloads. Skips the test where that is impossible."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", PYSPARK]
     place = BUILD / "lakehouse" / PYSPARK
-    if place.is_dir():
-        return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f"pyspark-{os.getpid()}")
-    fetched = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(partial), PYSPARK], capture_output=True, text=True
-    )  # fmt: skip
-    if fetched.returncode:
-        shutil.rmtree(partial, ignore_errors=True)
-        pytest.skip(f"pip cannot install {PYSPARK}: {fetched.stderr[-500:]}")
-    with suppress(OSError):  # another process was faster
-        partial.rename(place)
-    return place
+    return downloaded(place, lambda into: [*command, "--target", str(into)], f"pip cannot install {PYSPARK}")
 
 
 def read_by_spark(kind: str, places: list[Path]) -> list[list[dict[str, Any]]]:
@@ -46,4 +33,4 @@ def read_by_spark(kind: str, places: list[Path]) -> list[list[dict[str, Any]]]:
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     tables = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    return [sorted(rows, key=lambda row: str(list(row.values()))) for rows in tables]
+    return list(map(in_order, tables))

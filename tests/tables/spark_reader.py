@@ -27,10 +27,8 @@ CATALOG = "spark.sql.catalog.default"  # pyiceberg's name of it, which is in its
 
 
 def started(libraries: Path) -> Any:
-    builder = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(map(str, libraries.glob("*.jar"))))
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    jars = ",".join(map(str, libraries.glob("*.jar")))
+    return SparkSession.builder.master("local[1]").config(map={**SETTINGS, "spark.jars": jars}).getOrCreate()
 
 
 def iceberg(spark: Any, place: str) -> Any:

@@ -26,9 +26,12 @@ def table(kind: str, place: Path) -> pa.Table:
 
 
 def read(kind: str, place: Path) -> list[dict[str, Any]]:
+    return in_order(table(kind, place).to_pylist())
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, in some order that depends on them only."""
-    found: list[dict[str, Any]] = table(kind, place).to_pylist()
-    return sorted(found, key=lambda row: str(list(row.values())))
+    return sorted(rows, key=lambda row: str(list(row.values())))
 
 
 def rows(kind: str, place: Path) -> list[tuple[Any, ...]]:

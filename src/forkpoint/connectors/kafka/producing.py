@@ -18,6 +18,7 @@ _DEFAULTS = {
     "delivery.report.only.error": True,  # nobody looks at those of records that have arrived, which take a tenth of the time
     "queue.buffering.max.messages": 1_000_000,
 }
+MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
 QUEUED_BYTES = 64 << 20  # the most that a producer holds, or a few of the largest records
 _FULL_S = 0.01  # until a full queue is tried again
 _QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
@@ -35,9 +36,13 @@ def shared_settings(client: KafkaClient) -> dict[str, Any]:
 
 def producer_settings(client: KafkaClient) -> dict[str, Any]:
     """A producer's settings: the user's, and ours where there are none."""
-    own = client.settings_of_admin()
-    queued_bytes = max(QUEUED_BYTES, 4 * int(own.get("message.max.bytes", 0)))
-    return _DEFAULTS | {"queue.buffering.max.kbytes": queued_bytes >> 10} | _QUIET | own
+    queued_bytes = max(QUEUED_BYTES, 4 * max_record_bytes(client))
+    return _DEFAULTS | {"queue.buffering.max.kbytes": queued_bytes >> 10} | _QUIET | client.settings_of_admin()
+
+
+def max_record_bytes(client: KafkaClient) -> int:
+    """The largest record that the client takes."""
+    return int(client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
 
 
 def produce(producer: Any, records: pa.RecordBatch) -> None:

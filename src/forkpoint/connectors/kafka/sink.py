@@ -13,14 +13,19 @@ from forkpoint.connectors.committing import Committer, CommitterContext, Committ
 from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
 from forkpoint.connectors.kafka.produced import SCHEMA
-from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.connectors.kafka.producing import (
+    ANSWER_SECONDS,
+    max_record_bytes,
+    produce,
+    producer_settings,
+    shared_settings,
+)
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.connectors.packing import pack_columns
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.types.variables import T_contra
 
-MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
 _OVERHEAD_BYTES = 512
 
 
@@ -60,9 +65,7 @@ class KafkaSink(CommittingSink[T_contra]):
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-            return _StagingWriter(
-                context, self._serializer, int(self._client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
-            )
+            return _StagingWriter(context, self._serializer, max_record_bytes(self._client))
         return _SendingWriter(self._serializer, self._client)
 
     def check(self, committables: list[JSON]) -> None:
