@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.errors import GraphError
 from forkpoint.functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
     MapStateDescriptor,
+    State,
     StateDescriptor,
     keyed_states,
 )
@@ -144,6 +145,12 @@ class KeyedTimerContext(_WithStates, TimerContext, KeyedBroadcastProcessFunction
     """The context of ``on_timer``."""
 
 
+_NO_KEY = (
+    "a broadcast element has no key; use ctx.apply_to_keyed_state(descriptor, function) to change it for all keys, where "
+    "descriptor may be the attribute that holds the state"
+)
+
+
 class EveryKey:
     """Applies functions to a state of all of a subtask's keys, within one epoch.
 
@@ -155,8 +162,12 @@ class EveryKey:
         self._backend = backend
         self._others: dict[str, KeyedBackend] = {}
 
-    def apply(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
-        _apply(self._backend, self._backend.get(descriptor), function)
+    def apply(self, state: StateDescriptor | State, function: Callable[[Any, Any], None]) -> None:
+        descriptor = self._backend.described(state)
+        own = self._backend.get(descriptor)
+        self._backend.scope.bind_only(own)
+        _apply(self._backend, own, function)
+        self._backend.scope.release(_NO_KEY)
         others = self._others.get(descriptor.name)
         if others is None:
             others = self._others[descriptor.name] = self._rest(descriptor)
@@ -197,29 +208,10 @@ class KeyedWritingContext(WritingContext, KeyedBroadcastProcessFunction.Context)
     every_key: EveryKey | None = None
 
     def apply_to_keyed_state(
-        self, state_descriptor: StateDescriptor | _NoKey, function: Callable[[Any, Any], None]
+        self, state_descriptor: StateDescriptor | State, function: Callable[[Any, Any], None]
     ) -> None:
         assert self.every_key is not None
-        descriptor = state_descriptor.descriptor if isinstance(state_descriptor, _NoKey) else state_descriptor
-        self.every_key.apply(descriptor, function)
-
-
-class _NoKey:
-    """Replaces a keyed state while there is no key; it can be passed to ``apply_to_keyed_state``."""
-
-    descriptor: StateDescriptor
-
-    def __init__(self, uid: str, attribute: str, descriptor: StateDescriptor) -> None:
-        self.__dict__["descriptor"] = descriptor
-        self.__dict__["_message"] = (
-            f"operator {uid!r}: {attribute} is keyed state, and a broadcast element has no key; use "
-            f"ctx.apply_to_keyed_state(self.{attribute}, function) to change it for all keys"
-        )
-
-    def _refuse(self, *_: Any) -> Any:
-        raise UserFunctionError(self.__dict__["_message"])
-
-    __getattr__ = __setattr__ = __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = _refuse
+        self.every_key.apply(state_descriptor, function)
 
 
 @dataclass(frozen=True)
@@ -284,9 +276,6 @@ class KeyedBroadcast(KeyedProcess):
         self._element_context = read_only = KeyedReadOnlyContext(backend, self._timers, states)
         self._timer_context = KeyedTimerContext(backend, self._timers, states)
         self._writing_context = KeyedWritingContext(states, read_only)
-        descriptors_of = {id(handle): descriptor for descriptor, handle in backend.by_name.values()}
-        self._handles = {name: value for name, value in vars(fn).items() if id(value) in descriptors_of}
-        self._no_key = {n: _NoKey(info.operator.uid, n, descriptors_of[id(v)]) for n, v in self._handles.items()}
 
     def _declared(self, fn: Any) -> Mapping[str, StateDescriptor]:
         return keyed_states(fn, self._descriptors)
@@ -377,13 +366,11 @@ class KeyedBroadcast(KeyedProcess):
         self._backend.leave()
 
     def _broadcast(self, value: Any, _: Any) -> list[Any] | None:
-        attributes = vars(self._fn)
-        attributes.update(self._no_key)
-        try:
-            results = self._fn.process_broadcast_element(value, self._writing_context)
-            return None if results is None else list(self._outlet.taking(results))
-        finally:
-            attributes.update(self._handles)
+        self._backend.scope.release(_NO_KEY)
+        results = self._fn.process_broadcast_element(value, self._writing_context)
+        taken = None if results is None else list(self._outlet.taking(results))
+        self._backend.scope.bind()
+        return taken
 
     def changes(self) -> ChangeLog:
         log = super().changes()

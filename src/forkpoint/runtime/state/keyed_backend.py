@@ -22,6 +22,7 @@ from forkpoint.functions import (
     ValueStateDescriptor,
 )
 from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.key_scope import KeyScope
 from forkpoint.runtime.state.lists import ListHandle
 from forkpoint.runtime.state.maps import MapHandle
 from forkpoint.runtime.state.namespace import Namespace
@@ -105,6 +106,7 @@ class KeyedBackend:
         self.element_time: Callable[[int], int] = lambda default: default
         self.groups = (0, max_parallelism)  # the key groups in the store
         self.sweepers: list[Callable[[ChangeLog], None]] = []
+        self.scope = KeyScope(uid)
 
     # -- declaring states
 
@@ -130,6 +132,8 @@ class KeyedBackend:
         known = states.get(name)
         if known is None:
             known = states[name] = descriptor, self._open(name, descriptor, namespace)
+            if namespace is None:
+                self.scope.add(descriptor.name, known[1])
         elif known[0].kind != descriptor.kind:
             raise GraphError(
                 f"operator {self.uid!r}: state {descriptor.name!r} was declared as a {known[0].kind} state and is requested "
@@ -207,6 +211,7 @@ class KeyedBackend:
         self.key_groups = key_group(hashes, self.max_parallelism).tolist()
         for handle in self.handles:
             handle.begin()
+        self.scope.bind()
 
     def prefixes(self, sid: int) -> list[bytes]:
         """The store keys of one state, without namespaces, for all keys of the epoch."""
@@ -225,6 +230,7 @@ class KeyedBackend:
         self.current = None
 
     def collect(self) -> ChangeLog:
+        self.scope.release()
         log = ChangeLog()
         for handle in self.handles:
             handle.collect(log)
