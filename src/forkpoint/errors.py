@@ -152,3 +152,7 @@ def of_sink(uid: str, error: ForkpointError) -> ForkpointError:
 def error_of(kind: str, message: str) -> ForkpointError:
     """Rebuild an error sent by another process; an unknown ``kind`` gives a ForkpointError."""
     return _KINDS.get(kind, ForkpointError)(message)
+
+
+class EpochInterrupted(BaseException):
+    """Raised by the engine within user code to end an epoch. Not an Exception, so that user code does not handle it."""

@@ -13,7 +13,9 @@ from forkpoint.runtime.exchange.control import EpochContext
 from forkpoint.spark.executor import SparkExecutor
 from forkpoint.spark.tasks import Runtime
 
-ECHO = Runtime(echo_runtime.run_source_task, echo_runtime.run_frame_task, echo_runtime.run_subtask)
+ECHO = Runtime(
+    echo_runtime.run_source_task, echo_runtime.run_frame_task, echo_runtime.run_subtask, echo_runtime.notify_subtask
+)
 
 StartRun = Callable[..., SparkExecutor]
 

@@ -39,6 +39,7 @@ from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost, of
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
+from forkpoint.runtime.tasks.worker import listening
 from forkpoint.savepoint.source_logs import stored
 
 SNAPSHOT_CHAIN = 100
@@ -85,6 +86,8 @@ class EpochRunner:
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while an epoch is computed
         self._since_ms = now_ms()  # when the current phase began
+        self._listens = bool(listening(graph))
+        self._notified = manifest.epoch  # functions know that this epoch is complete
         self.undecided: Manifest | None = None  # the manifest whose commit is under way, or has failed
         # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
         self._one_by_one: set[str] = set()
@@ -262,6 +265,14 @@ class EpochRunner:
         self._commit(manifest)
         self.planner.committed(_native(manifest))
         self._publish(manifest)
+
+    def notify(self) -> None:
+        """Tell functions that listen that the last epoch is complete. The next one's tasks would do so, but it may be long in
+        coming, or be none."""
+        if self._listens and self._notified < self.manifest.epoch and not self.manifest.withheld:
+            self._notified = self.manifest.epoch
+            now_ms = max(self.now_ms(), self.manifest.processing_time_ms)
+            self._executor.notify(self._context(now_ms, drain=False, finished=frozenset()))
 
     def _commit(self, manifest: Manifest) -> None:
         self.undecided = manifest

@@ -33,6 +33,9 @@ class Executor(Protocol):
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         """Run one epoch as one job and return the commit rows' blobs, those of stage 0 included."""
 
+    def notify(self, ctx: EpochContext) -> None:
+        """Tell functions that listen, on all subtasks, that ``ctx.committed`` is complete. Not while an epoch runs."""
+
     def prepare(self, spec: JobSpec, epoch: int) -> Sequence[CatchUp]:
         """Bring the local stores of a layout that does not run yet to a committed epoch, on the hosts where its subtasks would
         run; returns what was done. Blocks; for another thread than that of the epochs, to which it leaves cores.

@@ -404,7 +404,9 @@ class JobDriver:
                 stops = runner.bound.frame_stops
                 positions = whole(self._storage, manifest.sources)
                 streams = self.executor.start_streams(self.graph, positions, self._on_batch, stops)
-            return self._loop(runner, streams)
+            ended = self._loop(runner, streams)
+            self._notify_last(runner, ended)
+            return ended
         finally:
             if streams is not None:
                 streams.stop()
@@ -435,6 +437,19 @@ class JobDriver:
                 raise failure
             self._wait(runner, worked, began, pace)
 
+    def _notify_last(self, runner: EpochRunner, ended: Result | Switched) -> None:
+        """Tell functions of the last epoch. It is committed, whatever they make of it."""
+        if isinstance(ended, Result) and ended.outcome == "cancelled":
+            return
+        try:
+            runner.notify()
+        except Exception:
+            log.exception(
+                "job %r: functions were not notified that epoch %d, the last one, is complete",
+                self.job,
+                runner.manifest.epoch,
+            )
+
     def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
         if self._autoscaler is None or runner.trial.active:
             return
@@ -461,14 +476,20 @@ class JobDriver:
         return Result(self.run_id, "stopped", runner.manifest.epoch) if self._closing else None
 
     def _wait(self, runner: EpochRunner, worked: bool, began: float, pace: Pace) -> None:
-        """Wait until the next epoch may begin or is due, or a request arrives."""
-        due = runner.due_ms()
-        wait_ms = pace.wait_ms(
-            worked=worked, passed_ms=(time.monotonic() - began) * 1000, in_flight=bool(runner.progress.in_flight),
-            due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self._publisher.full,
-        )  # fmt: skip
+        """Wait until the next epoch may begin or is due, or a request arrives. Meanwhile, functions hear of the last one."""
+
+        def wait_ms() -> float:
+            due = runner.due_ms()
+            return pace.wait_ms(
+                worked=worked, passed_ms=(time.monotonic() - began) * 1000, in_flight=bool(runner.progress.in_flight),
+                due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self._publisher.full,
+            )  # fmt: skip
+
+        if wait_ms() > 0:
+            with self._lock:
+                runner.notify()
         # During a trial only a cancel request is handled.
-        (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms / 1000)
+        (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms() / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """Run a batch of DataFrame sources as an epoch, on the streams' own thread."""

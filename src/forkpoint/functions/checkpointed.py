@@ -61,9 +61,11 @@ class CheckpointedFunction(ABC):
 
 
 class CheckpointListener(ABC):  # noqa: B024  (both calls are optional)
-    """A function that is notified of completed checkpoints.
+    """A function that is notified of complete checkpoints: the last one of a job and that of a stop with a savepoint, too.
 
-    A crash after the commit can lose a notification. A later one also stands for all earlier ones.
+    A crash right after the commit loses the notification, but a later one stands for all earlier ones. A function that
+    prepares something for a checkpoint keeps it in operator state (``CheckpointedFunction``), so that whichever copy of the
+    function is notified has it; one that was notified may be notified again after a restart.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:  # noqa: B027

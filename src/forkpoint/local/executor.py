@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import OnBatch, Streams
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, EpochInterrupted, JobFailed
 from forkpoint.graph.job import JobGraph
-from forkpoint.local.interrupting import EpochInterrupted, Interruptible
+from forkpoint.local.interrupting import Interruptible
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
-from forkpoint.runtime.tasks.entry_points import run_source_task, run_subtask
+from forkpoint.runtime.tasks.entry_points import notify_subtask, run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.runtime.tasks.task_log import beside_epochs
 from forkpoint.runtime.tasks.worker import drop_worker
@@ -39,14 +40,19 @@ class LocalExecutor:
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
         spec = self._spec
         assert spec is not None
+        with self._interruptible(f"epoch {ctx.epoch}"):
+            return self._run_epoch(spec, ctx, source_tasks)
+
+    @contextmanager
+    def _interruptible(self, what: str) -> Iterator[None]:
         self._interrupted = False
         try:
             with self._epoch.within():
-                return self._run_epoch(spec, ctx, source_tasks)
+                yield
         except (Exception, EpochInterrupted) as error:
             if not self._interrupted:
                 raise
-            raise JobFailed(f"epoch {ctx.epoch} was interrupted") from error
+            raise JobFailed(f"{what} was interrupted") from error
 
     def _run_epoch(self, spec: JobSpec, ctx: EpochContext, source_tasks: Sequence[bytes]) -> list[bytes]:
         rows: list[ChunkRow] = []
@@ -64,6 +70,14 @@ class LocalExecutor:
                 rows.extend(run_subtask(spec, contexts[subtask], stage, subtask, inbox))
                 self._raise_if_interrupted()
         return [blob for _, _, _, blob in commits_in(rows)]
+
+    def notify(self, ctx: EpochContext) -> None:
+        spec = self._spec
+        assert spec is not None
+        with self._interruptible(f"the notification of epoch {ctx.committed}"):
+            common, parts = divide(ctx, spec.parallelism)
+            for subtask, part in enumerate(parts):
+                notify_subtask(spec, part.joined(common, subtask), subtask)
 
     def _raise_if_interrupted(self) -> None:
         if self._interrupted:

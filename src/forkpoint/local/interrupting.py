@@ -11,13 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from forkpoint.errors import EpochInterrupted
 from forkpoint.graph.job import Operator
 
 _PACKAGE = str(Path(__file__).parents[1])
-
-
-class EpochInterrupted(BaseException):
-    """Raised in the middle of an epoch. Not an Exception, so that user code does not handle it."""
 
 
 class Interruptible:

@@ -21,7 +21,7 @@ from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, d
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments, task_logging
-from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts
+from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.placement import place
@@ -34,6 +34,7 @@ from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
     FrameStage,
     JobHandle,
+    NotifyStage,
     Runtime,
     SourceStage,
     SubtaskStage,
@@ -44,7 +45,9 @@ from forkpoint.types import TypeInformation
 
 DEFAULT_INTERVAL_MS = 100
 
-_ENTRY_POINTS = Runtime(entry_points.run_source_task, entry_points.run_frame_task, entry_points.run_subtask)
+_ENTRY_POINTS = Runtime(
+    entry_points.run_source_task, entry_points.run_frame_task, entry_points.run_subtask, entry_points.notify_subtask
+)
 _POOL_PROPERTY = "spark.scheduler.pool"
 _DESCRIPTION_PROPERTY = "spark.job.description"
 
@@ -103,18 +106,29 @@ class SparkExecutor(Executor):
         """
         run = self._started("run_epoch")
         self._epochs_started = True
+        with self._of_epoch(run, ctx, f"forkpoint epoch {ctx.epoch}") as parts:
+            return run.jobs.run(source_tasks, frame, parts)
+
+    def notify(self, ctx: EpochContext) -> None:
+        run = self._started("notify")
+        with self._of_epoch(run, ctx, f"forkpoint epoch {ctx.committed} is complete") as parts:
+            map_bytes(self._sc, NotifyStage(run.handle), parts, len(parts))
+
+    @contextmanager
+    def _of_epoch(self, run: _Run, ctx: EpochContext, description: str) -> Iterator[list[bytes]]:
+        """A Spark job whose tasks get an epoch's context; gives the subtasks' parts of it."""
         common, parts = divide(ctx, run.spec.parallelism)
         properties = {
             EPOCH_PROPERTY: encode_context(common),
             _POOL_PROPERTY: EPOCH_POOL,
-            _DESCRIPTION_PROPERTY: f"forkpoint epoch {ctx.epoch}",
+            _DESCRIPTION_PROPERTY: description,
         }
         with (
             self._detecting_loss(),
             raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
             self._job(self._epoch_tag, properties),
         ):
-            return run.jobs.run(source_tasks, frame, list(map(encode_part, parts)))
+            yield list(map(encode_part, parts))
 
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """`[fn(arg) for arg in args]` on the cluster, outside epochs; other threads may call it while epochs run.

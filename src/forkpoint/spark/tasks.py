@@ -42,6 +42,7 @@ class Runtime(NamedTuple):
     run_source_task: Callable[[JobSpec, EpochContext, int, bytes], Iterator[ChunkRow]]
     run_frame_task: Callable[[JobSpec, EpochContext, int, int, Iterator[pa.RecordBatch]], Iterator[ChunkRow]]
     run_subtask: Callable[[JobSpec, EpochContext, int, int, Iterable[ChunkRow]], Iterator[ChunkRow]]
+    notify_subtask: Callable[[JobSpec, EpochContext, int], None]
 
 
 class Job(NamedTuple):
@@ -176,6 +177,20 @@ class FrameStage:
             yield from map(pair_batch, commits_in(rows) if self.last else rows)
             for _ in batches:
                 pass
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyStage:
+    """The word of a complete checkpoint to one subtask, whose part of the context is the only row."""
+
+    handle: JobHandle
+
+    def __call__(self, subtask: int, parts: Iterator[bytes]) -> Iterator[bytes]:
+        with _task(f"notification of subtask {subtask}", self.handle.token):
+            job = self.handle.open()
+            for part in parts:
+                job.runtime.notify_subtask(job.spec, decode_part(part).joined(_context(), subtask), subtask)
+                yield b""
 
 
 @dataclass(frozen=True, slots=True)

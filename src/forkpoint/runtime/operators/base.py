@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import forkpoint.errors
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.errors import ForkpointError, UserFunctionError
+from forkpoint.errors import EpochInterrupted, ForkpointError, UserFunctionError
 from forkpoint.functions import MetricGroup, OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.event_time.watermarks import Window
@@ -164,9 +164,10 @@ def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> 
     return Outputs(main, {tag.tag_id: late})
 
 
-USER_ERRORS = (Exception, SystemExit, GeneratorExit)
-"""Exceptions of user code that become a UserFunctionError: neither SystemExit may end the process, which other tasks share,
-nor GeneratorExit one of our generators. KeyboardInterrupt is Ctrl-C."""
+NOT_USERS = (KeyboardInterrupt, EpochInterrupted)
+"""Exceptions that pass through user code without being its own. All others become a UserFunctionError, whatever they are: neither
+SystemExit may end the process, which other tasks share, nor GeneratorExit one of our generators, nor CancelledError a task of
+ours."""
 
 
 def check_all_done(done: int, batch: Batch) -> None:
@@ -197,9 +198,9 @@ def user_code(uid: str, element: Callable[[], Any]) -> Iterator[None]:
     """Turns an exception of user code into a `user_error`, about the element that ``element`` then returns."""
     try:
         yield
-    except ForkpointError:
+    except (ForkpointError, *NOT_USERS):
         raise
-    except USER_ERRORS as error:
+    except BaseException as error:
         raise user_error(uid, error, element()) from error
 
 

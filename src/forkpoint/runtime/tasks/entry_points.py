@@ -1,6 +1,7 @@
-"""The three entry points for engines: a task that reads, a task over a DataFrame's partition, a subtask of a later stage.
+"""The entry points for engines: a task that reads, a task over a DataFrame's partition, a subtask of a later stage, and the
+notification of a complete checkpoint.
 
-Each returns rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver intact; any other
+The first three return rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver intact; any other
 exception is the engine's to handle.
 """
 
@@ -18,6 +19,8 @@ from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
 from forkpoint.runtime.tasks.stage_task import StageTask
 from forkpoint.runtime.tasks.task import Task
+from forkpoint.runtime.tasks.task_log import beside_epochs
+from forkpoint.runtime.tasks.worker import worker_for
 
 
 def run_source_task(spec: JobSpec, ctx: EpochContext, task: int, plan: bytes) -> Iterator[ChunkRow]:
@@ -40,6 +43,12 @@ def run_subtask(
     """One subtask of stage 1 or later, with all rows sent to it, in any order."""
     work = StageTask(spec, ctx, stage, subtask)
     return _guarded(work, lambda: work.run(rows))
+
+
+def notify_subtask(spec: JobSpec, ctx: EpochContext, subtask: int) -> None:
+    """Between epochs: the functions on one subtask hear that ``ctx.committed`` is complete."""
+    with beside_epochs(spec.logging, {"job": spec.job, "epoch": ctx.committed}):
+        worker_for(spec).notify(subtask, ctx)
 
 
 def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from forkpoint.functions import Counter, Distribution, Meter, MetricGroup
 from forkpoint.runtime.exchange.control import MetricKind, UserMetric
-from forkpoint.runtime.operators.base import USER_ERRORS
+from forkpoint.runtime.operators.base import NOT_USERS
 
 log = logging.getLogger("forkpoint")
 
@@ -93,7 +93,9 @@ class MetricReporter:
     def _value(self, group: str, name: str, gauge: Callable[[], Any]) -> int | float | None:
         try:
             value = _number(gauge())
-        except USER_ERRORS:
+        except NOT_USERS:
+            raise
+        except BaseException:
             if (group, name) not in self._failing:
                 self._failing.add((group, name))
                 log.warning("operator %r: gauge %r has no value: its function failed", self._uid, name, exc_info=True)

@@ -9,10 +9,11 @@ from pathlib import Path
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import StorageError
 from forkpoint.functions import CheckpointListener
-from forkpoint.graph.job import Operator
+from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, UserMetric
-from forkpoint.runtime.operators.base import OperatorInstance, TaskInfo, user_code
+from forkpoint.runtime.operators.base import NOT_USERS, OperatorInstance, TaskInfo, user_code, user_failure
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
+from forkpoint.runtime.operators.spec import RunnableSpec
 from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.measuring import MetricReporter
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
@@ -28,6 +29,18 @@ class _Kept:
     metrics: MetricReporter
     epoch: int = 0
     attempt: str = ""
+    notified: int = 0
+
+    def notify(self, uid: str, committed: int) -> None:
+        """Tell the function of a committed epoch, unless it knows."""
+        if self.listener is not None and self.notified < committed:
+            self.notified = committed
+            try:
+                self.listener.notify_checkpoint_complete(committed)
+            except NOT_USERS:
+                raise
+            except BaseException as error:
+                raise user_failure(uid, error, f"notify_checkpoint_complete({committed})") from error
 
 
 @dataclass
@@ -59,32 +72,44 @@ class Worker:
         kept = self.instances.get((operator.id, subtask))
         if kept is not None and (kept.epoch, kept.attempt) == (context.epoch, attempt):
             return kept.instance  # stage 0 calls this for each batch
+        kept, accepted = self._at_committed(operator, subtask, context)
+        if kept.epoch:  # not new
+            if not accepted:
+                kept.metrics.skip()
+            if kept.epoch <= context.committed:
+                kept.notify(operator.uid, context.committed)
+            elif kept.listener is not None:
+                kept.listener.notify_checkpoint_aborted(kept.epoch)
+        kept.epoch, kept.attempt = context.epoch, attempt
+        return kept.instance
+
+    def _at_committed(self, operator: Operator, subtask: int, context: EpochContext) -> tuple[_Kept, bool]:
+        """The instance with the state of the committed epoch, and whether it is the one that computed that epoch."""
+        kept = self.instances.get((operator.id, subtask))
         accepted = kept is not None and kept.epoch == context.committed and (
             context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt
         )  # fmt: skip
         if kept is None or (isinstance(kept.instance, Checkpointed) and not accepted):
             if kept is not None:
                 kept.instance.close()
-            spec = self.spec
-            info = TaskInfo(
-                operator, subtask, spec.parallelism, spec.max_parallelism, spec.parameters, spec.known_states
-            )
-            store = self.state(subtask).store if operator.stateful else None
-            restored = any(state.uid == operator.uid for state in spec.known_states.values())
-            with user_code(operator.uid, lambda: "none yet: open()"):
-                instance, listener = make_instance(info, store, restored=restored)
-            kept = _Kept(instance, listener, MetricReporter(operator.uid, info.metrics))
-            self.instances[operator.id, subtask] = kept
-        else:
-            if not accepted:
-                kept.metrics.skip()
-            if kept.listener is not None:
-                if kept.epoch <= context.committed:
-                    kept.listener.notify_checkpoint_complete(context.committed)
-                else:
-                    kept.listener.notify_checkpoint_aborted(kept.epoch)
-        kept.epoch, kept.attempt = context.epoch, attempt
-        return kept.instance
+            kept = self.instances[operator.id, subtask] = self._new(operator, subtask)
+        return kept, accepted
+
+    def _new(self, operator: Operator, subtask: int) -> _Kept:
+        spec = self.spec
+        info = TaskInfo(operator, subtask, spec.parallelism, spec.max_parallelism, spec.parameters, spec.known_states)
+        store = self.state(subtask).store if operator.stateful else None
+        restored = any(state.uid == operator.uid for state in spec.known_states.values())
+        with user_code(operator.uid, lambda: "none yet: open()"):
+            instance, listener = make_instance(info, store, restored=restored)
+        return _Kept(instance, listener, MetricReporter(operator.uid, info.metrics))
+
+    def notify(self, subtask: int, context: EpochContext) -> None:
+        """Tell the functions on a subtask that listen that the committed epoch is complete."""
+        self.state(subtask).catch_up(context)
+        for operator in listening(self.spec.graph):
+            if operator.stage or subtask == 0:  # functions of stage 0 count as subtask 0
+                self._at_committed(operator, subtask, context)[0].notify(operator.uid, context.committed)
 
     def user_metrics(self, operator_id: int, subtask: int) -> list[UserMetric]:
         """How the operator's user metrics have changed; none if the process has no instance of it."""
@@ -96,6 +121,15 @@ class Worker:
             kept.instance.close()
         for state in self.states.values():
             state.store.close()
+
+
+def listening(graph: JobGraph) -> list[Operator]:
+    """The operators whose functions listen for checkpoints."""
+    return [
+        o
+        for o in graph.operators
+        if isinstance(o.spec, RunnableSpec) and isinstance(o.spec.function, CheckpointListener)
+    ]
 
 
 _workers: dict[tuple[int, str], Worker] = {}
