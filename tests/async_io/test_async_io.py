@@ -207,6 +207,96 @@ def test_a_failure_ends_the_other_requests():
     assert sorted(ENDED) == [1, 3]
 
 
+async def cancelled_task():
+    task = asyncio.ensure_future(asyncio.sleep(30))
+    task.cancel()
+    await task
+
+
+async def cancelled_itself():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def raised():
+    raise asyncio.CancelledError
+
+
+class Cancelling(fp.AsyncFunction):
+    """Ends its request for 2 with a CancelledError, the first ``times`` times; emits tens."""
+
+    def __init__(self, how, times=1000):
+        self.how, self.times = how, times
+
+    async def async_invoke(self, value):
+        if value == 2 and self.times:
+            self.times -= 1
+            await self.how()
+        return [value * 10]
+
+    def timeout(self, value):
+        return [-value]
+
+
+@pytest.mark.parametrize("how", [raised, cancelled_task, cancelled_itself])
+@pytest.mark.parametrize("wait", [fp.AsyncDataStream.ordered_wait, fp.AsyncDataStream.unordered_wait])
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_a_cancellation_of_the_requests_own_is_its_failure_and_loses_no_element(how, wait, capacity):
+    with pytest.raises(UserFunctionError, match=r"(?s)operator 'asks'.*CancelledError.*element 2"):
+        run_local(asking(Cancelling(how), wait=wait, capacity=capacity), [1, 2, 3], parallelism=1)
+
+
+def test_a_cancellation_of_the_requests_own_is_an_exception_to_retries():
+    wait = fp.AsyncDataStream.ordered_wait_with_retry
+    strategy = fp.FixedDelayRetryStrategy(2, 1, **EXCEPTIONS)
+    build = asking(Cancelling(raised, times=2), wait=wait, async_retry_strategy=strategy)
+    assert run_local(build, [1, 2, 3], parallelism=1).output == [10, 20, 30]
+
+
+class Stubborn(fp.AsyncFunction):
+    """Does not end when it is cancelled."""
+
+    def __init__(self, reaction):
+        self.reaction = reaction
+
+    async def async_invoke(self, value):
+        try:
+            await asyncio.sleep(30 if value == 2 else 0)
+        except asyncio.CancelledError:
+            if self.reaction == "fail":
+                raise ValueError("cancelled") from None
+            if self.reaction == "stay":
+                await asyncio.sleep(300)
+        return [value * 10]
+
+    def timeout(self, value):
+        return [-value]
+
+
+@pytest.mark.parametrize("reaction", ["return", "fail", "stay"])
+def test_what_a_request_does_after_its_timeout_counts_no_more(reaction):
+    run = run_local(asking(Stubborn(reaction), timeout=timedelta(milliseconds=50)), [1, 2, 3], parallelism=1)
+    assert run.output == [10, -2, 30]
+
+
+class Cancelled(BaseException):
+    """As those of trio or of a test runner: not an Exception."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Cancelled])
+def test_any_exception_of_a_function_is_a_failure_of_its_operator(error):
+    def fails(value):
+        raise error("odd")
+
+    def build(env, source):
+        return env.from_source(source, NO_WATERMARKS, "in").uid("in").map(fails).uid("map")
+
+    with pytest.raises(
+        UserFunctionError, match=rf"operator 'map': the function raised {error.__name__}: odd \(element 1\)"
+    ):
+        run_local(build, [1])
+
+
 class Numbered(fp.AsyncFunction, fp.CheckpointedFunction):
     """Has operator state beside its requests."""
 

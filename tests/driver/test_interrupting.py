@@ -6,14 +6,16 @@ import threading
 
 import pytest
 
-from forkpoint.local.interrupting import EpochInterrupted, Interruptible
+from forkpoint.errors import EpochInterrupted
+from forkpoint.local.interrupting import Interruptible
 
 TRACED = """
 import faulthandler, sys
 faulthandler.dump_traceback_later(60, exit=True)
 
 import forkpoint as fp
-from forkpoint.local.interrupting import EpochInterrupted, Interruptible
+from forkpoint.errors import EpochInterrupted
+from forkpoint.local.interrupting import Interruptible
 from forkpoint.testing import TestSource, run_local
 
 NO_TIME = fp.WatermarkStrategy.no_watermarks()

@@ -23,7 +23,7 @@ from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, key_columns, ke
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.exchange.grouping import group_by_key
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import Collections, ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -165,7 +165,9 @@ class BatchProcess(KeyedOperator):
             result = self._fn.process_batch(pa.Table.from_batches([table.take(pa.array(order))]), context)
             if result is not None:
                 context.take(result)
-        except USER_ERRORS as error:
+        except NOT_USERS:
+            raise
+        except BaseException as error:
             raise user_error(self.uid, error, f"a batch of {batch.size} elements") from error
         return Outputs(self._output(batch, order, context.collected))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
-from forkpoint.runtime.operators.base import USER_ERRORS, check_all_done, results_for, shorten, user_error
+from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_for, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation, independent_all
 
@@ -66,7 +66,9 @@ def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.
     try:
         batch.keys = python_keys(batch, key)
         return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))
-    except USER_ERRORS as error:
+    except NOT_USERS:
+        raise
+    except BaseException as error:
         raise _key_error(batch, key, uid, error) from error
 
 
@@ -76,7 +78,9 @@ def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> Fork
     for value in batch.values:
         try:
             found = key.selector(value)
-        except USER_ERRORS as raised:
+        except NOT_USERS:
+            raise
+        except BaseException as raised:
             return user_error(uid, raised, value)
         try:
             key.key_type.accept(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError, ForkpointError, GraphError, JobFailed, SystemUnavailable
 from forkpoint.functions import AsyncLookupFunction, AsyncRetryStrategy, LookupFunction
-from forkpoint.runtime.operators.async_wait import LoopThread, call_either
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, TaskInfo, shorten, user_failure
+from forkpoint.runtime.operators.base import NOT_USERS, Context, TaskInfo, shorten, user_failure
+from forkpoint.runtime.operators.requests import (
+    LoopThread,
+    RequestExpired,
+    call_either,
+    own_cancellation,
+    run_all,
+    within,
+)
 
 if TYPE_CHECKING:
     import tenacity
@@ -95,15 +102,15 @@ class Asking:
                 self._thread.call(lookup.open, Context(info, None))
         except BaseException as error:
             self._end()
-            if isinstance(error, USER_ERRORS):
-                raise self._failed(error, "open()") from error
-            raise
+            if isinstance(error, NOT_USERS):
+                raise
+            raise self._failed(error, "open()") from error
 
     def ask(self, keys: Sequence[Any]) -> list[Any]:
         """What was found for each of the distinct keys, None for those that are missing."""
         size = self._lookup.max_batch_size
         batches = [keys[start : start + size] for start in range(0, len(keys), size)]
-        answers = self._loop.run(self._ask_all(batches)) if batches else []
+        answers = self._loop.run(run_all(self._answer, batches, self._capacity, self._failed_for))
         return [answer.get(key) for batch, answer in zip(batches, answers, strict=True) for key in batch]
 
     def close(self) -> None:
@@ -123,41 +130,26 @@ class Asking:
             self._thread.end()
         self._loop.close()
 
-    async def _ask_all(self, batches: list[Sequence[Any]]) -> list[Answer]:
-        answers: list[Answer] = [{}] * len(batches)
-        waiting = iter(enumerate(batches))  # shared by the workers
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._capacity, len(batches))):
-                    group.create_task(self._work(waiting, answers))
-        except BaseExceptionGroup as errors:  # the first failure, which cancelled the other calls
-            raise errors.exceptions[0] from errors.exceptions[0].__cause__
-        return answers
-
-    async def _work(self, waiting: Iterator[tuple[int, Sequence[Any]]], answers: list[Answer]) -> None:
-        for index, keys in waiting:
-            try:
-                answers[index] = await self._answer(keys)
-            except USER_ERRORS as error:
-                raise self._failed(error, f"the keys {shorten(list(keys))}") from error
-
     async def _answer(self, keys: Sequence[Any]) -> Answer:
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000) as limit:
-                answer: Any = await self._retrying(self._once, keys)
-        except TimeoutError:
-            if not limit.expired():  # the function's own
-                raise
+            answer: Any = await within(self._retrying(self._call_once, keys), self._timeout_ms / 1000)
+        except RequestExpired:
             raise SystemUnavailable(f"no answer within {self._timeout_ms} ms; {_TIMEOUT_REMEDY}") from None
         if not isinstance(answer, Mapping):
             raise GraphError(f"it returned {shorten(answer)}; return a dict of what was found, by key")
         return answer
+
+    async def _call_once(self, keys: Sequence[Any]) -> Any:
+        return await own_cancellation(self._once(keys))
 
     async def _on_thread(self, keys: Sequence[Any]) -> Answer:
         assert self._thread is not None
         assert isinstance(self._lookup, LookupFunction)
         answer: Answer = result_of(await asyncio.wrap_future(self._thread.start(self._lookup.lookup, keys)))
         return answer
+
+    def _failed_for(self, keys: Sequence[Any], error: BaseException) -> ForkpointError:
+        return self._failed(error, f"the keys {shorten(list(keys))}")
 
     def _failed(self, error: BaseException, what: str) -> ForkpointError:
         """The error of a lookup, with its operator and ``what`` it was about."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,35 +12,19 @@ from forkpoint.errors import ForkpointError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_io import no_answer
 from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, Outputs, TaskInfo, shorten, user_error
+from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, shorten, user_error
 from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.requests import (
+    LoopThread,
+    RequestExpired,
+    call_either,
+    own_cancellation,
+    run_all,
+    within,
+)
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 
-T = TypeVar("T")
 Invoke = Callable[[Any], Awaitable[list[Any]]]
-
-
-class LoopThread:
-    """An event loop that keeps running between epochs, so that clients keep their connections and background tasks."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; cancelled if the caller is interrupted."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @dataclass(frozen=True)
@@ -95,46 +76,22 @@ class AsyncWait:
         self._outlet.begin(epoch)
         if not batch.size:
             return Outputs(batch.with_values([], self._type))
-        results = self._loop.run(self._invoke_all(batch.values))
+        results = self._loop.run(run_all(self._answer, batch.values, self._capacity, self._failed))
         counts = np.fromiter(map(len, results), np.int64, batch.size)
         return self._outlet.outputs(batch.expand([r for each in results for r in each], counts, self._type))
 
-    async def _invoke_all(self, values: list[Any]) -> list[list[Any]]:
-        results: list[list[Any]] = [[]] * len(values)
-        waiting = iter(enumerate(values))  # shared by the workers
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._capacity, len(values))):
-                    group.create_task(self._work(waiting, results))
-        except BaseExceptionGroup as errors:  # the first failure, which cancelled the other requests
-            raise errors.exceptions[0] from errors.exceptions[0].__cause__
-        return results
-
-    async def _work(self, waiting: Iterator[tuple[int, Any]], results: list[list[Any]]) -> None:
-        for index, value in waiting:
-            try:
-                results[index] = list(self._outlet.taking(await self._answer(value)))
-            except USER_ERRORS as error:
-                raise user_error(self._uid, error, value) from error
-
     async def _answer(self, value: Any) -> list[Any]:
         try:
-            async with asyncio.timeout(self._timeout_seconds) as limit:
-                return await self._invoke(value)
-        except TimeoutError:
-            if not limit.expired():  # the function's own
-                raise
-        return _as_list(self._uid, self._timed_out(value))
+            results = await within(self._invoke(value), self._timeout_seconds)
+        except RequestExpired:
+            results = _as_list(self._uid, self._timed_out(value))
+        return list(self._outlet.taking(results))
+
+    def _failed(self, value: Any, error: BaseException) -> ForkpointError:
+        return user_error(self._uid, error, value)
 
     async def _invoke_once(self, value: Any) -> list[Any]:
-        return _as_list(self._uid, await self._function(value))
-
-
-async def call_either(method: Callable[..., Any], *args: Any) -> None:
-    """Call a method that may be ``async def``."""
-    done = method(*args)
-    if inspect.isawaitable(done):
-        await done
+        return _as_list(self._uid, await own_cancellation(self._function(value)))
 
 
 def _as_list(uid: str, results: Any) -> list[Any]:

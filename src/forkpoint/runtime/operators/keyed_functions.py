@@ -15,7 +15,7 @@ from forkpoint.functions import ReduceFunction, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.exchange.grouping import group_by_key
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
@@ -97,9 +97,9 @@ class OneValue(KeyedOperator, ABC):
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
             if self._done(out) < batch.size:  # it ended accumulate(), at an unknown element
                 raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
-        except ForkpointError:
+        except (ForkpointError, *NOT_USERS):
             raise
-        except USER_ERRORS as error:
+        except BaseException as error:
             value = batch.element(int(groups.order[self._done(out)]))
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
         results = self._finish(batch, groups.order, out)

@@ -27,7 +27,7 @@ from forkpoint.runtime.exchange.batch import (
 )
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
-from forkpoint.runtime.operators.base import USER_ERRORS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState, states_with_timers
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -210,15 +210,16 @@ class KeyedProcess(KeyedOperator):
             self._run_epoch(batch, groups, window, emission)
             if emission.element < batch.size:  # it ended map(), at an unknown element
                 raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
-        except ForkpointError:
+        except (ForkpointError, *NOT_USERS):
             raise
-        except USER_ERRORS as error:
+        except BaseException as error:
             at = emission.element
             value = batch.element(int(groups.order[at])) if at < batch.size else None
             keyed = backend.current is not None
             raise user_error(self._uid, error, value, backend.current_key, keyed=keyed) from error
         self._next_timer = timers.processing.earliest_after(processing_ms)
         moment.close()
+        backend.scope.release()  # of snapshot_state() in particular
         return self._outputs(emission.batch(batch, groups.order, self._type))
 
     def _emission(self) -> Emission:
@@ -332,7 +333,9 @@ class KeyedProcess(KeyedOperator):
             out = self._fn.on_timer(context.timestamp(), context)
             if out is not None:
                 emission.extend(out)
-        except USER_ERRORS as error:
+        except NOT_USERS:
+            raise
+        except BaseException as error:
             raise user_error(
                 self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True
             ) from error
