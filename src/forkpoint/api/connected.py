@@ -198,7 +198,9 @@ class BroadcastConnectedStream(Generic[A, B]):
             remedy = "call key_by() first, or pass its descriptor to broadcast()"
             check_not_keyed(states, f"process({type(func).__name__})", remedy=remedy)
         found = type_of_both(output_type, func, ("process_element", "process_broadcast_element"), many=True)
-        spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(func, descriptors)
+        spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(
+            func, descriptors, self._broadcast.stream._type
+        )
         name = operator_name("broadcast_process", func)
         return self._stream._two_inputs(self._broadcast.stream, spec, name, found)
 

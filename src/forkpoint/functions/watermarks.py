@@ -100,6 +100,11 @@ class WatermarkStrategy(Generic[T_contra]):
     idleness_ms: int | None = None
     alignment: WatermarkAlignment | None = None
 
+    @property
+    def emits_watermarks(self) -> bool:
+        """Whether streams with this strategy have watermarks at all."""
+        return self.out_of_orderness_ms is not None or self.generator_factory is not None
+
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy[T_contra]:
         """For timestamps that never decrease within a split. An element with a lower one is late."""

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forkpoint.graph.job import JobGraph
+from forkpoint.functions import WatermarkStrategy
+from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import WatermarkSpec
 from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.runtime.exchange.control import EpochContext, SplitProgress, SplitStart
@@ -186,12 +187,27 @@ def source_channel(splits: Splits, last_ms: int) -> Channel:
 
 
 @dataclass(frozen=True)
+class EventTime:
+    """The event time of one of an operator's inputs over an epoch.
+
+    All its elements see at least the watermark ``start``, and those of later epochs at least ``end``. ``apart``: the other input
+    has no origin in common with it, so only time orders their elements.
+    """
+
+    start: int
+    end: int
+    apart: bool
+
+
+@dataclass(frozen=True)
 class Watermarks:
     """All operators' watermarks over one epoch, by operator id. ``inputs``: by uid, those of each combined input (a source's
-    splits, and unions) at the epoch's end."""
+    splits, and unions) at the epoch's end. ``first``: of operators with two inputs, the event time of the first one, if it has
+    watermarks."""
 
     windows: Mapping[int, Window]
     inputs: Mapping[str, list[int]]
+    first: Mapping[int, EventTime]
 
 
 def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, Splits]) -> Watermarks:
@@ -199,6 +215,7 @@ def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, S
     channels: dict[int, Channel] = {}
     windows: dict[int, Window] = {}
     inputs: dict[str, list[int]] = {}
+    first: dict[int, EventTime] = {}
     for operator in graph.operators:
         before = context.watermarks.get(operator.uid, MIN_MS)
         last = context.input_watermarks.get(operator.uid, ())
@@ -219,5 +236,23 @@ def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, S
         channels[operator.id] = channel
         drain = context.drain or (bool(operator.origins) and operator.origins <= set(context.ended))
         start = max(before, channel.start)
-        windows[operator.id] = Window(before, start, MAX_MS if drain else max(start, channel.end))
-    return Watermarks(windows, inputs)
+        windows[operator.id] = window = Window(before, start, MAX_MS if drain else max(start, channel.end))
+        if not isinstance(operator.spec, WatermarkSpec) and len(united) > 1:
+            origins = [_origins(graph, operator, ordinal) for ordinal in (0, 1)]
+            if all(strategy.emits_watermarks for strategy in origins[0].values()):
+                first[operator.id] = _event_time(united[0], window, apart=origins[0].keys().isdisjoint(origins[1]))
+    return Watermarks(windows, inputs, first)
+
+
+def _origins(graph: JobGraph, operator: Operator, ordinal: int) -> dict[int, WatermarkStrategy]:
+    """The origins of the watermarks of an operator's input, with their strategies."""
+    upstream = [graph.by_id[edge.upstream] for edge in operator.inputs if edge.ordinal == ordinal]
+    specs = {origin: graph.by_id[origin].spec for o in upstream for origin in o.origins}
+    return {origin: spec.strategy for origin, spec in specs.items() if isinstance(spec, WatermarkSpec)}
+
+
+def _event_time(channel: Channel, window: Window, *, apart: bool) -> EventTime:
+    start = max(window.start, channel.start) if channel.active else window.start
+    end = channel.end if channel.active else max(channel.end, window.end)
+    ended = window.end == MAX_MS or channel.ended
+    return EventTime(start, MAX_MS if ended else max(start, end), apart)

@@ -15,7 +15,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EpochInterrupted, ForkpointError, UserFunctionError
 from forkpoint.functions import MetricGroup, OutputTag, RuntimeContext
 from forkpoint.graph.job import Operator
-from forkpoint.runtime.event_time.watermarks import Window
+from forkpoint.runtime.event_time.watermarks import EventTime, Window
 from forkpoint.runtime.exchange.batch import Batch, Longs
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
@@ -28,7 +28,8 @@ class Epoch:
 
     ``on_watermark_read`` is called when a function reads a watermark that may be behind. ``fires_all``: all processing-time
     timers fire at its end, due or not. ``one_by_one``: outputs are taken one by one, because mutable ones were found.
-    ``trusted``: the operator had outputs in an earlier epoch of this run, none of them mutable.
+    ``trusted``: the operator had outputs in an earlier epoch of this run, none of them mutable. ``first``: the event time of the
+    first of two inputs, if it has watermarks.
     """
 
     id: int
@@ -39,6 +40,7 @@ class Epoch:
     fires_all: bool = False
     one_by_one: bool = False
     trusted: bool = False
+    first: EventTime | None = None
 
 
 @dataclass

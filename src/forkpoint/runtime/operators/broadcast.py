@@ -8,7 +8,7 @@ it, then the broadcast element, and so on. An epoch without broadcast elements r
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -30,13 +30,15 @@ from forkpoint.runtime.event_time.watermarks import Window
 from forkpoint.runtime.exchange.batch import OBJECT_ROWS, Batch, Longs, pick, spread
 from forkpoint.runtime.exchange.grouping import Groups
 from forkpoint.runtime.operators import stateless
-from forkpoint.runtime.operators.base import TaskInfo
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.broadcast_time import BroadcastTime, waiting_elements
 from forkpoint.runtime.operators.co_process import CoProcess, Merged
 from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyContext, KeyedProcess, TimerContext
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec, states_with_timers
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key, sid_range
+from forkpoint.types import TypeInformation
 
 BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
 """The broadcast states of one operator on one subtask, by descriptor."""
@@ -44,18 +46,22 @@ BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
 
 @dataclass(frozen=True)
 class BroadcastSpec(RunnableSpec):
-    """A function of a stream and a broadcast stream. ``descriptors``: those of the broadcast states."""
+    """A function of a stream and a broadcast stream. ``descriptors``: those of the broadcast states; ``element_type``: of the
+    broadcast stream."""
 
     has_operator_state = True
 
     fn: Any
     descriptors: tuple[MapStateDescriptor[Any, Any], ...]
+    element_type: TypeInformation | None
 
     def states(self) -> list[DeclaredState]:
-        return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in self.descriptors]
+        every = (*self.descriptors, waiting_elements(self.element_type))
+        return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in every]
 
-    def broadcast_states(self, info: TaskInfo, state: ManagedState) -> BroadcastStates:
+    def broadcast_states(self, info: TaskInfo, state: ManagedState) -> tuple[BroadcastStates, BroadcastTime]:
         uid, maps = info.operator.uid, {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
+        waiting = state.operator_state.broadcast(waiting_elements(self.element_type))
 
         def state_of(descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
             found = maps.get(getattr(descriptor, "name", ""))
@@ -66,7 +72,7 @@ class BroadcastSpec(RunnableSpec):
                 )
             return found
 
-        return state_of
+        return state_of, BroadcastTime(uid, self.element_type, waiting, list(maps.values()))
 
 
 # -- without keys ------------------------------------------------------------------------------------------------------
@@ -108,13 +114,36 @@ class BroadcastProcessSpec(BroadcastSpec):
 
     kind = "broadcast_process"
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> CoProcess:
-        fn, states = self.fn, self.broadcast_states(info, state)
+    def instance(self, info: TaskInfo, state: ManagedState) -> BroadcastProcess:
+        return BroadcastProcess(info, self.fn, *self.broadcast_states(info, state))
+
+
+class BroadcastProcess(CoProcess):
+    """Runs one BroadcastProcessFunction."""
+
+    def __init__(self, info: TaskInfo, fn: Any, states: BroadcastStates, time: BroadcastTime) -> None:
         context = ReadOnlyContext(states)
-        writing = WritingContext(states, context)
-        return CoProcess(
-            info, fn, (fn.process_element, lambda value, _: fn.process_broadcast_element(value, writing)), context
-        )
+        super().__init__(info, fn, (fn.process_element, self._broadcast), context)
+        self._time, self._writing = time, WritingContext(states, context)
+        self._process_broadcast = fn.process_broadcast_element
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        first, second = inputs
+        outputs = super().run([first, self._time.begin(first, second, epoch.first)], epoch)
+        self._time.end()
+        return outputs
+
+    def _broadcast(self, value: Any, _: Any) -> Iterable[Any] | None:
+        provisional = self._time.provisional()
+        results: Iterable[Any] | None = self._process_broadcast(value, self._writing)
+        return _dropped(results) if provisional else results
+
+
+def _dropped(results: Iterable[Any] | None) -> tuple[()]:
+    """No results: a generator of them runs to its end all the same."""
+    for _ in results or ():
+        pass
+    return ()
 
 
 # -- with keys ---------------------------------------------------------------------------------------------------------
@@ -206,12 +235,14 @@ class KeyedWritingContext(WritingContext, KeyedBroadcastProcessFunction.Context)
     """The context of ``process_broadcast_element``."""
 
     every_key: EveryKey | None = None
+    provisional = False
 
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor | State, function: Callable[[Any, Any], None]
     ) -> None:
         assert self.every_key is not None
-        self.every_key.apply(state_descriptor, function)
+        if not self.provisional:
+            self.every_key.apply(state_descriptor, function)
 
 
 @dataclass(frozen=True)
@@ -259,7 +290,8 @@ class KeyedBroadcastProcessSpec(BroadcastSpec):
         return [*states_with_timers(keyed_states(self.fn, self.descriptors)), *super().states()]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> KeyedBroadcast:
-        return KeyedBroadcast(info, state.keyed, self.fn, self.broadcast_states(info, state), self.descriptors)
+        states, time = self.broadcast_states(info, state)
+        return KeyedBroadcast(info, state.keyed, self.fn, states, time, self.descriptors)
 
 
 class KeyedBroadcast(KeyedProcess):
@@ -267,9 +299,10 @@ class KeyedBroadcast(KeyedProcess):
 
     def __init__(
         self, info: TaskInfo, backend: KeyedBackend, fn: KeyedBroadcastProcessFunction,
-        states: BroadcastStates, descriptors: Sequence[MapStateDescriptor[Any, Any]],
+        states: BroadcastStates, time: BroadcastTime, descriptors: Sequence[MapStateDescriptor[Any, Any]],
     ) -> None:  # fmt: skip
         self._descriptors = descriptors
+        self._time = time
         self._waiting: list[tuple[int, int]] = []  # heap of (time, key): each inactive key's next timer
         self._left: list[tuple[int, int]] = []  # the same for keys that were active in this segment
         super().__init__(info, backend, fn)
@@ -279,6 +312,12 @@ class KeyedBroadcast(KeyedProcess):
 
     def _declared(self, fn: Any) -> Mapping[str, StateDescriptor]:
         return keyed_states(fn, self._descriptors)
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        first, second = inputs
+        outputs = super().run([first, self._time.begin(first, second, epoch.first)], epoch)
+        self._time.end()
+        return outputs
 
     def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
         first, groups = super()._elements(inputs)
@@ -366,8 +405,12 @@ class KeyedBroadcast(KeyedProcess):
         self._backend.leave()
 
     def _broadcast(self, value: Any, _: Any) -> list[Any] | None:
+        context = self._writing_context
+        context.provisional = self._time.provisional()
         self._backend.scope.release(_NO_KEY)
-        results = self._fn.process_broadcast_element(value, self._writing_context)
+        results = self._fn.process_broadcast_element(value, context)
+        if context.provisional:
+            results = _dropped(results)
         taken = None if results is None else list(self._outlet.taking(results))
         self._backend.scope.bind()
         return taken

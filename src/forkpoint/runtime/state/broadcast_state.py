@@ -78,6 +78,21 @@ class BroadcastMap(_Reader, BroadcastState[Any, Any]):
         self._stored = self._next  # numbers below may be in the store
         self._changed: dict[bytes, None] = {}
         self._removed: list[int] = []
+        self._marked: tuple[dict[bytes, Any], dict[bytes, int], int, dict[bytes, None], list[int]] | None = None
+
+    def mark(self) -> None:
+        """Remember the entries, for ``roll_back``."""
+        self._marked = (
+            dict(self._kept), dict(self._numbers), self._next, dict(self._changed), list(self._removed)
+        )  # fmt: skip
+
+    def roll_back(self) -> None:
+        """Undo all changes since ``mark``."""
+        assert self._marked is not None
+        kept, self._numbers, self._next, self._changed, self._removed = self._marked
+        self._kept.clear()  # readers share it
+        self._kept.update(kept)
+        self._marked = None
 
     def put(self, key: Any, value: Any) -> None:
         self._at = key

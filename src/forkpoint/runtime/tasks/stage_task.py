@@ -13,7 +13,7 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Broadcast, Forward
-from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Window, origin_splits, watermarks_of
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Watermarks, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import Snapshot, UserMetric
@@ -56,7 +56,7 @@ class StageTask(Task):
         inbox = receive(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
         self.passing = inbox.passing
         origins = origin_splits(graph, self.context, inbox.progress)
-        windows = watermarks_of(graph, self.context, origins).windows
+        watermarks = watermarks_of(graph, self.context, origins)
         waiting: Waiting = {o.id: {} for o in operators}
         self._user: dict[str, list[UserMetric]] = {}
         self._deliver(inbox, operators, origins, waiting)
@@ -81,7 +81,7 @@ class StageTask(Task):
                 self.sink(operator).write(inputs[0])
                 continue
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
-            outputs = instance.run(inputs, self._epoch(operator, windows[operator.id]))
+            outputs = instance.run(inputs, self._epoch(operator, watermarks))
             self._parts["records_out"][operator.uid] = outputs.main.size
             if outputs.mutable:
                 self._parts["mutable"].append(operator.uid)
@@ -107,12 +107,13 @@ class StageTask(Task):
             if self.subtask in self.context.snapshot_subtasks:
                 self._parts["snapshot"] = self._write_snapshot(worker, state)
 
-    def _epoch(self, operator: Operator, window: Window) -> Epoch:
+    def _epoch(self, operator: Operator, watermarks: Watermarks) -> Epoch:
+        window = watermarks.windows[operator.id]
         ended = self.spec.graph.batch and window.end == MAX_MS
         context, uid = self.context, operator.uid
         return Epoch(
             context.epoch, window, context.processing_time_ms, fires_all=ended, one_by_one=uid in context.one_by_one,
-            trusted=uid in context.trusted,
+            trusted=uid in context.trusted, first=watermarks.first.get(operator.id) if self.spec.periodic_watermarks else None,
         )  # fmt: skip
 
     # -- in

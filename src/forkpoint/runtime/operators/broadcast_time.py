@@ -1,0 +1,156 @@
+"""When broadcast elements take effect: at their own event time, wherever epochs end.
+
+The source of a broadcast stream may be read hours ahead of the other one: an epoch takes as many of its elements as there are.
+So an element that the other stream has not reached by the end of the epoch waits in operator state. It takes effect in the epoch
+in which the other stream's watermark passes its time, before all elements and timers that see that watermark.
+
+Splits of the other stream may be ahead of that watermark, by as much as an epoch reads of them, or for as long as a silent split
+holds it back. Their elements see the waiting ones too, up to their own place in event time: for them, the function processes
+these *provisionally*. What it writes to broadcast state is undone at the end of the epoch, and its output and changes of keyed
+state are left to the time when the element takes effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.functions import MapStateDescriptor
+from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, EventTime, timer_positions
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, concat, spread
+from forkpoint.runtime.operators.base import shorten
+from forkpoint.runtime.state.broadcast_state import BroadcastMap
+from forkpoint.types import TypeInformation, Types
+from forkpoint.types.copying import element_type
+
+WAITING = "_waiting"
+_FIRST = 2 * MIN_MS
+
+
+def waiting_elements(type: TypeInformation | None) -> MapStateDescriptor[int, tuple[Any, ...]]:
+    """The state: waiting elements by number, each with its place in event time and its timestamp (int64 ms)."""
+    place = [Types.LONG()] * 4
+    return MapStateDescriptor(WAITING, Types.LONG(), Types.TUPLE([*place, element_type(type)]))
+
+
+class _Waiting(NamedTuple):
+    position: int
+    split: int
+    sequence: int
+    timestamp: int
+    number: int
+
+
+@dataclass(frozen=True)
+class InEffect:
+    """The broadcast elements of one epoch in their order; after the first ``lasting`` ones, they are provisional."""
+
+    elements: Batch
+    lasting: int
+
+
+class BroadcastTime:
+    """The waiting elements of one operator on one subtask, and what its epochs see of them."""
+
+    def __init__(
+        self, uid: str, type: TypeInformation | None, waiting: BroadcastMap, states: Sequence[BroadcastMap]
+    ) -> None:
+        self._uid, self._type = uid, type
+        self._state, self._others = waiting, states
+        self._waiting = sorted(_Waiting._make((*entry[:4], number)) for number, entry in waiting.items())
+        self._next = max((w.number for w in self._waiting), default=-1) + 1
+        self._lasting = 0
+        self._processed = 0
+
+    def begin(self, first: Batch, arrived: Batch, time: EventTime | None) -> Batch:
+        """The broadcast elements that the epoch processes, in order. ``first``: the other stream's elements; ``time``: its
+        event time, None if it has none."""
+        effect = self._in_effect(first, arrived, time or EventTime(MAX_MS, MAX_MS, apart=False))
+        self._lasting, self._processed = effect.lasting, 0
+        return effect.elements
+
+    def provisional(self) -> bool:
+        """Whether the next broadcast element is; counts it."""
+        self._processed += 1
+        if self._processed == self._lasting + 1:
+            for state in self._others:
+                state.mark()
+        return self._processed > self._lasting
+
+    def end(self) -> None:
+        """Undo what provisional elements have written."""
+        if self._processed > self._lasting:
+            for state in self._others:
+                state.roll_back()
+
+    def _in_effect(self, first: Batch, arrived: Batch, time: EventTime) -> InEffect:
+        if not (arrived.size or self._waiting):
+            return InEffect(arrived, 0)
+        reached = 2 * time.end if time.end < MAX_MS else 2 * MAX_MS + 1
+        seen = max(reached, int(spread(first.positions, first.size).max()) if first.size else _FIRST)
+        earlier = [w for w in self._waiting if w.position <= seen]
+        batch = concat(
+            [b for b in (self._batch(earlier, time), self._at_own_time(arrived, time)) if b.size], self._type
+        )
+        batch = batch.in_order()
+        positions = spread(batch.positions, batch.size)
+        lasting, processed = int((positions <= reached).sum()), int((positions <= seen).sum())
+        for waiting in earlier:
+            if waiting.position <= reached:
+                self._state.remove(waiting.number)
+        self._waiting = [w for w in self._waiting if w.position > reached]
+        self._keep(arrived, time, reached)
+        return InEffect(batch if processed == batch.size else batch.slice(0, processed), lasting)
+
+    def _at_own_time(self, arrived: Batch, time: EventTime) -> Batch:
+        moved = arrived.slice(0, arrived.size)
+        moved.positions = self._own_positions(arrived, time)
+        moved.ordered = False
+        return moved
+
+    def _own_positions(self, arrived: Batch, time: EventTime) -> Longs:
+        """Where each element takes effect: where the other stream's watermark reaches its timestamp. Elements from the other
+        stream's own source keep their place in it, and those without a timestamp that in their own source."""
+        positions, stamps = spread(arrived.positions, arrived.size), arrived.stamps
+        if not time.apart:
+            return positions
+        own = timer_positions(np.clip(stamps, MIN_MS + 1, MAX_MS) - 1)
+        return np.where(stamps == NO_TIMESTAMP_MS, positions, own)
+
+    def _keep(self, arrived: Batch, time: EventTime, reached: int) -> None:
+        """Let the elements wait that the other stream has not reached. Those without a timestamp have no time of their own."""
+        if not arrived.size:
+            return
+        positions, stamps = self._own_positions(arrived, time), arrived.stamps
+        rows = np.flatnonzero((positions > reached) & (stamps != NO_TIMESTAMP_MS))
+        if not len(rows):
+            return
+        splits = spread(arrived.splits, arrived.size)
+        places = zip(*(column[rows].tolist() for column in (positions, splits, arrived.sequence, stamps)), strict=True)
+        for place, value in zip(places, arrived.objects(rows), strict=True):
+            try:
+                self._state.put(self._next, (*place, value))
+            except TypeNotSupported as error:
+                raise TypeNotSupported(
+                    f"operator {self._uid!r}: the broadcast element {shorten(value)} is ahead of the other stream, so it waits "
+                    f"in state for its time, and cannot be saved: {error}. Give the broadcast stream a type (output_type=)"
+                ) from error
+            self._waiting.append(_Waiting._make((*place, self._next)))
+            self._next += 1
+        self._waiting.sort()
+
+    def _batch(self, waiting: list[_Waiting], time: EventTime) -> Batch:
+        if not waiting:
+            return Batch(0, 0, 0, np.empty(0, np.int64), values=[], type=self._type)
+        positions, splits, sequence, stamps, numbers = (
+            np.array(column, np.int64) for column in zip(*waiting, strict=True)
+        )
+        positions = np.where(positions <= 2 * time.start, _FIRST, positions)  # ahead of all elements that see ``start``
+        values = [self._state.get(number)[4] for number in numbers.tolist()]
+        return Batch(
+            len(values), positions, splits, sequence, values=values, type=self._type, timestamps=stamps, ordered=False
+        )
