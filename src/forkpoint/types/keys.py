@@ -29,9 +29,10 @@ from msgspec import Raw
 
 from forkpoint.types import dynamic
 from forkpoint.types.acceptance import Convert, Source, collections, converted
+from forkpoint.types.classes import record_of_parts, restore_record
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
 from forkpoint.types.enums import EnumType
-from forkpoint.types.information import TypeInformation
+from forkpoint.types.information import Field, TypeInformation
 from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import SPECS, AnyType, ScalarSpec, ScalarType
 
@@ -60,15 +61,23 @@ def key_form(of: TypeInformation) -> TypeInformation:
         case MapType():
             return MapType(key_form(of.key), key_form(of.value))
         case RecordType():
-            return replace(of, members=tuple(replace(field, type=key_form(field.type)) for field in of.members))
+            members = tuple(replace(field, type=key_form(field.type)) for field in of.members)
+            return _KeyRecord(of.flavor, of.name, members, of.cls, of.plain, of.build)
     raise AssertionError(f"{of!r} has parts of unknown kind")
+
+
+def is_key_form(of: TypeInformation) -> bool:
+    """Whether ``key_form`` made the type of another."""
+    return isinstance(of, _KeyScalar) or any(map(is_key_form, of.children))
 
 
 def canonical_column(array: pa.Array, of: TypeInformation) -> pa.Array:
     """A column of keys with each value's canonical form, so that equal keys are equal in it. ``of``: their key form."""
     if pa.types.is_floating(array.type):
         return _one_nan(array)
-    if pa.types.is_nested(array.type) or (_MANY_FORMS | _MANY_TEXTS).isdisjoint(of.kinds()):
+    if pa.types.is_nested(array.type):
+        return of.to_arrow(of.from_arrow(array)) if is_key_form(of) else array
+    if (_MANY_FORMS | _MANY_TEXTS).isdisjoint(of.kinds()):
         return array
     encoded = array.dictionary_encode()
     return of.to_arrow(of.from_arrow(encoded.dictionary)).take(encoded.indices)
@@ -81,12 +90,13 @@ def equal_as_encoded(keys: Sequence[Any], of: TypeInformation) -> bool:
 
 def _equal_as_encoded(of: TypeInformation) -> bool:
     match of:
-        case EnumType(cls=cls):
-            return cls is None or cls.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
+        case EnumType(cls=enum):
+            return enum is None or enum.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
         case RecordType(flavor=flavor):
-            if flavor not in ("tuple", "namedtuple") or of.python_class.__eq__ is not tuple.__eq__:
-                return False  # a class may compare as it likes, or as few of its fields as it likes
-            return of.python_class.__hash__ is tuple.__hash__ and all(map(_equal_as_encoded, of.children))
+            # A class may compare as it likes, and as few of its fields as it likes.
+            record: Any = of.python_class
+            as_tuple = record.__eq__ is tuple.__eq__ and record.__hash__ is tuple.__hash__
+            return flavor in ("tuple", "namedtuple") and as_tuple and all(map(_equal_as_encoded, of.children))
         case OptionalType() | SequenceType(form="tuple_of" | "frozenset"):
             return all(map(_equal_as_encoded, of.children))
         case ScalarType():
@@ -101,6 +111,17 @@ def _plain_scalars(keys: Sequence[Any]) -> bool:
         classes.remove(tuple)
         classes |= set(map(type, chain.from_iterable([key for key in keys if type(key) is tuple])))
     return classes <= _ONE_FORM and not {bool, int} <= classes
+
+
+class _KeyRecord(RecordType):
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, parts = super().__reduce__()
+        return _key_record if make is restore_record else make, parts
+
+
+def _key_record(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
+    made = record_of_parts(flavor, name, members, cls)
+    return _KeyRecord(made.flavor, made.name, made.members, made.cls, made.plain, made.build)
 
 
 # -- floats ------------------------------------------------------------------------------------------------------------
@@ -293,4 +314,4 @@ def _key_scalar(name: str) -> ScalarType:
     return _KEY_SCALARS[name]
 
 
-_KEY_SCALARS: dict[str, ScalarType] = {name: _KeyScalar(name) for name in _KEY_SPECS} | {"any": _KeyAny("any")}
+_KEY_SCALARS = {name: _KeyScalar(name) for name in _KEY_SPECS} | {"any": _KeyAny("any")}
