@@ -206,7 +206,7 @@ def test_two_keys_must_not_become_one(tmp_path):
     script = [("a", 1), ("A", 2), STOP, ("a", 3)]
     life(tmp_path, keyed(Alarms()), script)
     after = keyed(Alarms(), lambda stream: stream.migrate_key(1, str.upper), (lambda v: v[0].upper(), str))
-    with pytest.raises(RestoreRefused, match="migrate_key makes one key of two"):
+    with pytest.raises(RestoreRefused, match="two keys that both have state become one"):
         life(tmp_path, after, script, restore=go_on())
 
 

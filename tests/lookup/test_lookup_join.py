@@ -1,5 +1,6 @@
 """lookup_join with functions of the program's own: places, batches, what is missing, retries, timeouts, and what errors say."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -310,3 +311,23 @@ class WronglyAsync(fp.LookupFunction[str, int]):
 def test_what_cannot_work_is_refused_at_once(lookup: Any, options: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         run_local(joining(lookup, **options), [ANN])
+
+
+class ByClass(fp.LookupFunction):
+    """Names the class of each key."""
+
+    def lookup(self, keys: Sequence[Any]) -> dict[Any, str]:
+        ASKED.append(list(keys))
+        return {float("nan") if key != key else key: repr(key) for key in keys}
+
+
+def test_keys_that_python_takes_for_equal_are_looked_up_apart() -> None:
+    keys = [1, True, 1.0, 0.0, -0.0, float("nan"), "x"]
+    run = run_local(
+        lambda env, source: env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").lookup_join(
+            ByClass(), key=lambda k: k
+        ),
+        TestSource(keys),
+    )
+    assert len(run.output) == len(keys)
+    assert all(repr(key) == found for key, found in run.output)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from forkpoint.checkpoint.format import Record
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, from_description
+from forkpoint.types.keys import has_many_forms
 
 StateKind = Literal[
     "value",
@@ -36,7 +37,8 @@ def state_id(uid: str, name: str) -> int:
 class StateInfo(Record):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None without such a part.
     `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
-    starting at 1 and incremented by each migration."""
+    starting at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in
+    their key form (see types/keys.py); None where each key has only one form, and for state of releases that had no key form."""
 
     sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Annotated[str, Field(min_length=1)]
@@ -49,6 +51,7 @@ class StateInfo(Record):
     fingerprint: str | None = None
     version: Annotated[int, Field(ge=1)] = 1
     key_version: Annotated[int, Field(ge=1)] = 1
+    canonical_keys: Literal[True] | None = None
 
     @staticmethod
     def of(
@@ -64,11 +67,13 @@ class StateInfo(Record):
         version: int = 1,
         key_version: int = 1,
     ) -> StateInfo:
-        """The state with this operator, name and types."""
+        """The state with this operator, name and types, as this release saves it."""
         key, value, namespace = (None if t is None else t.describe() for t in (key_type, value_type, namespace_type))
+        keys = (key_type, namespace_type if kind in ("map", "broadcast") else None)
         return StateInfo(
             sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
             namespace_type=namespace, ttl_ms=ttl_ms, fingerprint=fingerprint, version=version, key_version=key_version,
+            canonical_keys=True if any(t is not None and has_many_forms(t) for t in keys) else None,
         )  # fmt: skip
 
     def named(self, uid: str, name: str) -> StateInfo:
@@ -78,6 +83,13 @@ class StateInfo(Record):
     def replace(self, **fields: Any) -> StateInfo:
         """The state with these fields replaced and validated."""
         return StateInfo.model_validate({**dict(self), **fields})
+
+    def as_saved_now(self) -> StateInfo:
+        """The same state, once this release has saved it."""
+        keys: tuple[Any, ...] = (self.key_type, self.namespace_type if self.kind in ("map", "broadcast") else None)
+        if self.canonical_keys or not any(t is not None and has_many_forms(from_description(t)) for t in keys):
+            return self
+        return self.replace(canonical_keys=True)
 
     def compact(self) -> dict[str, Any]:
         """The fields that are not None. Tasks send these with each epoch; ``model_dump`` costs much more."""

@@ -17,6 +17,7 @@ from forkpoint.functions.state import AggregatingState, ListState, MapState, Red
 from forkpoint.functions.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.containers import optional
+from forkpoint.types.keys import key_form
 from forkpoint.types.variables import ACC, IN, NOTHING, OUT, K, S_co, T, V
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
         super().__init__(name, value_type_info)
         if self.value_type.fields is None:
             self.value_type = optional(self.value_type)
-        self.key_type: TypeInformation = type_of(key_type_info)
+        self.key_type: TypeInformation = key_form(type_of(key_type_info))
 
     def get(self, key: K) -> V | None:
         self._unbound()

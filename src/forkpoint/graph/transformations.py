@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.types import TypeInformation
+from forkpoint.types.keys import key_form
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Forward:
 
 @dataclass(frozen=True)
 class KeyBy:
-    """Elements go to the subtask that owns their key's key group.
+    """Elements go to the subtask that owns their key's key group. ``key_type``: the key form of the given type.
 
     ``columns``: the key's fields if the selector only picks fields, so that the key can be read from columns; empty for
     a single constant key. ``single``: whether the key is the field itself rather than a tuple of the fields.
@@ -36,6 +37,9 @@ class KeyBy:
     key_type: TypeInformation
     columns: tuple[str, ...] | None = None
     single: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key_type", key_form(self.key_type))
 
 
 @dataclass(frozen=True)

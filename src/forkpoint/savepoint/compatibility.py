@@ -74,7 +74,10 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
         notes.append("has a time to live now: entries begin to age with this run")
     elif saved.ttl_ms is not None and wanted.ttl_ms is None:
         notes.append("has no time to live any more")
-    return Verdict(True, "; ".join(notes), step=step, values=values, keys=keys)
+    to_key_form = bool(wanted.canonical_keys and not saved.canonical_keys)
+    if to_key_form:
+        notes.append("equal keys are saved alike now")
+    return Verdict(True, "; ".join(notes), step=step, values=values, keys=keys, to_key_form=to_key_form)
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:

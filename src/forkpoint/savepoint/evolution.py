@@ -23,6 +23,7 @@ from forkpoint.savepoint.rows import Rows
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
+from forkpoint.types.keys import is_key_form
 from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import ScalarType
 
@@ -31,16 +32,18 @@ Migration = Callable[[Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """How a saved state becomes a declared one: ``step`` converts its values; ``values`` and ``keys`` are its migrations."""
+    """How a saved state becomes a declared one: ``step`` converts its values; ``values`` and ``keys`` are its migrations.
+    ``to_key_form``: whether its keys, and those of its maps, have to be brought into their key form."""
 
     step: Step = SAME
     values: tuple[Migration, ...] = ()
     keys: tuple[Migration, ...] = ()
+    to_key_form: bool = False
 
     @property
     def migrates(self) -> bool:
         """Whether rows change."""
-        return bool(self.values or self.keys) or not isinstance(self.step, Same)
+        return bool(self.values or self.keys or self.to_key_form) or not isinstance(self.step, Same)
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,9 @@ def _converted(rows: Rows, target: Layout, step: Step) -> dict[str, Columns]:
     for role in roles:
         if target.has(role):
             old, new = rows.layout.part(role).type, target.part(role).type
-            if old != new:
+            if role == "map_key" and is_key_form(new) and not is_key_form(old):
+                parts[role] = new.to_columns(old.from_columns(rows.parts[role]))
+            elif old != new:
                 parts[role] = convert_columns(rows.parts[role], old, new, step if role == "value" else SAME)
     return parts
 
@@ -198,6 +203,8 @@ def _converted(rows: Rows, target: Layout, step: Step) -> dict[str, Columns]:
 def _keys(columns: Columns, saved: Layout, target: Layout, functions: Sequence[Migration]) -> Columns:
     old, new = saved.part("key").type, target.part("key").type
     if not functions:
+        if is_key_form(new) and not is_key_form(old):
+            return new.to_columns(old.from_columns(columns))
         return columns if old == new else convert_columns(columns, old, new, SAME)
     known: dict[bytes, Any] = {}
     keys = []

@@ -6,6 +6,7 @@ keys for every slice: one round of tasks cuts files into runs, and another makes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ import pyarrow as pa
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
+from forkpoint.runtime.state.broadcast_state import unpack_entry
 from forkpoint.savepoint.entries import EntryTarget, codec_of, redistribute
 from forkpoint.savepoint.evolution import Change, changed
 from forkpoint.savepoint.layout import layout_of
@@ -59,7 +61,7 @@ class ImportSlice:
     operator_state: tuple[StateImport, ...]
     subtask: int
     parallelism: int
-    rekeyed: bool = False  # some keys were migrated
+    rekeyed: bool = False  # some keys were migrated, or brought into their key form
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ def _entries(
 def _redistributed(source: Storage, plan: ImportSlice) -> Iterator[Entry]:
     for state in plan.operator_state:
         entries = list(_all_entries(source, state))
+        if state.info.kind == "broadcast":
+            _check_apart(state.info, [unpack_entry(value)[0] for _, value in entries])
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         if len(set(keys)) != len(keys):
             files = ", ".join(file.name for file in state.files)
@@ -154,8 +158,23 @@ def _redistributed(source: Storage, plan: ImportSlice) -> Iterator[Entry]:
         yield from zip(*mine, strict=True)
 
 
+def _check_apart(info: StateInfo, keys: list[bytes]) -> None:
+    """Raises RestoreRefused if two entries of a broadcast state have one key."""
+    double = next((key for key, count in Counter(keys).items() if count > 1), None)
+    if double is not None:
+        raise RestoreRefused(
+            f"{info.where}: {_ONE_KEY} (key stored as {double.hex()}); remove one of the entries from the savepoint first"
+        )
+
+
+_ONE_KEY = (
+    "two keys that both have state become one, so one of the states would be lost: migrate_key makes one of them, or they are "
+    "equal and were told apart by earlier releases, as the Decimals 2.5 and 2.50"
+)
+
+
 def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
-    """Sorted entries as a snapshot file. Duplicate keys raise SavepointCorrupt, or RestoreRefused if a migration of keys
+    """Sorted entries as a snapshot file. Duplicate keys raise SavepointCorrupt, or RestoreRefused if a change of keys
     merged them; duplicate timers that it merged become one."""
     if rekeyed:
         entries = [
@@ -170,8 +189,8 @@ def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
         if rekeyed:
             key = decode_state_key(double)
             raise RestoreRefused(
-                "migrate_key makes one key of two that both have state, so one of the states would be lost "
-                f"(state number {key.sid}, key stored as {key.key.hex()}); keep the keys apart, or drop the state first"
+                f"{_ONE_KEY} (state number {key.sid}, key stored as {key.key.hex()}); keep the keys apart, or remove one of "
+                "them from the savepoint first"
             ) from None
         raise SavepointCorrupt(
             f"{savepoint}: has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "

@@ -77,8 +77,8 @@ class _Plan:
 
     @property
     def rekeyed(self) -> bool:
-        """Whether keys are migrated."""
-        return any(mapping.keys for mapping in self.states)
+        """Whether keys are migrated, or brought into their key form."""
+        return any(m.keys or (m.to_key_form and not m.target.is_operator_state) for m in self.states)
 
     @cached_property
     def imports(self) -> list[StateImport]:
@@ -196,8 +196,9 @@ def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
         return None
     target = mapping.target
     declared = info.replace(
-        kind=target.kind, key_type=target.key_type, value_type=target.value_type, namespace_type=target.namespace_type
-    )
+        kind=target.kind, key_type=target.key_type, value_type=target.value_type, namespace_type=target.namespace_type,
+        canonical_keys=target.canonical_keys,
+    )  # fmt: skip
     values, keys = (dumps(steps) if steps else b"" for steps in (mapping.values, mapping.keys))
     return Change(declared, mapping.step, values, keys)
 

@@ -33,6 +33,7 @@ import pyarrow as pa
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types.keys import key_form
 
 Role = Literal[
     "key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"
@@ -104,6 +105,12 @@ class Layout:
         return pa.schema(fields, {METADATA_KEY: json.dumps(described, sort_keys=True)})
 
 
+def keys_of(description: Any, info: StateInfo, what: str) -> TypeInformation:
+    """The type of a state's keys, or of its maps' keys, as they are saved. Raises as ``typed``."""
+    found = typed(description, info, what)
+    return key_form(found) if info.canonical_keys else found
+
+
 def layout_of(info: StateInfo) -> Layout:
     """The columns of a state's files. Raises SavepointCorrupt for unknown types."""
     names = UniqueNames()
@@ -114,17 +121,17 @@ def layout_of(info: StateInfo) -> Layout:
 
     if info.kind == "broadcast":
         add("index", Types.LONG())
-        add("map_key", typed(info.namespace_type, info, "map key"))
+        add("map_key", keys_of(info.namespace_type, info, "map key"))
     elif info.is_operator_state:
         add("subtask", Types.INT())
         add("index", Types.LONG())
     else:
         add("key_group", Types.INT())
-        add("key", typed(info.key_type, info, "key"))
+        add("key", keys_of(info.key_type, info, "key"))
     if info.is_timers:
         add("domain", Types.STRING())
     if info.kind == "map":
-        add("map_key", typed(info.namespace_type, info, "map key"))
+        add("map_key", keys_of(info.namespace_type, info, "map key"))
     elif info.namespace_type is not None and not info.is_operator_state:
         add("namespace", typed(info.namespace_type, info, "namespace"))
     elif info.is_timers:

@@ -6,7 +6,7 @@ States are matched by operator uid and state name; ``compatibility`` decides whe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
@@ -204,7 +204,7 @@ class _Planner:
         if state.key_type is not None:
             key_type = state.key_type if operator.key_type is None else operator.key_type
             as_saved = as_saved.replace(key_type=key_type, key_version=operator.migrations.key_version)
-        verdict = self._mapped(state, as_saved, replace(operator, value_types={}))
+        verdict = self._mapped(state, as_saved.as_saved_now(), replace(operator, value_types={}))
         if not verdict.fits:
             return "refused", verdict.why
         why = f"{verdict.why}; " if verdict.why else ""
@@ -215,11 +215,8 @@ class _Planner:
         found = compare_state(state, wanted, operator)
         if found.fits:
             rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
-            self.states.append(
-                StateMapping(
-                    state.uid, state.name, wanted, rewritten, step=found.step, values=found.values, keys=found.keys
-                )
-            )
+            how = {each.name: getattr(found, each.name) for each in fields(Conversion)}
+            self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, **how))
         return found
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:

@@ -23,15 +23,20 @@ from forkpoint.savepoint.parquet import SavedFile
 from forkpoint.state import hash_column, hash_encoded, key_group
 from forkpoint.storage.base import Storage
 from forkpoint.types import TypeInformation
+from forkpoint.types.keys import is_key_form
 
 Ints = npt.NDArray[np.int64]
 
 _COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
 
 
-@lru_cache(maxsize=256)
 def bulk_codec(type: TypeInformation) -> Codec:
     """Encodes and decodes whole columns of a type."""
+    return _codec(type, is_key_form(type))
+
+
+@lru_cache(maxsize=256)
+def _codec(type: TypeInformation, canonical: bool) -> Codec:
     return Codec(type)
 
 

@@ -1,10 +1,10 @@
 """Which key group a key belongs to, and which subtask owns a key group.
 
-The hash of a key depends on nothing but its value and the kind of its type, so it is the same in every process, on
-every platform and in every release: saved state is addressed by it.
+The hash of a key depends on nothing but its value and the kind of its type (a key form: see types/keys.py), so it is the same
+in every process, on every platform and in every release: saved state is addressed by it.
 
     integers    splitmix64(value as int64) >> 32
-    the rest    splitmix64(crc32(type.encode_key(value))) >> 32    (encode, but for an int given for a float)
+    the rest    splitmix64(crc32(type.encode(value))) >> 32
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ def key_hash(key: Any, type: TypeInformation) -> int:
             return int(hash_column(type.to_arrow([key]), type)[0])
         return _splitmix64(key & _MASK) >> 32
     try:
-        # An int given for a float has to hash like the float that a column makes of it.
-        data = type.encode_key(key)
+        data = type.encode(key)
     except Exception as e:
         raise type.encode_error(key, e) from e
     return _splitmix64(zlib.crc32(data)) >> 32
@@ -89,7 +88,7 @@ def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint
     if pa.types.is_integer(type.arrow_type):
         return _hash_integers(type.to_arrow(list(keys)), type)
     try:
-        encoded = list(map(type.encode_key, keys))
+        encoded = list(map(type.encode, keys))
     except Exception:
         return np.array([key_hash(key, type) for key in keys], dtype=np.uint32)  # names the key that has no encoding
     return hash_encoded(encoded)
@@ -97,12 +96,12 @@ def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint
 
 def encode_keys(keys: Sequence[Any], type: TypeInformation) -> tuple[list[bytes], npt.NDArray[np.uint32]]:
     """The keys as they are stored, and `key_hash` of each, in order."""
-    encoded = list(map(type.encode_key, keys))
+    encoded = list(map(type.encode, keys))
     return encoded, hash_keys(keys, type) if pa.types.is_integer(type.arrow_type) else hash_encoded(encoded)
 
 
 def hash_encoded(keys: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """`key_hash` of keys that `encode_key` encoded, of a type other than integers; shape (len(keys),)."""
+    """`key_hash` of keys that `encode` encoded, of a type other than integers; shape (len(keys),)."""
     return _splitmix64_high(np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys)))
 
 

@@ -14,6 +14,7 @@ from forkpoint.errors import EditRefused, ForkpointError
 from forkpoint.savepoint.layout import Layout, Part, Role
 from forkpoint.savepoint.rows import Rows
 from forkpoint.types import TypeInformation
+from forkpoint.types.keys import canonical_column, is_key_form
 
 RUN_ROWS = 250_000
 
@@ -122,7 +123,17 @@ class Fitter:
         self.first += table.num_rows
         made = pa.Table.from_arrays(arrays, schema=self.layout.schema)
         self._check_values(made)
-        return made
+        return self._with_canonical_keys(made)
+
+    def _with_canonical_keys(self, table: pa.Table) -> pa.Table:
+        for part in self.layout.parts:
+            inner = [each.type for each in part.type.fields] if part.type.fields else [part.type]
+            for name, of in zip(part.names, inner, strict=True):
+                if is_key_form(of):
+                    at = table.column_names.index(name)
+                    column = canonical_column(table.column(at).combine_chunks(), of)
+                    table = table.set_column(at, table.schema.field(at), column)
+        return table
 
     def _expected(self) -> list[str]:
         own = ("key_group", "domain")

@@ -151,9 +151,8 @@ class StateRows(ABC):
     def _place(self, key: Any, of: TypeInformation) -> tuple[int, bytes]:
         """The key group and the stored form of a key."""
         try:
-            encoded = of.encode_key(key)
-            of.decode(encoded)  # encoders take what they can write
-            return key_group(key_hash(key, of), self.max_parallelism), encoded
+            made = of.decode(of.encode(key))  # encoders take what they can write, and an int for a float
+            return key_group(key_hash(made, of), self.max_parallelism), of.encode(made)
         except Exception as error:
             raise TypeNotSupported(f"{self.infos[0].where}: {key!r} is not a key of type {of!r}: {error}") from error
 

@@ -317,7 +317,7 @@ class Harness:
         if key_type is None:
             return []
         timers = [decode_timer_key(entry) for entry, _ in self._entries(name)]
-        wanted = None if key is None else key_type.encode_key(key)
+        wanted = None if key is None else key_type.encode(key)
         found = sorted((timer_ms(timer.ts_ms), timer.key) for timer in timers if wanted in (None, timer.key))
         return [(time, key_type.decode(k)) for time, k in found]
 

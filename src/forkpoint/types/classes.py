@@ -61,12 +61,18 @@ def restore_record(flavor: str, name: str, members: tuple[Field, ...], cls: type
 
     They carry the fields' types: in another process the class's annotations may be text that cannot be resolved.
     """
+    made = record_of_parts(flavor, name, members, cls)
+    return made if cls is None else _known.setdefault(cls, made)
+
+
+def record_of_parts(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
+    """Return a type of a record that need not be that of its class: its fields may have other types."""
     if cls is None:
         return RecordType(flavor, name, members)
     names = tuple(field.name for field in members)
     builder = {"dataclass": _dataclass_build, "struct": _struct_build}.get(flavor)
     plain, build = builder(cls, names) if builder else (True, None)
-    return _known.setdefault(cls, RecordType(flavor, name, members, cls, plain, build))
+    return RecordType(flavor, name, members, cls, plain, build)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class Types:
 
     @staticmethod
     def BIG_DEC() -> TypeInformation[Decimal]:  # noqa: N802
-        """A Decimal, exact with its exponent; in a column its text."""
+        """A Decimal, exact with its exponent (as a key by value: 2.5 for 2.50); in a column its text."""
         return scalar("big_dec")
 
     @staticmethod

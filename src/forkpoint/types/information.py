@@ -140,17 +140,6 @@ class TypeInformation(ABC, Generic[T]):
         unpack, lift = unpacker(self.wire, self.native), self.lift
         return unpack if lift is None else lambda data: lift(unpack(data))
 
-    @cached_property
-    def encode_key(self) -> Callable[[Any], bytes]:
-        """Like `encode`, but an int given for a float is encoded as that float, as in a column.
-
-        It is `encode` itself for a type without floats.
-        """
-        if not any(kind in ("double", "float") for kind in self.kinds()):
-            return self.encode
-        encode, decode = self.encode, self.decode
-        return lambda value: encode(decode(encode(value)))
-
     def encode_error(self, value: object, cause: BaseException) -> TypeNotSupported:
         """Return the error to raise after `encode(value)` raised `cause`; it names the value and the remedy."""
         if isinstance(cause, TypeNotSupported):

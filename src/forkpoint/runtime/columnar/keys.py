@@ -23,6 +23,7 @@ from forkpoint.runtime.exchange.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, key_group
 from forkpoint.types import TypeInformation
+from forkpoint.types.keys import canonical_column
 from forkpoint.types.records import RecordType
 
 _FITS = 62  # bits of a number that is sorted packed with its index
@@ -45,15 +46,16 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
 
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
-    """The key's columns of a batch; None if they have other types than these, or nulls."""
+    """The key's columns of a batch, in canonical form; None if they have other types than these, or nulls."""
     if batch.table is None or key.columns is None:
         return None
     if not key.columns:
         return [key_column(batch, key)]
     schema = batch.table.schema
     columns = [batch.table.column(schema.get_field_index(name)) for name in key.columns]
-    fits = all(c.type == part.arrow_type and not c.null_count for c, part in zip(columns, parts, strict=True))
-    return columns if fits else None
+    if not all(c.type == part.arrow_type and not c.null_count for c, part in zip(columns, parts, strict=True)):
+        return None
+    return list(map(canonical_column, columns, parts))
 
 
 def parts_of(keys: pa.Array, key: KeyBy) -> list[pa.Array]:
@@ -78,7 +80,7 @@ def _codes(column: pa.Array) -> Longs:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(numbers(column)).astype(np.int64, copy=False)
     if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
-        # Keys are equal if their stored bytes are: 0.0 and -0.0 differ, and NaNs with the same bits are equal.
+        # Keys are equal if their stored bytes are: 0.0 and -0.0 differ, and NaN, which has one form here, equals itself.
         bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
         return np.asarray(numbers(bits)).astype(np.int64, copy=False)
     return _dense(column)

@@ -15,7 +15,8 @@ from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalan
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_for, shorten, user_error
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
-from forkpoint.types import TypeInformation, independent_all
+from forkpoint.types import TypeInformation
+from forkpoint.types.keys import canonical_column, equal_as_encoded
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
     column = batch.table.column(key.columns[0])
     if column.null_count:
         raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
-    return column
+    return canonical_column(column, key.key_type)
 
 
 def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
@@ -50,8 +51,7 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
         types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
         columns = [types[name].from_arrow(batch.table.column(name)) for name in key.columns if name in types]
         if len(columns) == len(key.columns):
-            return columns[0] if key.single else list(zip(*columns, strict=True))
-    assert key.key_type is not None
+            return key.key_type.accept_all(columns[0] if key.single else list(zip(*columns, strict=True)))
     keys = list(map(key.selector, batch.values))
     check_all_done(len(keys), batch)
     return key.key_type.accept_all(keys)
@@ -159,43 +159,12 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
 
 
 def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
-    # An int may stand for a float, and NaN equals nothing; lists, dicts and sets are not hashable.
-    if type.encode_key is not type.encode or not (type.immutable or "any" in type.kinds()):
-        return _by_bytes(keys, type)
-    codes = np.empty(len(keys), dtype=np.int64)
+    """Keys are equal if their encodings are, as for columns; Python compares them where that is the same."""
+    by_value = equal_as_encoded(keys, type)
     index: dict[Any, int] = {}
-    first: list[Any] = []
-    try:
-        for i, k in enumerate(keys):
-            identity = (k.__class__, k)
-            code = index.get(identity)
-            if code is None:
-                code = index[identity] = len(first)
-                first.append(k)
-            codes[i] = code
-    except TypeError:
-        return _by_bytes(keys, type)
-    if not type.immutable and independent_all(first) is not first:
-        return _by_bytes(keys, type)
-    return _by_code(*_stored_alike(codes, first, type))
-
-
-def _by_bytes(keys: list[Any], type: TypeInformation) -> Groups:
-    """Keys are equal if their encoded bytes are, as for columns."""
-    index: dict[bytes, int] = {}
-    codes = np.fromiter((index.setdefault(raw, len(index)) for raw in map(type.encode_key, keys)), np.int64, len(keys))
-    return _by_code(codes, list(map(type.decode, index)))
-
-
-def _stored_alike(codes: Longs, keys: list[Any], type: TypeInformation) -> tuple[Longs, list[Any]]:
-    """Keys of several classes with the same encoding, as a tuple and a NamedTuple may have, are one key."""
-    if len({k.__class__ for k in keys}) < 2:
-        return codes, keys
-    encoded = list(map(type.encode, keys))
-    found = {raw: code for code, raw in enumerate(dict.fromkeys(encoded))}
-    if len(found) == len(keys):
-        return codes, keys
-    return np.array([found[raw] for raw in encoded])[codes], list(map(type.decode, found))
+    find, some = index.setdefault, keys if by_value else map(type.encode, keys)
+    codes = np.fromiter((find(key, len(index)) for key in some), np.int64, len(keys))
+    return _by_code(codes, list(index) if by_value else list(map(type.decode, index)))
 
 
 def _by_code(codes: npt.NDArray[Any], keys: list[Any]) -> Groups:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -108,10 +109,14 @@ class Asking:
 
     def ask(self, keys: Sequence[Any]) -> list[Any]:
         """What was found for each of the distinct keys, None for those that are missing."""
-        size = self._lookup.max_batch_size
-        batches = [keys[start : start + size] for start in range(0, len(keys), size)]
-        answers = self._loop.run(run_all(self._answer, batches, self._capacity, self._failed_for))
-        return [answer.get(key) for batch, answer in zip(batches, answers, strict=True) for key in batch]
+        size, found = self._lookup.max_batch_size, [None] * len(keys)
+        batches = [some[start : start + size] for some in _unequal(keys) for start in range(0, len(some), size)]
+        asked = [[keys[i] for i in batch] for batch in batches]
+        answers = self._loop.run(run_all(self._answer, asked, self._capacity, self._failed_for))
+        for batch, answer in zip(batches, answers, strict=True):
+            for index in batch:
+                found[index] = _answer_for(keys[index], answer)
+        return found
 
     def close(self) -> None:
         try:
@@ -160,6 +165,27 @@ class Asking:
             case ConnectionError() | TimeoutError():
                 return SystemUnavailable(f"{text}{type(error).__name__}: {error}")
         return user_failure(self._uid, error, what)
+
+
+def _unequal(keys: Sequence[Any]) -> list[list[int]]:
+    """The indices of the keys; those of one list can be keys of one dict, which takes 1 and True for the same."""
+    if len(set(keys)) == len(keys):
+        return [list(range(len(keys)))]
+    lists: list[list[int]] = []
+    seen: Counter[Any] = Counter()
+    for index, key in enumerate(keys):
+        turn, seen[key] = seen[key], seen[key] + 1
+        if turn == len(lists):
+            lists.append([])
+        lists[turn].append(index)
+    return lists
+
+
+def _answer_for(key: Any, answer: Answer) -> Any:
+    found = answer.get(key)
+    if found is None and key != key:  # NaN, of which the function returned another object
+        return next((each for other, each in answer.items() if other != other), None)
+    return found
 
 
 def _retrying(strategy: AsyncRetryStrategy) -> Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]]:

@@ -25,7 +25,6 @@ from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcess
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.stateless import ElementContext, Process
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
-from forkpoint.types import TypeInformation
 
 KEY = "key"
 Methods = tuple[Callable[..., Any], Callable[..., Any]]
@@ -87,7 +86,8 @@ class Merged(Batch):
             column = pa.concat_arrays(columns).take(pa.array(self.rows))
             self.table = pa.RecordBatch.from_arrays([column], names=[KEY])
             return KeyBy(_taken, first.key_type, (KEY,))
-        keys = _alike([k for batch, key in pairs for k in python_keys(batch, key)], first.key_type)
+        # The second input's keys may be of another class with the same encoding, as a tuple and a NamedTuple may have.
+        keys = first.key_type.accept_all([k for batch, key in pairs for k in python_keys(batch, key)])
         self.keys = list(map(keys.__getitem__, self.rows.tolist()))
         return KeyBy(_taken, first.key_type)
 
@@ -174,13 +174,6 @@ def _timestamps(inputs: tuple[Batch, Batch]) -> Longs | None:
     if all(batch.timestamps is None for batch in inputs if batch.size):
         return None
     return np.concatenate([batch.stamps for batch in inputs])
-
-
-def _alike(keys: list[Any], key_type: TypeInformation) -> list[Any]:
-    """The keys, those with the same encoding as equal objects: the two inputs' keys may be of different classes."""
-    if len(set(map(type, keys))) < 2:
-        return keys
-    return [key_type.decode(key_type.encode(key)) for key in keys]
 
 
 def _taken(element: Any) -> Any:

@@ -1,0 +1,317 @@
+"""When two keys are the same: if their encodings by ``key_form`` of their type are the same bytes.
+
+Everything goes by that: key groups, grouping, state, timers, windows, joins, and the keys of maps. The value in which all
+equal keys are encoded is the canonical one, and functions see it:
+
+    Decimal     by value: 2.5 and 2.50 are one key, written without trailing zeros
+    float       as in Java: NaN is one key, whatever its sign and payload; 0.0 and -0.0 are two
+    ANY         these two, wherever they are inside; the class counts, so 1, 1.0 and True are three keys
+    the rest    has one encoding for each value
+
+A type has the description of its key form, so they are equal, but a state's `StateInfo.canonical_keys` tells them apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
+from math import nan
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+
+from forkpoint.types import dynamic
+from forkpoint.types.acceptance import Convert, Source, collections, converted
+from forkpoint.types.classes import record_of_parts, restore_record
+from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.enums import EnumType
+from forkpoint.types.information import Field, TypeInformation
+from forkpoint.types.records import RecordType
+from forkpoint.types.scalars import SPECS, AnyType, ScalarSpec, ScalarType
+
+_MANY_FORMS = frozenset({"double", "float", "big_dec", "any"})
+_MANY_TEXTS = frozenset({"big_int", "uuid"})  # a column that forkpoint did not make may have others
+
+
+def has_many_forms(of: TypeInformation) -> bool:
+    """Whether equal keys of a type may have different encodings by the type itself."""
+    return not _MANY_FORMS.isdisjoint(of.kinds())
+
+
+def key_form(of: TypeInformation) -> TypeInformation:
+    """The type for keys: it accepts and encodes every value as the canonical one. It is equal to ``of``."""
+    if not has_many_forms(of):
+        return of
+    match of:
+        case ScalarType():
+            return _KEY_SCALARS[of.name]
+        case OptionalType():
+            return OptionalType(key_form(of.of))
+        case UnionType():
+            return UnionType(tuple(map(key_form, of.members)))
+        case SequenceType():
+            return SequenceType(of.form, key_form(of.element))
+        case MapType():
+            return MapType(key_form(of.key), key_form(of.value))
+        case RecordType():
+            members = tuple(replace(field, type=key_form(field.type)) for field in of.members)
+            return _KeyRecord(of.flavor, of.name, members, of.cls, of.plain, of.build)
+    raise AssertionError(f"{of!r} has parts of unknown kind")
+
+
+def is_key_form(of: TypeInformation) -> bool:
+    """Whether ``key_form`` made the type of another."""
+    return isinstance(of, _KeyScalar) or any(map(is_key_form, of.children))
+
+
+def canonical_column(array: pa.Array, of: TypeInformation) -> pa.Array:
+    """A column of keys with each value's canonical form, so that equal keys are equal in it. ``of``: their key form."""
+    if pa.types.is_floating(array.type):
+        return _one_nan(array)
+    if pa.types.is_nested(array.type):
+        return of.to_arrow(of.from_arrow(array)) if is_key_form(of) else array
+    if (_MANY_FORMS | _MANY_TEXTS).isdisjoint(of.kinds()):
+        return array
+    encoded = array.dictionary_encode()
+    return of.to_arrow(of.from_arrow(encoded.dictionary)).take(encoded.indices)
+
+
+def equal_as_encoded(keys: Sequence[Any], of: TypeInformation) -> bool:
+    """Whether Python's equality (and hash) of these accepted keys is that of their encodings."""
+    return _plain_scalars(keys) if of.kind == "any" else _equal_as_encoded(of)
+
+
+def _equal_as_encoded(of: TypeInformation) -> bool:
+    match of:
+        case EnumType(cls=enum):
+            return enum is None or enum.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
+        case RecordType(flavor=flavor):
+            # A class may compare as it likes, and as few of its fields as it likes.
+            record: Any = of.python_class
+            as_tuple = record.__eq__ is tuple.__eq__ and record.__hash__ is tuple.__hash__
+            return flavor in ("tuple", "namedtuple") and as_tuple and all(map(_equal_as_encoded, of.children))
+        case OptionalType() | SequenceType(form="tuple_of" | "frozenset"):
+            return all(map(_equal_as_encoded, of.children))
+        case ScalarType():
+            return of.name not in _MANY_FORMS
+    return False
+
+
+def _plain_scalars(keys: Sequence[Any]) -> bool:
+    """Whether these are values of ANY, or tuples of them, without any that Python takes for equal, such as 1 and True."""
+    classes = set(map(type, keys))
+    if tuple in classes:
+        classes.remove(tuple)
+        classes |= set(map(type, chain.from_iterable([key for key in keys if type(key) is tuple])))
+    return classes <= _ONE_FORM and not {bool, int} <= classes
+
+
+class _KeyRecord(RecordType):
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, parts = super().__reduce__()
+        return _key_record if make is restore_record else make, parts
+
+
+def _key_record(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
+    made = record_of_parts(flavor, name, members, cls)
+    return _KeyRecord(made.flavor, made.name, made.members, made.cls, made.plain, made.build)
+
+
+# -- floats ------------------------------------------------------------------------------------------------------------
+
+_NAN = struct.pack("<d", nan)
+
+
+def _is_one_nan(value: float) -> bool:
+    return struct.pack("<d", value) == _NAN
+
+
+def _float(value: Any) -> Any:
+    """The canonical float; an int given for one becomes one."""
+    if value != value:
+        return nan
+    return float(value) if isinstance(value, int) else value
+
+
+def _one_nan(array: pa.Array) -> pa.Array:
+    if not len(array):
+        return array
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.to_numpy()
+    found = np.isnan(numbers)
+    if not found.any():
+        return array
+    return pa.array(np.where(found, np.array(nan, numbers.dtype), numbers), array.type, mask=_nulls(array))
+
+
+def _nulls(array: pa.Array) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def _all_one_nan(values: Sequence[float]) -> bool:
+    return all(map(_is_one_nan, filter(_is_nan, values)))
+
+
+def _is_nan(value: float) -> bool:
+    return value != value
+
+
+# -- decimals ----------------------------------------------------------------------------------------------------------
+
+_LONGEST = 64  # digits of a whole number that is written without an exponent
+_ZERO, _DECIMAL_NAN = Decimal(0), Decimal("NaN")
+
+
+def canonical_decimal(value: Any) -> Any:
+    """The Decimal that stands for all of this value: 2.5 for 2.50, 100 for 1E+2, NaN for each NaN. The same object if it is
+    that one."""
+    if not isinstance(value, Decimal):
+        return canonical_decimal(Decimal(value)) if isinstance(value, int) else value
+    text = str(value)
+    if "." in text:
+        if text[-1] != "0" and "E" not in text:
+            return value
+    elif text.removeprefix("-").isdecimal() and len(text) <= _LONGEST and text != "-0":
+        return value
+    if value.is_nan():
+        return value if text == "NaN" else _DECIMAL_NAN
+    if value.is_infinite():
+        return value
+    return _shortest(value)
+
+
+def _shortest(value: Decimal) -> Decimal:
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    kept = "".join(map(str, digits)).rstrip("0")
+    if not kept:
+        return _ZERO
+    exponent += len(digits) - len(kept)
+    kept = kept.lstrip("0")
+    if 0 < exponent <= _LONGEST - len(kept):
+        kept, exponent = kept + "0" * exponent, 0
+    made = Decimal(f"{'-' if sign else ''}{kept}E{exponent}")
+    return value if made.as_tuple() == value.as_tuple() else made
+
+
+def _is_canonical_decimal(value: Decimal) -> bool:
+    return canonical_decimal(value) is value
+
+
+# -- ANY ---------------------------------------------------------------------------------------------------------------
+
+_ONE_FORM = frozenset({type(None), bool, int, str, bytes, UUID, date, datetime, timedelta})
+
+
+def canonical_any(value: Any) -> Any:
+    """The canonical form of a value of ANY; the same object if it is that one."""
+    cls = type(value)
+    if cls in _ONE_FORM:
+        return value
+    how = _CANONICAL.get(cls)
+    return canonical_any(dynamic.decode_any(dynamic.encode_any(value))) if how is None else how(value)
+
+
+def _canonical_all(values: list[Any]) -> list[Any]:
+    return values if _plain_parts(values) else converted(values, canonical_any)
+
+
+def _plain_parts(values: list[Any]) -> bool:
+    classes = set(map(type, values))
+    if classes == {tuple}:
+        classes = set(map(type, chain.from_iterable(values)))
+    return classes <= _ONE_FORM
+
+
+_CANONICAL: dict[type, Convert] = {
+    float: _float,
+    Decimal: canonical_decimal,
+    time: lambda value: value,
+    **collections(_ONE_FORM, _canonical_all),
+}  # fmt: skip
+
+
+def _accept_any(value: Any) -> Any:
+    return canonical_any(dynamic.accept_any(value))
+
+
+def _accept_all_any(values: list[Any]) -> list[Any]:
+    return _canonical_all(dynamic.accept_all_any(values))
+
+
+def _encode_any(value: Any) -> bytes:
+    return dynamic.encode_any(canonical_any(value))
+
+
+def _decode_any(data: Any) -> Any:
+    return canonical_any(dynamic.decode_any(data))
+
+
+# -- the key forms of scalars ------------------------------------------------------------------------------------------
+
+
+def _floating(spec: ScalarSpec) -> ScalarSpec:
+    exact, lower, to_array, to_values = spec.exact, spec.lower, spec.to_array, spec.to_values
+    before = spec.all_exact
+    return replace(
+        spec,
+        exact=f"(@ == @ or _is_one_nan(@)){f' and {exact}' if exact else ''}",
+        all_exact=lambda values: _all_one_nan(values) and (before is None or before(values)),
+        lower=_float if lower is None else lambda value: lower(_float(value)),
+        to_array=lambda values: _one_nan(to_array(values)),
+        to_values=lambda array: to_values(_one_nan(array)),
+    )
+
+
+_DECIMAL = SPECS["big_dec"]
+_KEY_SPECS = {
+    "double": _floating(SPECS["double"]),
+    "float": _floating(SPECS["float"]),
+    "big_dec": replace(
+        _DECIMAL,
+        exact="_is_canonical_decimal(@)",
+        all_exact=lambda values: all(map(_is_canonical_decimal, values)),
+        lower=canonical_decimal,
+        to_array=lambda values: _DECIMAL.to_array(list(map(canonical_decimal, values))),
+        to_values=lambda array: list(map(canonical_decimal, _DECIMAL.to_values(array))),
+    ),
+    "any": replace(
+        SPECS["any"],
+        lower=lambda value: Raw(_encode_any(value)),
+        to_array=lambda values: pa.array(map(_encode_any, values), pa.binary()),
+        to_values=lambda array: list(map(_decode_any, array.to_pylist())),
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _KeyScalar(ScalarType):
+    @property
+    def _spec(self) -> ScalarSpec:
+        return _KEY_SPECS[self.name]
+
+    def _test(self, value: str, source: Source) -> str:
+        source.names |= {"_is_one_nan": _is_one_nan, "_is_canonical_decimal": _is_canonical_decimal}
+        return super()._test(value, source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _key_scalar, (self.name,)
+
+
+class _KeyAny(_KeyScalar, AnyType):
+    encode = staticmethod(_encode_any)
+    accept = staticmethod(_accept_any)
+    accept_all = staticmethod(_accept_all_any)
+
+
+def _key_scalar(name: str) -> ScalarType:
+    return _KEY_SCALARS[name]
+
+
+_KEY_SCALARS = {name: _KeyScalar(name) for name in _KEY_SPECS} | {"any": _KeyAny("any")}
