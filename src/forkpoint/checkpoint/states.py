@@ -36,7 +36,8 @@ def state_id(uid: str, name: str) -> int:
 class StateInfo(Record):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None without such a part.
     `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
-    starting at 1 and incremented by each migration."""
+    starting at 1 and incremented by each migration. `renames_recorded`: whether the types have the former names of fields; those
+    of earlier releases do not."""
 
     sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Annotated[str, Field(min_length=1)]
@@ -49,6 +50,7 @@ class StateInfo(Record):
     fingerprint: str | None = None
     version: Annotated[int, Field(ge=1)] = 1
     key_version: Annotated[int, Field(ge=1)] = 1
+    renames_recorded: bool = False
 
     @staticmethod
     def of(
@@ -69,6 +71,7 @@ class StateInfo(Record):
         return StateInfo(
             sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
             namespace_type=namespace, ttl_ms=ttl_ms, fingerprint=fingerprint, version=version, key_version=key_version,
+            renames_recorded=True,
         )  # fmt: skip
 
     def named(self, uid: str, name: str) -> StateInfo:

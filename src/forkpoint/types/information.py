@@ -45,7 +45,8 @@ class Field:
     """A field of a record: its name, its type, and its default.
 
     `default` is a value, `factory` makes a new one each time. Without the class only the factory's name may be known,
-    from the type's description: `factory_name`. `renamed_from`: its former names, which are not part of the type's identity.
+    from the type's description: `factory_name`. `renamed_from`: its former names, the latest first; they are described, so that a
+    rename is applied once, but are no part of the type's identity.
     """
 
     name: str
@@ -315,6 +316,16 @@ class TypeInformation(ABC, Generic[T]):
 
     # -- identity ----------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def has_renames(self) -> bool:
+        """Whether a field has former names."""
+        return any(child.has_renames for child in self.children)
+
+    @cached_property
+    def validates(self) -> bool:
+        """Whether a class may refuse values, or change them, when they are restored."""
+        return any(child.validates for child in self.children)
+
     @property
     def python_class(self) -> type | None:
         """The class of this type's values, by which a Union tells its members apart."""
@@ -327,7 +338,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def _identity(self) -> str:
-        return json.dumps(self.describe(), sort_keys=True)
+        return json.dumps(_without_renames(self.describe()), sort_keys=True)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -342,6 +353,12 @@ class TypeInformation(ABC, Generic[T]):
 
     @abstractmethod
     def __repr__(self) -> str: ...
+
+
+def _without_renames(description: Any) -> Any:
+    if isinstance(description, dict):
+        return {name: _without_renames(part) for name, part in description.items() if name != "renamed_from"}
+    return list(map(_without_renames, description)) if isinstance(description, list) else description
 
 
 TypeLike: TypeAlias = TypeInformation[T] | type[T]

@@ -66,6 +66,14 @@ class RecordType(TypeInformation):
     def children(self) -> tuple[TypeInformation, ...]:
         return tuple(field.type for field in self.members)
 
+    @cached_property
+    def has_renames(self) -> bool:
+        return any(field.renamed_from for field in self.members) or super().has_renames
+
+    @cached_property
+    def validates(self) -> bool:
+        return (self.build is not None and hasattr(self.cls, "__post_init__")) or super().validates
+
     def describe(self) -> JsonObject:
         return {
             "kind": "record",
