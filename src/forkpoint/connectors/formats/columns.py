@@ -6,6 +6,9 @@ checked: times in other notations, numbers that are not finite, the sign of a ze
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +23,10 @@ _TEMPORAL = {"date": f"^{_DAY}$", "timestamp": f"^{_MOMENT}$", "instant": f"^{_M
 _YEAR_ONE = -62_135_596_800_000_000  # µs: Arrow reads a year 0, Python does not
 
 
-def text_schema(type: TypeInformation | None) -> pa.Schema | None:
+Named = Callable[[Field], str]
+
+
+def text_schema(type: TypeInformation | None, named: Named = attrgetter("name")) -> pa.Schema | None:
     """The columns of a record type as Arrow's parsers read them; None if they cannot read all of them."""
     if (
         type is None
@@ -28,14 +34,14 @@ def text_schema(type: TypeInformation | None) -> pa.Schema | None:
         or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields)
     ):
         return None
-    return pa.schema([(f.name, _read_as(_inner(f.type))) for f in type.fields])
+    return pa.schema([(named(f), _read_as(_inner(f.type))) for f in type.fields])
 
 
-def typed_columns(table: pa.Table, type: TypeInformation) -> pa.RecordBatch | None:
+def typed_columns(table: pa.Table, type: TypeInformation, named: Named = attrgetter("name")) -> pa.RecordBatch | None:
     """The columns that Arrow read by `text_schema` as those of the type; None if the converter's could differ."""
     columns = []
     for field in type.fields or ():
-        column = _typed(table.column(field.name).combine_chunks(), field)
+        column = _typed(table.column(named(field)).combine_chunks(), field)
         if column is None:
             return None
         columns.append(column)
