@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from messages import Batch, elements, messages
 
 import forkpoint as fp
+from forkpoint.api.launch import Launch
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from forkpoint.errors import RecordParseError
 from forkpoint.types import Instant, Types, type_of
@@ -181,6 +182,7 @@ def rows(path: Path, column: pa.Array, of: Any, **options: Any) -> list[Any]:
     pq.write_table(pa.table({"v": column}), path / "in" / "part.parquet")
     record = NamedTuple("Record", [("v", of)])  # type: ignore[misc]
     env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.launch = Launch(options={"engine": "local"})
     env.set_state_root(str(path / f"state-{uuid.uuid4().hex}"))
     source = fp.FileSource.parquet(str(path / "in"), record, bounded=True, **options)
     stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "files").uid("files")

@@ -18,10 +18,10 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch
 
 
-def collected(values: list[Any], of: Any, change: Callable[[Any], Any], launch: Launch | None = None) -> list[Any]:
+def collected(values: list[Any], of: Any, change: Callable[[Any], Any], engine: str = "local") -> list[Any]:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1)
-    env.launch = launch or env.launch
+    env.launch = Launch(options={"engine": engine})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no state root is set
         return list(change(env.from_collection(values, of)).execute_and_collect())
@@ -118,6 +118,7 @@ def test_members_of_enums_that_a_file_has_come_back(tmp_path, form):
 
     values = [Flat("a", Status.PAID, None), Flat("b", Status.NEW, Status.PAID)]
     env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.launch = Launch(options={"engine": "local"})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         env.from_collection(values, Flat).sink_to(getattr(fp.FileSink, form)(str(tmp_path / "out"), Flat))
@@ -132,6 +133,6 @@ def test_members_of_enums_that_a_file_has_come_back(tmp_path, form):
 @pytest.mark.spark
 def test_on_spark():
     values = [Order("a", Status.PAID, (Mixed.A, Mixed.B), None), Order("b", Status.NEW, (), Status.PAID)]
-    found = collected(values, Order, OPERATORS["reduce"], Launch(options={"engine": "spark"}))
+    found = collected(values, Order, OPERATORS["reduce"], "spark")
     assert sorted(map(repr, found)) == sorted(map(repr, values))
     assert {type(value) for value in found} == {Order}
