@@ -332,6 +332,9 @@ class TypeInformation(ABC, Generic[T]):
         """Whether a class may refuse values, or change them, when they are restored."""
         return any(child.validates for child in self.children)
 
+    def check_class(self, of: type) -> None:
+        """Raise TypeNotSupported if objects of a subclass have more than this type can store."""
+
     @property
     def python_class(self) -> type | None:
         """The class of this type's values, by which a Union tells its members apart."""

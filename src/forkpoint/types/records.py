@@ -240,7 +240,7 @@ class RecordType(TypeInformation):
         cls, width, read_back = self.python_class, len(self.members), self._read_back
         if self._is_array:
             return lambda value: value if isinstance(value, tuple | list) and len(value) == width else read_back(value)
-        values, fits = _attributes(self.names), self._check_class
+        values, fits = _attributes(self.names), self.check_class
 
         def parts(value: Any) -> Sequence[Any]:
             if type(value) is not cls:
@@ -251,8 +251,7 @@ class RecordType(TypeInformation):
 
         return parts
 
-    def _check_class(self, of: type) -> None:
-        """Refuse a subclass with more fields, which would be lost."""
+    def check_class(self, of: type) -> None:
         if self.cls is None or of is self.cls or not issubclass(of, self.cls) or self._is_array:
             return
         more = [name for name in field_names(of) if name not in self.names]
@@ -293,7 +292,7 @@ class RecordType(TypeInformation):
             self._check_lengths(values)
         else:
             for cls in set(map(type, values)):
-                self._check_class(cls)
+                self.check_class(cls)
         columns: list[pa.Array] = []
         for field, get in zip(self.members, self._gets, strict=True):
             try:

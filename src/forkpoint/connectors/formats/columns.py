@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.types import Field, TypeInformation
+from forkpoint.types.literals import LiteralType
 
 _PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -46,6 +47,14 @@ def typed_columns(table: pa.Table, type: TypeInformation, named: Named = attrget
             return None
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
+
+
+def allows(type: TypeInformation, column: pa.Array) -> bool:
+    """Whether all values of a column are among those of a Literal; True for another type."""
+    of = _inner(type)
+    if not isinstance(of, LiteralType):
+        return True
+    return pc.all(pc.is_in(column.drop_null(), pa.array(of.allowed, of.arrow_type))).as_py() is not False
 
 
 def kinds(type: TypeInformation) -> set[str]:
@@ -81,6 +90,8 @@ def _typed(column: pa.Array, field: Field) -> pa.Array | None:
     kind = _inner(field.type).kind
     null_is_none = field.type.nullable and (not field.has_default or field.make_default() is None)
     if column.null_count and not null_is_none:  # the converter inserts a default, or objects
+        return None
+    if not allows(field.type, column):
         return None
     if kind in _TEMPORAL:
         return _times(column, field.type.arrow_type, _TEMPORAL[kind])

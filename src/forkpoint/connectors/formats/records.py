@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.connectors.base import Elements
+from forkpoint.connectors.formats.columns import allows
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly
@@ -75,7 +76,7 @@ class RecordConverter:
                 column = column if column.type == field.type.arrow_type else cast_exactly(column, field.type.arrow_type)
             except pa.ArrowException:
                 return None
-            if column.null_count and not field.type.nullable:
+            if (column.null_count and not field.type.nullable) or not allows(field.type, column):
                 return None
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
