@@ -22,8 +22,11 @@ from messages import Batch, elements, messages
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.connectors.files.writing import to_table
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from forkpoint.errors import RecordParseError
+from forkpoint.connectors.tables.columns import fit
+from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
+from forkpoint.spark.frames import to_declared
 from forkpoint.types import Instant, Types, type_of
 
 
@@ -221,3 +224,20 @@ def test_a_column_of_another_zone_is_not_cast(of):
 
 def _zoned(of: pa.DataType) -> pa.DataType:
     return pa.list_(_zoned(of.value_type)) if pa.types.is_list(of) else pa.timestamp("us", "UTC")
+
+
+NAIVE_AND_AWARE = pa.record_batch({"v": ZONED}), pa.schema([("v", LOCAL.type)])
+
+
+def test_zones_are_kept_on_the_way_to_files_and_tables_and_from_dataframes():
+    """Columns are cast there, too, and lost their zone."""
+    batch, schema = NAIVE_AND_AWARE
+    local = type_of(NamedTuple("Local", [("v", datetime)]))
+    with pytest.raises(ConfigError, match="does not fit"):
+        fit(pa.Table.from_batches([batch]), schema, "table")
+    with pytest.raises(TypeNotSupported, match="column 'v' is timestamp"):
+        list(to_declared(iter([batch]), local, "frame"))
+    zoned = type_of(NamedTuple("Zoned", [("v", Instant)]))
+    elements_of_stream = Batch(zoned.from_columns(batch.columns), zoned, True)
+    with pytest.raises(TypeNotSupported, match="it is aware"):
+        to_table(elements_of_stream, local, "out")  # type: ignore[arg-type]
