@@ -27,8 +27,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.errors import TypeNotSupported
+from forkpoint.errors import RestoreRefused, TypeNotSupported
 from forkpoint.functions.aggregates import Aggregates, RowShape
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.runtime.columnar.leaves import Codec, empty_leaves
 from forkpoint.runtime.columnar.plans import aggregates_plan
 from forkpoint.runtime.columnar.segments import Segments
@@ -261,7 +262,10 @@ def test_an_aggregate_may_be_added_renamed_and_dropped(tmp_path):
     stopped = run_local(first, TestSource(script, type=Reading), state_root=tmp_path / "1", parallelism=2)
     second = readings_job(elements=fp.Count(), most=fp.Max("ts"))
     source = TestSource(script, type=Reading, columnar=True)
-    after = run_local(second, source, state_root=tmp_path / "2", restore=stopped.savepoint, parallelism=1)
+    with pytest.raises(RestoreRefused, match="would lose sum_value"):
+        run_local(second, source, state_root=tmp_path / "2", restore=stopped.savepoint, parallelism=1)
+    restore = RestoreOptions(stopped.savepoint, allow_non_restored=True)
+    after = run_local(second, source, state_root=tmp_path / "2", restore=restore, parallelism=1)
     rows = sorted(after.output)
     whole = sorted(run_local(second, TestSource(READINGS, type=Reading)).output)
     # The windows that were open at the savepoint count on; what they have of the new aggregate begins there.

@@ -67,6 +67,7 @@ V2 = V1 | {
     "value": "(*v, 0)", "type": "tuple[str, int, int]", "migration": ".migrate_state(1, lambda pair: (*pair, 0))",
     "more": "fresh = fp.ListStateDescriptor('fresh', str)",
 }  # fmt: skip
+DROPPING = {"fields": "    count: int\n    sum: int = 0"}
 
 
 class Checker:
@@ -153,8 +154,22 @@ def test_what_is_refused_has_exit_code_4_and_says_why(check):
     assert code == 4
 
 
+def test_a_field_that_would_be_lost_is_refused_unless_that_is_allowed(check):
+    """It was told as a change like any other, with exit code 0."""
+    check.save(check.app())
+    app = str(check.app(**DROPPING))
+    code, fits, outcomes, why = check.rows(app)
+    assert (code, fits, outcomes["state keeper/sums"]) == (4, False, "refused")
+    for part in ("would lose total (if it is sum now, annotate that with RenamedFrom('total'))", "--allow-non-restored-state"):
+        assert part in why["state keeper/sums"]
+    code, fits, outcomes, why = check.rows(app, "-n")
+    assert (code, fits, outcomes["state keeper/sums"]) == (0, True, "migrated")
+    assert "total dropped" in why["state keeper/sums"]
+
+
 @pytest.mark.parametrize(
-    ("parts", "fits"), [({}, True), (V2, True), ({"keeper": "other"}, False), ({"type": "Sums"}, False)]
+    ("parts", "fits"),
+    [({}, True), (V2, True), ({"keeper": "other"}, False), ({"type": "Sums"}, False), (DROPPING, False)],
 )
 def test_check_and_run_decide_alike(check, parts, fits):
     savepoint = check.save(check.app())

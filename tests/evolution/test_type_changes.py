@@ -13,6 +13,7 @@ from evolution_jobs import STOP, go_on, keeper, keyed, life, saved_then
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
+from forkpoint.graph.options import RestoreOptions
 
 FIRST = [("a", 1), ("b", 2), ("a", 3)]
 THEN = [("a", 10), ("b", 20), ("c", 30)]
@@ -69,7 +70,7 @@ VALUE1 = keyed(keeper(fp.ValueStateDescriptor("s", Sums1), put1))
 @pytest.mark.parametrize("how", [{}, {"parallelism": 3}, {"parallelism": 1, "max_parallelism": 9}])
 def test_records_evolve(tmp_path, cls, expected, how):
     after = keyed(keeper(fp.ValueStateDescriptor("s", cls), read))
-    found = saved_then(tmp_path, VALUE1, after, first=FIRST, then=THEN, **how)
+    found = saved_then(tmp_path, VALUE1, after, first=FIRST, then=THEN, restore=go_on(allow_non_restored=True), **how)
     assert dict(found) == expected
     assert all(type(value) in (cls, type(None)) for _, value in found)
 
@@ -77,8 +78,127 @@ def test_records_evolve(tmp_path, cls, expected, how):
 def test_records_evolve_from_the_newest_checkpoint_too(tmp_path):
     life(tmp_path, VALUE1, [*FIRST, fp.testing.EOF, *THEN])
     after = keyed(keeper(fp.ValueStateDescriptor("s", Sums2), read))
-    run = life(tmp_path, after, [*FIRST, fp.testing.EOF, *THEN])
+    script = [*FIRST, fp.testing.EOF, *THEN]
+    with pytest.raises(RestoreRefused, match="would lose extra; to drop them, use --allow-non-restored-state"):
+        life(tmp_path, after, script)
+    run = life(tmp_path, after, script, restore=RestoreOptions(allow_non_restored=True))
     assert dict(run.output)["a"] == Sums2(4.0, 2, [], None)
+
+
+class Recounted(NamedTuple):
+    """A field was renamed, without a word: its totals would begin at 0 again."""
+
+    count: int
+    sum: int = 0
+    extra: str = ""
+
+
+@pytest.mark.parametrize("restore", [go_on(), RestoreOptions()])
+def test_a_dropped_field_is_refused_unless_that_is_allowed(tmp_path, restore):
+    script = [*FIRST, STOP, *THEN]
+    life(tmp_path, VALUE1, script)
+    after = keyed(keeper(fp.ValueStateDescriptor("s", Recounted), read))
+    with pytest.raises(RestoreRefused) as refused:
+        life(tmp_path, after, script, restore=restore)
+    assert "would lose total (if it is sum now, annotate that with RenamedFrom('total'))" in str(refused.value)
+    allowed = dataclasses.replace(restore, allow_non_restored=True)
+    assert dict(life(tmp_path, after, script, restore=allowed).output)["a"] == Recounted(2, 0, "3")
+
+
+def test_a_field_of_an_empty_state_is_dropped_without_asking(tmp_path):
+    """Nothing is lost; a run that goes on from a checkpoint finds out by a savepoint of its own."""
+    before = keyed(keeper(fp.ValueStateDescriptor("s", Sums1), read))
+    after = keyed(keeper(fp.ValueStateDescriptor("s", Recounted), read))
+    script = [*FIRST, STOP, *THEN]
+    for restore in (go_on(), RestoreOptions()):
+        life(tmp_path / str(restore.savepoint), before, script)
+        assert life(tmp_path / str(restore.savepoint), after, script, restore=restore).outcome == "finished"
+
+
+@dataclasses.dataclass
+class Loose:
+    total: int
+
+
+@dataclasses.dataclass
+class Strict:
+    total: int
+
+    def __post_init__(self):
+        if self.total > 2:
+            raise ValueError("too much")
+
+
+class StrictStruct(msgspec.Struct):
+    total: int
+
+    def __post_init__(self):
+        if self.total > 2:
+            raise ValueError("too much")
+
+
+@pytest.mark.parametrize("cls", [Strict, StrictStruct])
+@pytest.mark.parametrize("how", [{}, {"max_parallelism": 9}])
+@pytest.mark.parametrize("kind", ["value", "list", "nested"])
+def test_a_class_that_refuses_a_saved_value_is_found_by_the_restore(tmp_path, cls, how, kind):
+    def job(of):
+        if kind == "list":
+            state = fp.ListStateDescriptor("s", of)
+            return keyed(keeper(state, lambda s, v: s.add(of(v[1])) if v[1] < 9 else len(list(s.get()))))
+        descriptor = fp.ValueStateDescriptor("s", of if kind == "value" else dict[str, of])
+        wrap = (lambda value: value) if kind == "value" else (lambda value: {"x": value})
+        return keyed(keeper(descriptor, lambda s, v: s.update(wrap(of(v[1]))) if v[1] < 9 else s.value()))
+
+    script = [*FIRST, STOP, *THEN]
+    life(tmp_path, job(Loose), script)
+    with pytest.raises(
+        RestoreRefused, match=r"(?s)state 's' of operator 'keeper': the saved value .*3.* of key 'a'.*too much"
+    ):
+        life(tmp_path, job(cls), script, restore=go_on(), **how)
+    assert life(tmp_path, job(Loose), script, restore=go_on(), **how).outcome == "finished"  # nothing was changed
+
+
+Status1 = enum.Enum("Status1", "NEW PAID")
+Status2 = enum.Enum("Status2", "DRAFT NEW PAID")
+
+
+@pytest.mark.parametrize("restore", [go_on(), RestoreOptions()])
+def test_enums_go_by_the_names_of_their_members(tmp_path, restore):
+    """A member that is put first shifts the values of a functional Enum."""
+    before = keyed(keeper(fp.ValueStateDescriptor("s", Status1), lambda s, v: s.update(Status1(v[1] % 2 + 1))))
+    after = keyed(keeper(fp.ValueStateDescriptor("s", Status2), lambda s, v: s.value()))
+    script = [*FIRST, STOP, *THEN]
+    life(tmp_path, before, script)
+    found = dict(life(tmp_path, after, script, restore=restore).output)
+    assert found == {"a": Status2.PAID, "b": Status2.NEW, "c": None}
+
+
+@dataclasses.dataclass
+class Ends1:
+    low: int
+    high: int
+
+
+@dataclasses.dataclass
+class Ends2:
+    """The names had been mixed up."""
+
+    low: Annotated[int, fp.RenamedFrom("high")]
+    high: Annotated[int, fp.RenamedFrom("low")]
+
+
+@pytest.mark.parametrize("restore", [go_on(), RestoreOptions()])
+def test_swapped_fields_are_swapped_once(tmp_path, restore):
+    def job(cls):
+        return keyed(keeper(fp.ValueStateDescriptor("s", cls), put_ends if cls is Ends1 else read))
+
+    def put_ends(state, value):
+        state.update(Ends1(value[1], -value[1]))
+
+    script = [*FIRST, STOP, *THEN, STOP, ("a", 0), STOP, ("a", 0)]
+    life(tmp_path, job(Ends1), script)
+    for _ in range(3):
+        assert dict(life(tmp_path, job(Ends2), script, restore=restore).output)["a"] == Ends2(low=-3, high=3)
 
 
 class Renamed(NamedTuple):
@@ -166,7 +286,7 @@ def test_list_and_map_state_evolve_with_their_times_to_live(tmp_path):
         lambda table, v: table.put(str(v[1]), Sums1(1, v[1], "x")),
     )
     after = jobs(Struct2, lambda events, v: None, lambda table, v: None)
-    found = dict(saved_then(tmp_path, before, after, first=FIRST, then=THEN))
+    found = dict(saved_then(tmp_path, before, after, first=FIRST, then=THEN, restore=go_on(allow_non_restored=True)))
     assert found["a"] == ([Struct2(1, 1), Struct2(1, 3)], {"1": Struct2(1, 1), "3": Struct2(1, 3)})
     assert found["c"] == ([], {})
 

@@ -38,7 +38,8 @@ class StateInfo(Record):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None without such a part.
     `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
     starting at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in
-    their key form (see types/keys.py); None where each key has only one form, and for state of releases that had no key form."""
+    their key form (see types/keys.py); None where each key has only one form, and for state of releases that had no key form.
+    `renames_recorded`: whether the types have the former names of fields; those of earlier releases do not."""
 
     sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Annotated[str, Field(min_length=1)]
@@ -52,6 +53,7 @@ class StateInfo(Record):
     version: Annotated[int, Field(ge=1)] = 1
     key_version: Annotated[int, Field(ge=1)] = 1
     canonical_keys: Literal[True] | None = None
+    renames_recorded: bool = False
 
     @staticmethod
     def of(
@@ -74,6 +76,7 @@ class StateInfo(Record):
             sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
             namespace_type=namespace, ttl_ms=ttl_ms, fingerprint=fingerprint, version=version, key_version=key_version,
             canonical_keys=True if any(t is not None and has_many_forms(t) for t in keys) else None,
+            renames_recorded=True,
         )  # fmt: skip
 
     def named(self, uid: str, name: str) -> StateInfo:

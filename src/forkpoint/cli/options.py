@@ -50,7 +50,7 @@ pyflink_option = click.option(
     "--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it."
 )
 allow_non_restored_option = click.option(
-    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state that the program no longer has."
+    "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state and fields that the program no longer has."
 )
 
 

@@ -26,12 +26,14 @@ class CollectSink(Sink):
     """Collects the elements of each committed epoch in the driver's process, where ``take`` returns them.
 
     Elements travel in the manifest, encoded by ``type`` (a ``TypeInformation`` or annotation; by default the stream's type),
-    so this is for results that fit into memory. A commit that is repeated within the process collects its elements once. If
-    the process dies, the last epoch's elements are collected again at the restart; earlier ones that were not taken are lost.
+    and are of its classes; those of an untyped stream are what `Types.ANY()` restores. So this is for results that fit into
+    memory. A commit that is repeated within the process collects its elements once. If the process dies, the last epoch's
+    elements are collected again at the restart; earlier ones that were not taken are lost.
     """
 
     def __init__(self, type: Any = None) -> None:
         self._type = None if type is None else type_of(type)
+        self._known: dict[TypeInformation, TypeInformation] = {}  # the types of its streams, with their classes
         self._ready: deque[Any] = deque()
         self._collected: int | None = None
         self._begins = False  # a new run, which may reuse epoch numbers
@@ -39,6 +41,9 @@ class CollectSink(Sink):
     def for_job(self, job: str) -> Self:
         self._begins = True
         return self
+
+    def check_type(self, type: TypeInformation[Any]) -> None:
+        self._known[type] = type
 
     def create_writer(self, context: SinkContext) -> SinkWriter:
         return _CollectWriter(self._type)
@@ -48,8 +53,8 @@ class CollectSink(Sink):
             return
         elements: list[Any] = []
         for committable in committables:
-            # The committable has the type, as the driver's sink does not know the stream's type.
-            type = self._type or from_description(committable["type"])
+            described = from_description(committable["type"])
+            type = self._type or self._known.get(described, described)
             elements += map(type.decode, _unpacker.decode(base64.b64decode(committable["elements"])))
         self._ready.extend(elements)
         self._collected = epoch
@@ -69,24 +74,26 @@ class CollectSink(Sink):
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need the description only.
-        return {"_type": self._type, "_ready": deque(), "_collected": None, "_begins": False}
+        return {"_type": self._type, "_known": {}, "_ready": deque(), "_collected": None, "_begins": False}
 
 
 class _CollectWriter(SinkWriter):
     def __init__(self, type: TypeInformation | None) -> None:
         self._type = type
-        self._encoded: list[bytes] = []
+        self._encoded: list[tuple[TypeInformation, list[bytes]]] = []
 
     def write(self, batch: SinkBatch) -> None:
-        if self._type is None:
-            self._type = batch.type or Types.ANY()
-        self._encoded += map(self._type.encode, batch.values)
+        type = self._type or batch.type or Types.ANY()
+        if not self._encoded or self._encoded[-1][0] != type:  # a union has streams of several types
+            self._encoded.append((type, []))
+        self._encoded[-1][1].extend(map(type.encode, batch.values))
 
     def prepare_commit(self) -> list[JSON]:
-        if not self._encoded or self._type is None:
-            return []
-        elements = base64.b64encode(_packer.encode(self._encoded)).decode("ascii")
-        return [{"type": self._type.describe(), "elements": elements}]
+        return [
+            {"type": type.describe(), "elements": base64.b64encode(_packer.encode(encoded)).decode("ascii")}
+            for type, encoded in self._encoded
+            if encoded
+        ]
 
 
 class PrintSink(Sink):

@@ -206,9 +206,9 @@ class RestoreOptions:
     """What a run restores, and how strictly.
 
     ``savepoint``: a path, URL, id or label, ``"latest"``, ``"none"`` to start without state, or None to resume from the
-    newest checkpoint. ``allow_non_restored``: drop saved state without an operator in the program instead of refusing the
-    restore. ``renames``: saved uid → current uid. ``claim``: delete the savepoint once its state is restored.
-    ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain.
+    newest checkpoint. ``allow_non_restored``: drop saved state, and fields of saved values, that the program no longer
+    has, instead of refusing the restore. ``renames``: saved uid → current uid. ``claim``: delete the savepoint once its state
+    is restored. ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain.
     """
 
     savepoint: str | None = None

@@ -10,7 +10,7 @@ from forkpoint.checkpoint.states import OPERATOR_KINDS, TIMER_KINDS, StateInfo
 from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import Migrations
 from forkpoint.savepoint.evolution import Conversion, Migration
-from forkpoint.types import Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
+from forkpoint.types import Evolution, Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
 from forkpoint.types.evolution import SAME
 
 
@@ -35,10 +35,11 @@ class ProgramOperator:
 
 @dataclass(frozen=True)
 class Verdict(Conversion):
-    """Whether a saved state fits; ``why`` says why not, or what changes."""
+    """Whether a saved state fits; ``why`` says why not, or what changes. ``dropped``: the fields that would be lost."""
 
     fits: bool
     why: str = ""
+    dropped: tuple[str, ...] = ()
 
 
 def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
@@ -54,6 +55,7 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     if isinstance(values, str):
         return Verdict(False, values)
     step: Step = SAME
+    dropped: tuple[str, ...] = ()
     notes = [
         f"{len(steps)} migration{'s' if len(steps) > 1 else ''} of {what}"
         for steps, what in ((keys, "keys"), (values, "values"))
@@ -68,8 +70,8 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
         found = _evolution(saved, wanted, program)
         if isinstance(found, Verdict):
             return found
-        step, changes = found
-        notes += changes
+        step, dropped = found.step, found.dropped
+        notes += found.changes
     if saved.ttl_ms is None and wanted.ttl_ms is not None:
         notes.append("has a time to live now: entries begin to age with this run")
     elif saved.ttl_ms is not None and wanted.ttl_ms is None:
@@ -77,7 +79,7 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     to_key_form = bool(wanted.canonical_keys and not saved.canonical_keys)
     if to_key_form:
         notes.append("equal keys are saved alike now")
-    return Verdict(True, "; ".join(notes), step=step, values=values, keys=keys, to_key_form=to_key_form)
+    return Verdict(True, "; ".join(notes), dropped, step=step, values=values, keys=keys, to_key_form=to_key_form)
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
@@ -93,9 +95,7 @@ def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[
     return tuple(functions[v] for v in range(version, newest))
 
 
-def _evolution(
-    saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None
-) -> tuple[Step, tuple[str, ...]] | Verdict:
+def _evolution(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None) -> Evolution | Verdict:
     """How the values of a state without migrations are converted."""
     remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
     if saved.kind != wanted.kind:
@@ -109,16 +109,16 @@ def _evolution(
     if saved.fingerprint != wanted.fingerprint:
         return Verdict(False, f"its meaning has changed: was {saved.fingerprint}, is {wanted.fingerprint}")
     if saved.value_type == wanted.value_type:
-        return SAME, ()
+        return Evolution(SAME, ())
     if saved.value_type is None or wanted.value_type is None:
         return _type_changed("value", saved.value_type, wanted.value_type)
     declared = None if program is None else program.value_types.get(wanted.name)
     old: Any = saved.value_type
     new: Any = wanted.value_type
-    found = evolve(old, declared or from_description(new))
+    found = evolve(old, declared or from_description(new), renames_recorded=saved.renames_recorded)
     if isinstance(found, Misfit):
         return _type_changed("value", saved.value_type, wanted.value_type, remedy, found.why)
-    return found.step, found.changes
+    return found
 
 
 def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = "") -> Verdict:

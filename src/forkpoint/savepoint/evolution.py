@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
@@ -22,7 +23,8 @@ from forkpoint.savepoint.layout import Columns, Layout, Role, layout_of
 from forkpoint.savepoint.rows import Rows
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
-from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Number, Same
+from forkpoint.types.enums import EnumType
+from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Members, Number, Same
 from forkpoint.types.keys import is_key_form
 from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import ScalarType
@@ -65,7 +67,7 @@ class Change:
 def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: Step) -> pa.Array:
     """Converts an array of ``old.arrow_type`` to ``new.arrow_type``; ``step`` comes from ``evolve``.
 
-    Raises ArrowInvalid for a number that the new type cannot hold exactly.
+    Raises ArrowInvalid for a number that the new type cannot hold exactly, TypeNotSupported for what is no member of an Enum.
     """
     if isinstance(step, Same) and old.arrow_type == new.arrow_type:
         return array
@@ -86,6 +88,8 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
             return pa.ListArray.from_arrays(pa.array(offsets), elements, type=new.arrow_type)
         case Entries(step=inner), MapType(), MapType():
             return _dicts(array, old, new, inner)
+        case Members(stored=stored), EnumType(), EnumType():
+            return _members(array, old, new, stored)
     # The encoding is the same, but some column inside differs.
     return new.to_arrow([new.decode(old.encode(value)) for value in old.from_arrow(array)])
 
@@ -119,6 +123,15 @@ def _dicts(array: pa.Array, old: MapType, new: MapType, step: Step) -> pa.Array:
     values = old.value.to_arrow([value for each in dicts for value in each.values()])
     converted = iter(new.value.from_arrow(convert(values, old.value, new.value, step)))
     return new.to_arrow([dict(zip(each, converted, strict=False)) for each in dicts])
+
+
+def _members(array: pa.Array, old: EnumType, new: EnumType, stored: Sequence[tuple[Any, Any]]) -> pa.Array:
+    before, after = zip(*stored, strict=True)
+    places = pc.index_in(array, pa.array(before, old.arrow_type))
+    if places.null_count:
+        unknown = array.filter(places.is_null())[0].as_py()
+        raise TypeNotSupported(f"{unknown!r} is not a member of {old!r}")
+    return pa.array(after, new.arrow_type).take(places)
 
 
 def convert_columns(columns: Columns, old: TypeInformation, new: TypeInformation, step: Step) -> list[pa.Array]:

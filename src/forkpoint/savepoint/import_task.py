@@ -24,6 +24,7 @@ from forkpoint.savepoint.parquet import SavedFile, errors_naming
 from forkpoint.savepoint.rows import checked_tables
 from forkpoint.savepoint.runs import Run, read_runs, write_runs
 from forkpoint.savepoint.tasks import FileRef, TaskOf, task
+from forkpoint.savepoint.validation import validated
 from forkpoint.state import decode_state_key, kg_of, write_snapshot
 from forkpoint.state.arrow_file import as_list
 from forkpoint.storage.base import Storage, open_storage
@@ -36,6 +37,7 @@ class StateImport:
     """A saved state, how its entries are written, and the files that a task reads.
 
     ``max_parallelism`` and ``parallelism`` are the savepoint's. ``change``: how its rows change first, if they do.
+    ``validator``: the pickled type of its values, if its classes may refuse some.
     """
 
     info: StateInfo
@@ -44,6 +46,7 @@ class StateImport:
     max_parallelism: int
     parallelism: int
     change: Change | None = None
+    validator: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,8 @@ def _entries(
 ) -> tuple[list[Entry], int]:
     """A file's rows as store entries, and their number; with ``groups`` only those with these saved key groups."""
     saved = layout_of(state.info)
-    codec = codec_of(state.info if state.change is None else state.change.target)
+    target = state.info if state.change is None else state.change.target
+    codec = codec_of(target)
     rows = 0
 
     def counted() -> Iterator[pa.Table]:
@@ -139,7 +143,8 @@ def _entries(
 
     entries: list[Entry] = []
     with errors_naming(file.name):
-        for table in counted() if state.change is None else changed(counted(), saved, state.change):
+        tables = counted() if state.change is None else changed(counted(), saved, state.change)
+        for table in validated(tables, target, state.validator) if state.validator else tables:
             entries.extend(zip(*codec.to_entries(table, state.target), strict=True))
         entries.extend(zip(*codec.finish(state.target), strict=True))
     return entries, rows

@@ -96,8 +96,18 @@ class _Plan:
             ttl = declared.ttl_ms is not None and not info.is_operator_state
             target = EntryTarget(declared.sid, ttl, self.now_ms, self.epoch, regrouped)
             files = tuple(self.opened.file(file) for file in state.files if file.entries)
-            change = _change(mapping, info)
-            found.append(StateImport(info, target, files, savepoint.max_parallelism, savepoint.parallelism, change))
+            validator = b"" if mapping.validates is None else dumps(mapping.validates)
+            found.append(
+                StateImport(
+                    info,
+                    target,
+                    files,
+                    savepoint.max_parallelism,
+                    savepoint.parallelism,
+                    _change(mapping, info),
+                    validator,
+                )
+            )
         return found
 
     @cached_property

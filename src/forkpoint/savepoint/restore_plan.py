@@ -15,6 +15,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.compatibility import ProgramOperator, Verdict, compare_state
 from forkpoint.savepoint.evolution import Conversion
+from forkpoint.types import TypeInformation
 
 Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
 Subject = Literal["operator", "state", "source", "rename"]
@@ -60,12 +61,14 @@ class Row:
 
 @dataclass(frozen=True)
 class StateMapping(Conversion):
-    """A saved state, and the state of the program that it becomes. ``rewritten``: whether stored entries change."""
+    """A saved state, and the state of the program that it becomes. ``rewritten``: whether stored entries change.
+    ``validates``: the type of its values if its classes may refuse some."""
 
     saved_uid: str
     saved_name: str
     target: StateInfo
     rewritten: bool = False
+    validates: TypeInformation | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,13 @@ class _Planner:
         operator = self.program.get(uid)
         wanted = self.wanted.get((uid, state.name))
         if wanted is not None:
-            verdict = self._mapped(state, wanted, operator)
+            verdict = compare_state(state, wanted, operator)
+            if verdict.dropped and not (self.allow_non_restored or self._is_empty(state)):
+                return "refused", (
+                    f"its values would lose {', '.join(verdict.dropped)}; to drop them, use --allow-non-restored-state"
+                )
+            if verdict.fits:
+                self._map(state, wanted, verdict, None if operator is None else operator.value_types.get(state.name))
             outcome: Outcome = "refused" if not verdict.fits else "migrated" if verdict.migrates else "restored"
             return outcome, verdict.why
         if operator is None:
@@ -185,8 +194,11 @@ class _Planner:
             return self._kept(state, operator)
         return self._dropped(state, uid, "the operator no longer has this state")
 
+    def _is_empty(self, state: StateInfo) -> bool:
+        return (state.uid, state.name) in self.saved.empty
+
     def _dropped(self, state: StateInfo, uid: str, why: str) -> tuple[Outcome, str]:
-        if (state.uid, state.name) in self.saved.empty:
+        if self._is_empty(state):
             return "dropped", f"{why}; it was empty"
         if self.allow_non_restored:
             return "dropped", f"{why}; it stays in the savepoint"
@@ -204,20 +216,21 @@ class _Planner:
         if state.key_type is not None:
             key_type = state.key_type if operator.key_type is None else operator.key_type
             as_saved = as_saved.replace(key_type=key_type, key_version=operator.migrations.key_version)
-        verdict = self._mapped(state, as_saved.as_saved_now(), replace(operator, value_types={}))
+        as_saved = as_saved.as_saved_now()
+        verdict = compare_state(state, as_saved, replace(operator, value_types={}))
         if not verdict.fits:
             return "refused", verdict.why
+        self._map(state, as_saved, verdict)
         why = f"{verdict.why}; " if verdict.why else ""
         return "kept", f"{why}not declared up front; available when the function requests it"
 
-    def _mapped(self, state: StateInfo, wanted: StateInfo, operator: ProgramOperator | None) -> Verdict:
-        """Compares two states, and maps one to the other if they fit."""
-        found = compare_state(state, wanted, operator)
-        if found.fits:
-            rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
-            how = {each.name: getattr(found, each.name) for each in fields(Conversion)}
-            self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, **how))
-        return found
+    def _map(
+        self, state: StateInfo, wanted: StateInfo, found: Verdict, declared: TypeInformation | None = None
+    ) -> None:
+        rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
+        validated = declared if declared is not None and declared.validates else None
+        how = {each.name: getattr(found, each.name) for each in fields(Conversion)}
+        self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, validated, **how))
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, Types, from_description
 from forkpoint.types.containers import optional
+from forkpoint.types.information import cast_exactly
 
 _SCALARS: dict[type[spark.DataType], TypeInformation] = {
     spark.BooleanType: Types.BOOLEAN(),
@@ -173,7 +174,7 @@ def _position(names: Sequence[str], name: str, uid: str) -> int:
 def _cast(column: pa.Array, field: pa.Field, uid: str) -> pa.Array:
     if column.type != field.type:
         try:
-            column = column.cast(field.type)
+            column = cast_exactly(column, field.type)
         except pa.ArrowException as error:
             raise TypeNotSupported(
                 f"source {uid!r}: column {field.name!r} is {column.type} in the DataFrame "

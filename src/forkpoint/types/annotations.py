@@ -18,6 +18,7 @@ from forkpoint.types.classes import flavor_of, record_type
 from forkpoint.types.containers import MapType, SequenceType, union
 from forkpoint.types.enums import EnumType
 from forkpoint.types.information import RenamedFrom, TypeInformation
+from forkpoint.types.literals import literal
 from forkpoint.types.records import tuple_type
 from forkpoint.types.row import Row
 from forkpoint.types.scalars import scalar
@@ -119,7 +120,7 @@ def _generic(annotation: Any, origin: Any, args: tuple[Any, ...]) -> TypeInforma
     if origin in (Union, types.UnionType):
         return union([_translate(arg) for arg in args])
     if origin is Literal:
-        return union([_translate(type(arg)) for arg in args])
+        return union([literal(_translate(type(arg)), (arg,)) for arg in args])
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
             return SequenceType("tuple_of", _translate(args[0]))

@@ -49,8 +49,9 @@ def record_type(cls: type, type_of: TypeOf) -> RecordType:
     with _guard(cls):
         hints = _hints(cls)
         declared = {"namedtuple": _namedtuple_fields, "dataclass": _dataclass_fields, "struct": _struct_fields}[flavor]
+        renames = _struct_renames(cls) if flavor == "struct" else {}
         members = tuple(
-            _field(cls, name, hints.get(name, Any), default, factory, type_of)
+            _field(cls, name, hints.get(name, Any), default, factory, type_of, renames.get(name))
             for name, default, factory in declared(cls, hints)
         )
     return restore_record(flavor, cls.__name__, members, cls)
@@ -111,7 +112,12 @@ def _locals_around(cls: type) -> dict[str, Any] | None:
     return None
 
 
-def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of: TypeOf) -> Field:
+def _struct_renames(cls: Any) -> dict[str, str]:
+    pairs = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+    return {name: encoded for name, encoded in pairs if encoded != name}
+
+
+def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of: TypeOf, rename: str | None) -> Field:
     extras = getattr(hint, "__metadata__", ())
     renamed = [extra.names for extra in extras if isinstance(extra, RenamedFrom)]
     if renamed:
@@ -119,7 +125,7 @@ def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of:
         hint = typing.Annotated[(hint.__origin__, *rest)] if rest else hint.__origin__
     default, factory = REQUIRED if _absent(default) else default, None if _absent(factory) else factory
     try:
-        return Field(name, type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)))
+        return Field(name, type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)), rename)
     except TypeNotSupported as error:
         raise TypeNotSupported(f"{cls.__name__}.{name}: {error}") from error
 

@@ -16,6 +16,7 @@ from msgspec import Raw
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
 from forkpoint.types.information import JsonObject, TypeInformation
+from forkpoint.types.literals import both
 from forkpoint.types.wire import shown, type_name
 
 
@@ -182,6 +183,7 @@ class UnionType(_EncodedColumn):
     def _find_member(self, cls: type, known: dict[type, int], value: object) -> int:
         for base in () if cls is bool else cls.__mro__:  # Union[int, str] does not mean True
             if base in known and base is not object:
+                self.members[known[base]].check_class(cls)
                 return known[base]
         raise TypeNotSupported(f"{shown(value)} of type {type_name(cls)} belongs to none of the types of {self!r}")
 
@@ -203,7 +205,11 @@ def union(members: list[TypeInformation]) -> TypeInformation:
 
     Raises TypeNotSupported if two members cannot be told apart by the class of a value.
     """
-    some = list(dict.fromkeys(member for member in members if member.kind != "null"))
+    kept: dict[TypeInformation, TypeInformation] = {}
+    for member in members:
+        if member.kind != "null":
+            kept[member] = both(kept[member], member) if member in kept else member
+    some = list(kept.values())
     if any(member.kind == "any" for member in some):
         return next(member for member in some if member.kind == "any")
     seen: dict[type | None, TypeInformation] = {}

@@ -34,6 +34,8 @@ def describe_field(field: Field) -> JsonObject:
         described["default"] = {"factory": name}
     elif field.has_default:
         described["default"] = _describe_default(field.type, field.make_default())
+    if field.renamed_from:
+        described["renamed_from"] = list(field.renamed_from)
     return described
 
 

@@ -63,7 +63,7 @@ def _record(description: JsonObject) -> TypeInformation:
 def _field(description: JsonObject) -> Field:
     of = _make(description["type"])
     default = default_from_description(of, description["default"]) if "default" in description else {}
-    return Field(_name(description), of, **default)
+    return Field(_name(description), of, **default, renamed_from=tuple(description.get("renamed_from", ())))
 
 
 def _name(description: JsonObject) -> str:

@@ -45,6 +45,16 @@ class EnumType(TypeInformation):
     def describe(self) -> JsonObject:
         return {"kind": "enum", "name": self.name, "form": self.form, "members": [list(pair) for pair in self.members]}
 
+    @cached_property
+    def stored_members(self) -> dict[str, str | int]:
+        """What is stored for each member, by name."""
+        return {name: name if self.form == "name" else value for name, value in self.members}
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether combinations of members are values, too; unknown without the class."""
+        return self.cls is not None and issubclass(self.cls, Flag)
+
     @property
     def _base(self) -> ScalarType:
         return scalar("long" if self.form == "int" else "string")
@@ -77,7 +87,7 @@ class EnumType(TypeInformation):
     def _from_base(self) -> Convert:
         cls = self.cls
         assert cls is not None
-        if issubclass(cls, Flag):
+        if self.is_flag:
             return cls  # combinations are not members
         known = {self._to_base(member): member for member in cls.__members__.values()}
 
@@ -90,7 +100,7 @@ class EnumType(TypeInformation):
     @cached_property
     def _exact(self) -> bool:
         """Whether every object of the class can be read back; a Flag may have bits without a name."""
-        if self.cls is None or issubclass(self.cls, Flag):
+        if self.cls is None or self.is_flag:
             return False
         return self.form == "name" or self._base.all_exact([member._value_ for member in self.cls])
 

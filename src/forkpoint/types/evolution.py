@@ -7,6 +7,7 @@ bytes mean the same in both types.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,16 +56,24 @@ class Entries(msgspec.Struct, frozen=True, tag=True):
     step: Step
 
 
-Step = Same | Number | Fields | Items | Entries
+class Members(msgspec.Struct, frozen=True, tag=True):
+    """The members of an Enum: each as it was stored, and as it is stored now."""
+
+    stored: tuple[tuple[str | int, str | int], ...]
+
+
+Step = Same | Number | Fields | Items | Entries | Members
 SAME = Same()
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """How values of the old type become values of the new one. ``changes``: each change in words."""
+    """How values of the old type become values of the new one. ``changes``: each change in words. ``dropped``: the fields whose
+    values are lost, each with a remedy where there is one."""
 
     step: Step
     changes: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
 
     @property
     def identical(self) -> bool:
@@ -79,21 +88,31 @@ class Misfit:
     why: str
 
 
-def evolve(old: JsonObject, new: TypeInformation) -> Evolution | Misfit:
+def evolve(old: JsonObject, new: TypeInformation, *, renames_recorded: bool = True) -> Evolution | Misfit:
     """Compare the description of a saved type with the type that a program declares.
 
     Allowed, at any depth: fields added with a default (or Optional: None), dropped, reordered, renamed with RenamedFrom;
     BYTE < SHORT < INT < LONG < BIG_INT, FLOAT < DOUBLE, integers to FLOAT, DOUBLE or BIG_DEC where each value is exact;
-    T to Optional[T]; Enum members and members at the end of a Union added; another class or kind of record.
+    T to Optional[T]; Enum members added, or stored by another value; members at the end of a Union added; another class or
+    kind of record. ``renames_recorded``: whether the description has the former names of fields, as a former release's do not.
 
     Raises TypeNotSupported if ``old`` is no description, or a default cannot be encoded.
     """
-    changes: list[str] = []
+    found = _Comparison(renames_recorded)
     try:
-        step = _step(from_description(old), new, "", changes)
+        step = _step(from_description(old), new, "", found)
     except _DoesNotFit as error:
         return Misfit(str(error))
-    return Evolution(step, tuple(changes))
+    return Evolution(step, tuple(found.changes), tuple(found.dropped))
+
+
+@dataclass
+class _Comparison:
+    """What was found so far."""
+
+    renames_recorded: bool
+    changes: list[str] = dataclasses.field(default_factory=list)
+    dropped: list[str] = dataclasses.field(default_factory=list)
 
 
 class _DoesNotFit(Exception):
@@ -105,36 +124,36 @@ _SAME_BYTES = {("float", "double"), ("char", "string")}
 _EXACT_IN_FLOAT = ("byte", "short")
 
 
-def _step(old: TypeInformation, new: TypeInformation, at: str, changes: list[str]) -> Step:
-    if old == new:
+def _step(old: TypeInformation, new: TypeInformation, at: str, found: _Comparison) -> Step:
+    if old == new and not new.has_renames:
         return SAME
     if isinstance(new, OptionalType):
         if not isinstance(old, OptionalType):
-            changes.append(f"{_place(at)}may be None")
-        return _step(present(old), new.of, at, changes)
+            found.changes.append(f"{_place(at)}may be None")
+        return _step(present(old), new.of, at, found)
     match old, new:
         case RecordType(), RecordType():
-            return _record(old, new, at, changes)
+            return _record(old, new, at, found)
         case SequenceType(), SequenceType():
-            return _sequence(old, new, at, changes)
+            return _sequence(old, new, at, found)
         case MapType(), MapType():
-            if not isinstance(_step(old.key, new.key, f"{at}<key>", changes), Same):
+            if not isinstance(_step(old.key, new.key, f"{at}<key>", found), Same):
                 raise _misfit(old.key, new.key, f"{at}<key>", "keys of a dict cannot change")
-            step = _step(old.value, new.value, f"{at}<value>", changes)
+            step = _step(old.value, new.value, f"{at}<value>", found)
             return SAME if isinstance(step, Same) else Entries(step)
         case EnumType(), EnumType():
-            return _enum(old, new, at, changes)
+            return _enum(old, new, at, found)
         case UnionType(), UnionType() if len(old.members) <= len(new.members):
             for before, after in zip(old.members, new.members, strict=False):
-                if not isinstance(_step(before, after, at, changes), Same):
+                if not isinstance(_step(before, after, at, found), Same):
                     raise _misfit(old, new, at, "the first members of a Union must stay as they are")
             if len(old.members) < len(new.members):
-                changes.append(f"{_place(at)}{old!r} → {new!r}")
+                found.changes.append(f"{_place(at)}{old!r} → {new!r}")
             return SAME
-    return _scalar(old, new, at, changes)
+    return _scalar(old, new, at, found)
 
 
-def _scalar(old: TypeInformation, new: TypeInformation, at: str, changes: list[str]) -> Step:
+def _scalar(old: TypeInformation, new: TypeInformation, at: str, found: _Comparison) -> Step:
     before, after = old.kind, new.kind
     step: Step | None = None
     if before in _INTEGERS:
@@ -150,16 +169,16 @@ def _scalar(old: TypeInformation, new: TypeInformation, at: str, changes: list[s
     if step is None:
         raise _misfit(old, new, at)
     note = "; a value beyond 2**53 would be refused" if (before, after) == ("long", "double") else ""
-    changes.append(f"{_place(at)}{old!r} → {new!r}{note}")
+    found.changes.append(f"{_place(at)}{old!r} → {new!r}{note}")
     return step
 
 
-def _sequence(old: SequenceType, new: SequenceType, at: str, changes: list[str]) -> Step:
+def _sequence(old: SequenceType, new: SequenceType, at: str, found: _Comparison) -> Step:
     if ("set" in old.form) != ("set" in new.form):
         raise _misfit(old, new, at)
     if old.form != new.form:
-        changes.append(f"{_place(at)}{old.form} → {new.form}")
-    step = _step(old.element, new.element, f"{at}[]", changes)
+        found.changes.append(f"{_place(at)}{old.form} → {new.form}")
+    step = _step(old.element, new.element, f"{at}[]", found)
     if isinstance(step, Same):
         return SAME
     if "set" in old.form:
@@ -167,65 +186,108 @@ def _sequence(old: SequenceType, new: SequenceType, at: str, changes: list[str])
     return Items(step)
 
 
-def _enum(old: EnumType, new: EnumType, at: str, changes: list[str]) -> Step:
-    if old.form != new.form:
-        raise _misfit(old, new, at, "its values are of another kind")
-    which = 0 if old.form == "name" else 1  # the stored part of a member
-    before, after = ({pair[which] for pair in each.members} for each in (old, new))
-    if gone := before - after:
-        shown = ", ".join(sorted(map(repr, gone)))
-        raise _misfit(old, new, at, f"{shown} is no longer a member")
-    if added := after - before:
-        shown = ", ".join(sorted(map(repr, added)))
-        changes.append(f"{_place(at)}member {shown} added")
-    return SAME
+def _enum(old: EnumType, new: EnumType, at: str, found: _Comparison) -> Step:
+    """A member stays the same if its name does, whatever value it has."""
+    before, after = old.stored_members, new.stored_members
+    stored: dict[Any, Any] = {}
+    for name, value in before.items():
+        target = after.get(name, _renamed(value, before, after))
+        if target is None:
+            if any(other in after for other, same in before.items() if same == value):
+                continue  # an alias, of which another name is left
+            raise _misfit(
+                old,
+                new,
+                at,
+                f"{name} ({value!r}) is no longer a member; if it is renamed, keep its old name as an alias",
+            )
+        if stored.setdefault(value, target) != target:
+            raise _misfit(old, new, at, f"{name} is an alias no more: {value!r} could be another member")
+        if name in after and target != value:
+            found.changes.append(f"{_place(at)}member {name} is stored as {target!r} instead of {value!r}")
+    found.changes.extend(f"{_place(at)}member {name} added" for name in after if name not in before)
+    if all(value == target for value, target in stored.items()) and old.form == new.form:
+        return SAME
+    if new.is_flag:
+        raise _misfit(old, new, at, "the bits of a Flag must stay as they are")
+    return Members(tuple(stored.items()))
 
 
-def _record(old: RecordType, new: RecordType, at: str, changes: list[str]) -> Step:
+def _renamed(value: Any, before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    """The text by which a member is stored, if it only has a new name now. Numbers tell nothing: they may be counted anew."""
+    names = [name for name, other in after.items() if other == value]
+    return value if names and isinstance(value, str) and before.keys().isdisjoint(names) else None
+
+
+def _record(old: RecordType, new: RecordType, at: str, found: _Comparison) -> Step:
     if old.is_positional and new.is_positional and len(old.members) != len(new.members):
         raise _misfit(old, new, at, "fields without names cannot be matched if their number changes")
     if old.flavor != new.flavor:
-        changes.append(f"{_place(at)}{old.flavor} → {new.flavor}")
-    places = {name: place for place, name in enumerate(old.names)}
-    sources = _sources(places, new)
-    found = [_field(old, field, sources.get(field.name), at, changes) for field in new.members]
+        found.changes.append(f"{_place(at)}{old.flavor} → {new.flavor}")
+    sources = _sources(old, new, at, found)
+    steps = [_field(old, field, sources.get(field.name), at, found) for field in new.members]
     used = set(sources.values())
-    changes.extend(f"{_inside(at, name)} dropped" for name, place in places.items() if place not in used)
-    order = [step.source for step in found if step.source >= 0]
+    added = [field for field in new.members if field.name not in sources]
+    for place, field in enumerate(old.members):
+        if place not in used:
+            found.changes.append(f"{_inside(at, field.name)} dropped")
+            found.dropped.append(_inside(at, field.name) + _rename_hint(field, added))
+    order = [step.source for step in steps if step.source >= 0]
     if order != sorted(order):
-        changes.append(f"{_place(at)}fields reordered")
-    return SAME if _same_bytes(old, new, found) else Fields(tuple(found))
+        found.changes.append(f"{_place(at)}fields reordered")
+    return SAME if _same_bytes(old, new, steps) else Fields(tuple(steps))
 
 
-def _sources(places: dict[str, int], new: RecordType) -> dict[str, int]:
-    """The old position of each new field that existed: by the same name, else by a former one."""
-    sources = {name: places[name] for name in new.names if name in places}
-    taken = set(sources.values())
+def _rename_hint(dropped: Field, added: list[Field]) -> str:
+    """What to write if the dropped field is one of the added ones under another name."""
+    alike = [field.name for field in added if present(field.type) == present(dropped.type)]
+    return f" (if it is {' or '.join(alike)} now, annotate that with RenamedFrom({dropped.name!r}))" if alike else ""
+
+
+def _sources(old: RecordType, new: RecordType, at: str, found: _Comparison) -> dict[str, int]:
+    """The old position of each new field that existed: by a former name that it did not have when saved, else by its own."""
+    places = {name: place for place, name in enumerate(old.names)}
+    sources: dict[str, int] = {}
     for field in new.members:
-        if field.name in sources:
+        former = next((name for name in _former_names(old, places, field) if name in places), None)
+        if former is None:
             continue
-        for former in field.renamed_from:
-            if former in places and places[former] not in taken:
-                sources[field.name] = places[former]
-                taken.add(places[former])
-                break
+        if field.name in places and not found.renames_recorded:
+            raise _DoesNotFit(
+                f"{_place(at)}has both {former} and {field.name}, and was saved by a forkpoint that did not record renames: "
+                f"remove RenamedFrom({former!r}) if {field.name} was renamed before that, else migrate the state"
+            )
+        if places[former] in sources.values():
+            raise _DoesNotFit(f"{_place(at)}has two fields that are renamed from {former}")
+        sources[field.name] = places[former]
+    taken = set(sources.values())
+    for name in new.names:
+        if name not in sources and name in places and places[name] not in taken:
+            sources[name] = places[name]
     return sources
 
 
-def _field(old: RecordType, field: Field, source: int | None, at: str, changes: list[str]) -> FieldStep:
+def _former_names(old: RecordType, places: dict[str, int], field: Field) -> tuple[str, ...]:
+    """The former names of a field, without those that it already had when the value was saved, and earlier ones."""
+    names = field.renamed_from
+    done = old.members[places[field.name]].renamed_from if field.name in places else ()
+    return names[: next((number for number, name in enumerate(names) if name in done), len(names))]
+
+
+def _field(old: RecordType, field: Field, source: int | None, at: str, found: _Comparison) -> FieldStep:
     inside = _inside(at, field.name)
     if source is not None:
         before = old.members[source]
         if before.name != field.name:
-            changes.append(f"{_inside(at, before.name)} renamed to {field.name}")
-        return FieldStep(source, _step(before.type, field.type, inside, changes))
+            found.changes.append(f"{_inside(at, before.name)} renamed to {field.name}")
+        return FieldStep(source, _step(before.type, field.type, inside, found))
     if field.has_default:
         default = field.make_default()
     elif field.type.nullable:
         default = None
     else:
         raise _DoesNotFit(f"{inside} was added without a default")
-    changes.append(f"{inside} added as {default!r}")
+    found.changes.append(f"{inside} added as {default!r}")
     try:
         return FieldStep(-1, SAME, field.type.encode(default))
     except (TypeError, ValueError, AttributeError, OverflowError, msgspec.MsgspecError) as error:

@@ -45,7 +45,8 @@ class Field:
     """A field of a record: its name, its type, and its default.
 
     `default` is a value, `factory` makes a new one each time. Without the class only the factory's name may be known,
-    from the type's description: `factory_name`. `renamed_from`: its former names, which are not part of the type's identity.
+    from the type's description: `factory_name`. `renamed_from`: its former names, the latest first; they are described, so that a
+    rename is applied once, but are no part of the type's identity. `rename`: the name that msgspec encodes it with, if another.
     """
 
     name: str
@@ -54,6 +55,12 @@ class Field:
     factory: Callable[[], Any] | None = None
     factory_name: str | None = None
     renamed_from: tuple[str, ...] = ()
+    rename: str | None = None
+
+    @property
+    def encoded_name(self) -> str:
+        """The field's name in JSON."""
+        return self.rename or self.name
 
     @property
     def has_default(self) -> bool:
@@ -273,7 +280,7 @@ class TypeInformation(ABC, Generic[T]):
             array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
         if array.type != self.arrow_type:
             try:
-                array = array.cast(self.arrow_type)
+                array = cast_exactly(array, self.arrow_type)
             except pa.ArrowException as error:
                 raise TypeNotSupported(f"a column of {array.type} cannot be read as {self!r}: {error}") from error
         if array.null_count and not self.nullable:
@@ -304,6 +311,19 @@ class TypeInformation(ABC, Generic[T]):
 
     # -- identity ----------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def has_renames(self) -> bool:
+        """Whether a field has former names."""
+        return any(child.has_renames for child in self.children)
+
+    @cached_property
+    def validates(self) -> bool:
+        """Whether a class may refuse values, or change them, when they are restored."""
+        return any(child.validates for child in self.children)
+
+    def check_class(self, of: type) -> None:
+        """Raise TypeNotSupported if objects of a subclass have more than this type can store."""
+
     @property
     def python_class(self) -> type | None:
         """The class of this type's values, by which a Union tells its members apart."""
@@ -316,7 +336,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def _identity(self) -> str:
-        return json.dumps(self.describe(), sort_keys=True)
+        return json.dumps(_without_renames(self.describe()), sort_keys=True)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -331,6 +351,32 @@ class TypeInformation(ABC, Generic[T]):
 
     @abstractmethod
     def __repr__(self) -> str: ...
+
+
+def cast_exactly(array: pa.Array, to: pa.DataType) -> pa.Array:
+    """``array.cast(to)``, but a moment of a time zone is no local time, nor the other way round. Raises ArrowException."""
+    if not _same_zones(array.type, to):
+        raise pa.ArrowInvalid(
+            f"{array.type} and {to}: times with and without a time zone are not the same; declare Instant for those with one "
+            "(Types.INSTANT()), datetime for those without"
+        )
+    return array.cast(to)
+
+
+def _same_zones(a: pa.DataType, b: pa.DataType) -> bool:
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
+        return (a.tz is None) == (b.tz is None)
+    if pa.types.is_map(a) and pa.types.is_map(b):
+        return _same_zones(a.key_type, b.key_type) and _same_zones(a.item_type, b.item_type)
+    if pa.types.is_nested(a) and pa.types.is_nested(b) and a.num_fields == b.num_fields:
+        return all(_same_zones(a.field(i).type, b.field(i).type) for i in range(a.num_fields))
+    return True
+
+
+def _without_renames(description: Any) -> Any:
+    if isinstance(description, dict):
+        return {name: _without_renames(part) for name, part in description.items() if name != "renamed_from"}
+    return list(map(_without_renames, description)) if isinstance(description, list) else description
 
 
 TypeLike: TypeAlias = TypeInformation[T] | type[T]

@@ -26,7 +26,7 @@ from forkpoint.types.acceptance import Convert, Source
 from forkpoint.types.defaults import describe_field, wire_default
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.row import Row, RowKind
-from forkpoint.types.wire import NativeClasses, shown
+from forkpoint.types.wire import NativeClasses, shown, type_name
 
 ARRAY_FLAVORS = ("tuple", "namedtuple", "row")
 MAP_FLAVORS = ("dataclass", "struct")
@@ -65,6 +65,14 @@ class RecordType(TypeInformation):
     @property
     def children(self) -> tuple[TypeInformation, ...]:
         return tuple(field.type for field in self.members)
+
+    @cached_property
+    def has_renames(self) -> bool:
+        return any(field.renamed_from for field in self.members) or super().has_renames
+
+    @cached_property
+    def validates(self) -> bool:
+        return (self.build is not None and hasattr(self.cls, "__post_init__")) or super().validates
 
     def describe(self) -> JsonObject:
         return {
@@ -232,8 +240,26 @@ class RecordType(TypeInformation):
         cls, width, read_back = self.python_class, len(self.members), self._read_back
         if self._is_array:
             return lambda value: value if isinstance(value, tuple | list) and len(value) == width else read_back(value)
-        values = _attributes(self.names)
-        return lambda value: values(value if isinstance(value, cls) else read_back(value))
+        values, fits = _attributes(self.names), self.check_class
+
+        def parts(value: Any) -> Sequence[Any]:
+            if type(value) is not cls:
+                if not isinstance(value, cls):
+                    value = read_back(value)
+                fits(type(value))
+            return values(value)  # type: ignore[no-any-return]
+
+        return parts
+
+    def check_class(self, of: type) -> None:
+        if self.cls is None or of is self.cls or not issubclass(of, self.cls) or self._is_array:
+            return
+        more = [name for name in field_names(of) if name not in self.names]
+        if more:
+            raise TypeNotSupported(
+                f"a {type_name(of)} has fields that {self!r} has not, and they would be lost: {', '.join(more)}; declare "
+                f"{of.__name__}, or {self.name} | {of.__name__} if there are values of both classes"
+            )
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
@@ -264,6 +290,9 @@ class RecordType(TypeInformation):
             values = list(map(self._row_values, values))
         elif self._is_array:
             self._check_lengths(values)
+        else:
+            for cls in set(map(type, values)):
+                self.check_class(cls)
         columns: list[pa.Array] = []
         for field, get in zip(self.members, self._gets, strict=True):
             try:
@@ -343,6 +372,11 @@ class RecordType(TypeInformation):
         if self.flavor == "tuple":
             return f"tuple[{', '.join(repr(child) for child in self.children)}]"
         return f"{self.name}({', '.join(f'{field.name}: {field.type!r}' for field in self.members)})"
+
+
+def field_names(cls: Any) -> tuple[str, ...]:
+    """The names of the fields of a dataclass or Struct."""
+    return cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else tuple(cls.__dataclass_fields__)
 
 
 def tuple_type(types: Sequence[TypeInformation]) -> RecordType:

@@ -41,7 +41,10 @@ class FileReader(FormatReader[Any]):
         self._files = source_files(base)
         self._format = file_format
         self._type = type
-        self._converter = RecordConverter(type, from_text=isinstance(file_format, CsvFormat))
+        self._converter = RecordConverter(
+            type, from_text=isinstance(file_format, CsvFormat), as_encoded=isinstance(file_format, JsonFormat),
+            columns=isinstance(file_format, ParquetFormat),
+        )  # fmt: skip
         self._parquet: _ParquetCursor | None = None
 
     def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:

@@ -18,6 +18,7 @@ from forkpoint.connectors.files.places import FileName, Place, StagedFile, sink_
 from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import ConfigError, ForkpointError, TypeNotSupported, UserFunctionError
 from forkpoint.types import TypeInformation, infer_type
+from forkpoint.types.information import cast_exactly
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
@@ -209,9 +210,9 @@ def to_table(batch: SinkBatch, type: TypeInformation, where: Place) -> pa.Record
     if table is not None and table.schema.names == schema.names:
         if table.schema.types == schema.types:
             return table
-        return pa.RecordBatch.from_arrays(
-            [c.cast(t) for c, t in zip(table.columns, schema.types, strict=True)], schema=schema
-        )
+        with contextlib.suppress(pa.ArrowException):  # its values say why
+            columns = [cast_exactly(c, t) for c, t in zip(table.columns, schema.types, strict=True)]
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
     values = batch.values
     try:
         return pa.RecordBatch.from_arrays(type.to_columns(values), schema=schema)

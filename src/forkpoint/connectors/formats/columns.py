@@ -6,11 +6,15 @@ checked: times in other notations, numbers that are not finite, the sign of a ze
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.types import Field, TypeInformation
+from forkpoint.types.literals import LiteralType
 
 _PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -20,7 +24,10 @@ _TEMPORAL = {"date": f"^{_DAY}$", "timestamp": f"^{_MOMENT}$", "instant": f"^{_M
 _YEAR_ONE = -62_135_596_800_000_000  # µs: Arrow reads a year 0, Python does not
 
 
-def text_schema(type: TypeInformation | None) -> pa.Schema | None:
+Named = Callable[[Field], str]
+
+
+def text_schema(type: TypeInformation | None, named: Named = attrgetter("name")) -> pa.Schema | None:
     """The columns of a record type as Arrow's parsers read them; None if they cannot read all of them."""
     if (
         type is None
@@ -28,18 +35,26 @@ def text_schema(type: TypeInformation | None) -> pa.Schema | None:
         or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields)
     ):
         return None
-    return pa.schema([(f.name, _read_as(_inner(f.type))) for f in type.fields])
+    return pa.schema([(named(f), _read_as(_inner(f.type))) for f in type.fields])
 
 
-def typed_columns(table: pa.Table, type: TypeInformation) -> pa.RecordBatch | None:
+def typed_columns(table: pa.Table, type: TypeInformation, named: Named = attrgetter("name")) -> pa.RecordBatch | None:
     """The columns that Arrow read by `text_schema` as those of the type; None if the converter's could differ."""
     columns = []
     for field in type.fields or ():
-        column = _typed(table.column(field.name).combine_chunks(), field)
+        column = _typed(table.column(named(field)).combine_chunks(), field)
         if column is None:
             return None
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
+
+
+def allows(type: TypeInformation, column: pa.Array) -> bool:
+    """Whether all values of a column are among those of a Literal; True for another type."""
+    of = _inner(type)
+    if not isinstance(of, LiteralType):
+        return True
+    return pc.all(pc.is_in(column.drop_null(), pa.array(of.allowed, of.arrow_type))).as_py() is not False
 
 
 def kinds(type: TypeInformation) -> set[str]:
@@ -75,6 +90,8 @@ def _typed(column: pa.Array, field: Field) -> pa.Array | None:
     kind = _inner(field.type).kind
     null_is_none = field.type.nullable and (not field.has_default or field.make_default() is None)
     if column.null_count and not null_is_none:  # the converter inserts a default, or objects
+        return None
+    if not allows(field.type, column):
         return None
     if kind in _TEMPORAL:
         return _times(column, field.type.arrow_type, _TEMPORAL[kind])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Generic
 
 import msgspec
@@ -37,6 +38,7 @@ _DEEPEST = 200  # levels of nesting that msgspec reads, whatever the stack's dep
 # What Arrow reads, and msgspec does not, even where it is ignored.
 _NOT_FINITE = r"[:,\[\s]-?(?:NaN|Inf(?:inity)?)[\s,}\]]"
 _SMALLEST_SPLIT = 1024
+_JSON_NAME = attrgetter("encoded_name")
 
 
 class JsonText:
@@ -46,7 +48,7 @@ class JsonText:
         self._type = type
         exact = type is not None and "big_dec" in kinds(type)
         self._decode = msgspec.json.Decoder(float_hook=Decimal if exact else None).decode
-        schema = text_schema(type)
+        schema = text_schema(type, _JSON_NAME)
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         self._ignoring = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
@@ -72,7 +74,7 @@ class JsonText:
                 return None
             table = self._read(data, self._ignoring)
             self._ignores = table is not None
-        return None if table is None or len(table) != rows else typed_columns(table, self._type)
+        return None if table is None or len(table) != rows else typed_columns(table, self._type, _JSON_NAME)
 
     def _read(self, data: bytes, options: pajson.ParseOptions) -> pa.Table | None:
         reading = pajson.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16))
@@ -123,7 +125,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
 
     @cached_property
     def _converter(self) -> RecordConverter:
-        return RecordConverter(self.get_produced_type(), defaults=not self.fail_on_missing_field)
+        return RecordConverter(self.get_produced_type(), defaults=not self.fail_on_missing_field, as_encoded=True)
 
     def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
         return self._read(messages, 0)

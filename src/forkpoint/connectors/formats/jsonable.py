@@ -6,26 +6,30 @@ import dataclasses
 from enum import Enum
 from functools import lru_cache
 from itertools import starmap
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.types import Row, TypeInformation
 from forkpoint.types.records import RecordType
 
-# A record's kind, and those of values that msgspec encodes as `to_jsonable` leaves them.
+# The kinds of values that msgspec encodes as `to_jsonable` leaves them.
 _SCALARS = {
-    "record", "optional", "boolean", "byte", "short", "int", "long", "big_int", "float", "double", "big_dec", "string", "char",
+    "optional", "boolean", "byte", "short", "int", "long", "big_int", "float", "double", "big_dec", "string", "char",
     "date", "time", "timestamp", "instant", "duration", "uuid",
 }  # fmt: skip
+_INFINITY = float("inf")
 _encoder = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
 
 
 def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
     """The elements as JSON, each on a line that ends with a newline."""
     names = _flat_fields(type)
-    if names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields"):
+    flat = names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields")
+    if flat and type is not None and names is not None and _all_finite(values, type):
         try:
             object_of = _object_class(tuple(names))
         except ValueError:  # a name that has to be escaped
@@ -38,11 +42,14 @@ def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None
     """What `encode_lines` makes of the elements in these columns of the type, without making the elements; None if it is made of
     nested values, or of others that `to_jsonable` would change."""
     schema = type.arrow_schema
-    plain = isinstance(type, RecordType) and type.flavor != "tuple" and type.members and type.kinds() <= _SCALARS
-    if not plain or (table.schema.names, table.schema.types) != (schema.names, schema.types):
+    fields = type.fields or ()
+    plain = isinstance(type, RecordType) and type.flavor != "tuple" and all(f.type.kinds() <= _SCALARS for f in fields)
+    if not (fields and plain) or (table.schema.names, table.schema.types) != (schema.names, schema.types):
         return None
-    values = (f.type.from_arrow(column) for f, column in zip(type.fields or (), table.columns, strict=True))
-    return _encoder.encode_lines(list(map(_object_class(tuple(schema.names)), *values)))
+    if any(pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py() for column in table.columns):
+        return None
+    values = (field.type.from_arrow(column) for field, column in zip(fields, table.columns, strict=True))
+    return _encoder.encode_lines(list(map(_object_class(tuple(field.encoded_name for field in fields)), *values)))
 
 
 @lru_cache(maxsize=256)
@@ -54,7 +61,12 @@ def _object_class(names: tuple[str, ...]) -> type[msgspec.Struct]:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Records, however nested, as dicts by field name; everything else as msgspec encodes it."""
+    """Records, however nested, as dicts by field name; everything else as msgspec encodes it.
+
+    An infinite number, of which msgspec would make null, becomes the text by which Jackson writes it, and so Flink and Spark.
+    """
+    if isinstance(value, float) and (value == _INFINITY or value == -_INFINITY):
+        return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str | int | float | bytes | None):
         return value
     if isinstance(value, dict):
@@ -66,12 +78,19 @@ def to_jsonable(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, msgspec.Struct):
-        return {name: to_jsonable(getattr(value, name)) for name in value.__struct_fields__}
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {encoded: to_jsonable(getattr(value, name)) for encoded, name in names}
     if isinstance(value, Row):
         return to_jsonable(list(value) if value.field_names is None else value.as_dict())
     if isinstance(value, Enum) and not isinstance(value.value, str | int):
         return value.name  # as the enum's type does
     return value
+
+
+def _all_finite(values: list[Any], type: TypeInformation) -> bool:
+    """Whether no field of these tuples is an infinite number."""
+    floats = [index for index, field in enumerate(type.fields or ()) if field.type.kinds() & {"float", "double"}]
+    return not any(number in map(itemgetter(i), values) for i in floats for number in (_INFINITY, -_INFINITY))
 
 
 def _flat_fields(type: TypeInformation | None) -> list[str] | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from itertools import chain
@@ -20,8 +21,10 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.connectors.base import Elements
+from forkpoint.connectors.formats.columns import allows
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
+from forkpoint.types.information import cast_exactly
 from forkpoint.types.records import RecordType
 
 _MISSING = object()
@@ -31,11 +34,18 @@ _ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}
 class RecordConverter:
     """Converts records to columns of a type; without a type, leaves them unchanged.
 
-    ``defaults``: whether a missing field gets its default, or None if it is optional; if not, the record is bad.
+    ``defaults``: whether a missing field gets its default, or None if it is optional; if not, the record is bad. ``as_encoded``:
+    whether fields are found by the names that msgspec encodes them with (``rename``), as in JSON. ``columns``: whether records
+    come from typed columns, in which an integer is no other notation of a float.
     """
 
-    def __init__(self, type: TypeInformation | None, *, from_text: bool = False, defaults: bool = True) -> None:
+    def __init__(
+        self, type: TypeInformation | None, *, from_text: bool = False, defaults: bool = True, as_encoded: bool = False,
+        columns: bool = False,
+    ) -> None:  # fmt: skip
         self._type = type
+        self._scalars = {**_SCALARS, **(_FROM_TEXT if from_text else {}), **(_FROM_COLUMNS if columns else {})}
+        self._as_encoded = as_encoded
         self._from_text = from_text
         self._default = _default if defaults else _no_default
 
@@ -63,10 +73,10 @@ class RecordConverter:
             if not _castable(column.type, field.type):
                 return None
             try:
-                column = column if column.type == field.type.arrow_type else column.cast(field.type.arrow_type)
+                column = column if column.type == field.type.arrow_type else cast_exactly(column, field.type.arrow_type)
             except pa.ArrowException:
                 return None
-            if column.null_count and not field.type.nullable:
+            if (column.null_count and not field.type.nullable) or not allows(field.type, column):
                 return None
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
@@ -90,7 +100,8 @@ class RecordConverter:
         columns = []
         objects = [raw if isinstance(raw, dict) else _object(raw, type, fields) for raw in raws]
         for field in fields:
-            found = [raw.get(field.name, _MISSING) for raw in objects]
+            name = field.encoded_name if self._as_encoded else field.name
+            found = [raw.get(name, _MISSING) for raw in objects]
             given = [raw for raw in found if raw is not _MISSING]
             try:
                 values = self._values(field.type, given)
@@ -106,7 +117,7 @@ class RecordConverter:
         """Elements of a type, converted together, so that nested records are made from columns, too."""
         kind = type.kind
         if self._from_text and kind in _NESTED and not all(isinstance(raw, list) for raw in raws):
-            return RecordConverter(type)._values(type, list(map(_from_json_text, raws)))
+            return RecordConverter(type, as_encoded=True)._values(type, list(map(_from_json_text, raws)))
         if kind == "optional":
             return self._optional(type.children[0], raws)
         if type.fields is not None:
@@ -122,7 +133,7 @@ class RecordConverter:
             return [self._member(type, raw) for raw in raws]
         if kind == "enum":
             return [_enum(type, raw, self._from_text) for raw in raws]
-        convert = (_FROM_TEXT if self._from_text else {}).get(kind) or _SCALARS.get(kind)
+        convert = self._scalars.get(kind)
         return raws if convert is None else list(map(convert, raws))
 
     def _optional(self, of: TypeInformation, raws: list[Any]) -> list[Any]:
@@ -144,7 +155,7 @@ class RecordConverter:
         return [{next(key_values): next(values) for _ in one} for one in pairs]
 
     def _member(self, type: TypeInformation, raw: Any) -> Any:
-        for member in type.children:
+        for member in self._candidates(type, raw):
             try:
                 values = self._values(member, [raw])
                 member.to_arrow(values)
@@ -152,6 +163,20 @@ class RecordConverter:
             except (TypeNotSupported, Unreadable):
                 continue
         raise Unreadable(f"{shorten(repr(raw))} does not fit any of the types of {type!r}")
+
+    def _candidates(self, type: TypeInformation, raw: Any) -> Iterable[TypeInformation]:
+        """The members that a value may belong to: those that have it as it is; only if there are none, others that take it."""
+        if self._from_text:
+            return type.children
+        exact = [member for member in type.children if self._is_like(member, raw)]
+        return exact or type.children
+
+    def _is_like(self, member: TypeInformation, raw: Any) -> bool:
+        if member.fields is not None and isinstance(raw, dict):
+            return raw.keys() <= {field.encoded_name if self._as_encoded else field.name for field in member.fields}
+        if member.kind == "enum":
+            return type(raw) is (int if member.arrow_type == pa.int64() else str)
+        return isinstance(raw, _LIKE.get(member.kind, ())) and not (isinstance(raw, bool) and member.kind != "boolean")
 
 
 class Unreadable(Exception):
@@ -224,15 +249,21 @@ def _expect(cls: type) -> Callable[[Any], Any]:
     return convert
 
 
+_BEYOND_MICROS = re.compile(r"([.,][0-9]{6})[0-9]+")
+
+
 def _via(cls: Any) -> Callable[[Any], Any]:
-    """Converts text with msgspec; accepts values of the class, which come from Arrow."""
+    """Converts text with msgspec; accepts values of the class, which come from Arrow.
+
+    Digits beyond microseconds are cut off. Rounding could move an event into the next window.
+    """
 
     def convert(raw: Any) -> Any:
         if type(raw) is cls:
             return raw
         if isinstance(raw, str):
             try:
-                return msgspec.convert(raw, cls)
+                return msgspec.convert(_BEYOND_MICROS.sub(r"\1", raw), cls)
             except msgspec.ValidationError as e:
                 raise Unreadable(f"{e}: {shorten(raw, 80)!r}") from None
         raise Unreadable(f"expected {cls.__name__} as text, got {shorten(repr(raw), 80)}")
@@ -248,13 +279,23 @@ def _datetime(raw: Any) -> datetime:
     return _datetime_via(raw)  # type: ignore[no-any-return]
 
 
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as Jackson, and so Flink and Spark, write them in JSON
+
+
 def _float(raw: Any) -> float:
-    if type(raw) in (float, int, Decimal):
+    if type(raw) in (float, int, Decimal) or raw in _NOT_FINITE:
         try:
             return float(raw)
         except OverflowError:
             raise Unreadable(f"{shorten(repr(raw), 80)} is beyond a float") from None
     raise Unreadable(f"expected float, got {shorten(repr(raw), 80)}")
+
+
+def _exact_float(raw: Any) -> float:
+    value = _float(raw)
+    if type(raw) is int and value != raw:
+        raise Unreadable(f"{raw} is not exact as a float; declare the field int")
+    return value
 
 
 def _decimal(raw: Any) -> Decimal:
@@ -321,10 +362,9 @@ def _as_list(raw: Any) -> list[Any]:
 def _as_pairs(raw: Any) -> list[tuple[Any, Any]]:
     if isinstance(raw, dict):
         return list(raw.items())
-    try:
+    if isinstance(raw, list) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in raw):
         return [(k, v) for k, v in raw]
-    except (TypeError, ValueError):
-        raise Unreadable(f"expected an object or an array of pairs, got {shorten(repr(raw), 80)}") from None
+    raise Unreadable(f"expected an object or an array of pairs, got {shorten(repr(raw), 80)}")
 
 
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
@@ -334,6 +374,24 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "frozenset": frozenset,
 }
 _NESTED = {*_SEQUENCES, "map", "record"}
+# The classes of objects and of Arrow's values that stand for a value of each kind, and for no other member of a union.
+_LIKE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(_SEQUENCES, (list, tuple)),
+    **dict.fromkeys(("byte", "short", "int", "long", "big_int"), (int,)),
+    **dict.fromkeys(("float", "double"), (float,)),
+    **dict.fromkeys(("string", "char"), (str,)),
+    "boolean": (bool,),
+    "bytes": (bytes, str),
+    "big_dec": (Decimal, str),
+    "uuid": (UUID, str),
+    "date": (date, str),
+    "time": (time, str),
+    "timestamp": (datetime, str),
+    "instant": (datetime, str),
+    "duration": (timedelta, str),
+    "map": (dict,),
+    "record": (list, tuple),  # by position
+}
 _INTEGERS = ("byte", "short", "int", "long", "big_int")
 _datetime_via = _via(datetime)
 _SCALARS: dict[str, Callable[[Any], Any]] = {
@@ -355,3 +413,4 @@ _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("float", "double"), _from_text(float)),
     "boolean": _from_text(bool_of),
 }
+_FROM_COLUMNS: dict[str, Callable[[Any], Any]] = dict.fromkeys(("float", "double"), _exact_float)

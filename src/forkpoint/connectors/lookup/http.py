@@ -80,7 +80,7 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
         import httpx
 
         self._json = JsonText(self._type)
-        self._convert = Converter(self._type).convert
+        self._convert = Converter(self._type, as_encoded=True).convert
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
         options = {"follow_redirects": True, "limits": limits, "timeout": None, "verify": True, **self._options}
         self._clients: list[AsyncClient] = []

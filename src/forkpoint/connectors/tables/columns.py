@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from forkpoint.connectors.base import SinkBatch
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import RowKind, TypeInformation, type_of
+from forkpoint.types.information import cast_exactly
 from forkpoint.types.records import RecordType
 from forkpoint.types.wire import shown
 
@@ -136,7 +137,7 @@ def fit(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
         column = rows.column(at)
         if column.type != field.type:
             try:
-                column = column.cast(field.type)
+                column = cast_exactly(column, field.type)
             except pa.ArrowException as error:
                 raise ConfigError(
                     f"{table}: column {field.name!r} is {field.type}, and the elements' {column.type} does not fit: {error}. "
@@ -216,7 +217,7 @@ def _check_cast(field: pa.Field, to: pa.Field, table: str) -> None:
     if field.type == to.type:
         return
     try:
-        pa.nulls(0, field.type).cast(to.type)
+        cast_exactly(pa.nulls(0, field.type), to.type)
     except pa.ArrowException:
         raise ConfigError(
             f"{table}: column {field.name!r} is {to.type}, which cannot hold the elements' {field.type}; change the table's "

@@ -1,0 +1,76 @@
+"""`Literal`: a scalar of which only some values are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.errors import TypeNotSupported
+from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.information import TypeInformation
+from forkpoint.types.scalars import ScalarType, scalar
+from forkpoint.types.wire import shown
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LiteralType(ScalarType):
+    """Values of a scalar type that are emitted, stored or read from outside must be among ``allowed``.
+
+    Bytes, columns and description are the scalar's, so values that were saved before can be read whatever is allowed now.
+    """
+
+    allowed: tuple[Any, ...]
+
+    def _test(self, value: str, source: Source) -> str:
+        first, v = source.once(value)
+        base = super()._test(first if first == v else v, source)
+        known = source.bind(frozenset(self.allowed))
+        return f"({base} and {v} in {known})" if first == v else f"(({first},) and {base} and {v} in {known})"
+
+    @cached_property
+    def all_exact(self) -> Callable[[Sequence[Any]], bool]:
+        base, allowed = super().all_exact, frozenset(self.allowed)
+        return lambda values: base(values) and allowed.issuperset(values)
+
+    @cached_property
+    def _coerce(self) -> Convert:
+        base = scalar(self.name).accept
+
+        def coerce(value: Any) -> Any:
+            made = base(value)
+            self._check((made,))
+            return made
+
+        return coerce
+
+    def _to_array(self, values: list[Any]) -> pa.Array:
+        array = super()._to_array(values)
+        self._check(values)
+        return array
+
+    def _check(self, values: Iterable[Any]) -> None:
+        for value in dict.fromkeys(values):
+            if value not in self.allowed:
+                raise TypeNotSupported(f"{shown(value)} is not a value of {self!r}")
+
+    def __repr__(self) -> str:
+        return f"Literal[{', '.join(map(repr, self.allowed))}]"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LiteralType, (self.name, self.allowed)
+
+
+def literal(of: TypeInformation, values: tuple[Any, ...]) -> TypeInformation:
+    """The type of these values of a scalar type; the type itself if it is another."""
+    return LiteralType(of.name, values) if isinstance(of, ScalarType) and of.name != "null" else of
+
+
+def both(first: TypeInformation, second: TypeInformation) -> TypeInformation:
+    """Of two types that are stored alike, the one that allows the values of both."""
+    if isinstance(first, LiteralType):
+        return LiteralType(first.name, (*first.allowed, *second.allowed)) if isinstance(second, LiteralType) else second
+    return first
