@@ -256,7 +256,7 @@ def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_th
 
 
 def test_brokers_that_cannot_be_reached_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forkpoint.connectors.kafka.sink.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("forkpoint.connectors.kafka.limits.ANSWER_SECONDS", 1.0)
     with pytest.raises(SystemUnavailable, match=r"Kafka at 127\.0\.0\.1:1 does not work: "):
         run(tmp_path, sink("127.0.0.1:1", "t"), restart=RestartStrategy.none())
 

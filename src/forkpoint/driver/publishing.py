@@ -19,7 +19,8 @@ from forkpoint.connectors.committing import CommitterContext, CommittingSink
 from forkpoint.driver.events import Listener, PublishingProgressed
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable, of_sink
+from forkpoint.driver.skipping import Skipped, commit_accepted, skipping
+from forkpoint.errors import ForkpointError, NotFound, OutputLost, OutputRefused, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.tasks.committing import commit_here, commit_output, commits
@@ -147,6 +148,7 @@ class Publisher:
         self._hurried = 0  # calls of ``wait``
         self._newest: Manifest | None = None
         self._failure: BaseException | None = None
+        self.skipped: list[Skipped] | None = None  # the refused records, if they are to be skipped
 
     # -- called by the run
 
@@ -319,10 +321,13 @@ class Publisher:
         assert newest.incarnation is not None
         root = self._history.storage.url
         context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
-        tasks = commits(sink, context, outputs, newest.epoch)
         last = outputs[-1].epoch
         try:
             with logs.narrowed(job=newest.job, run=newest.run, epoch=last, uid=uid):
+                if self.skipped is not None:
+                    self.skipped += commit_accepted(sink, context, outputs, newest.epoch, self._history.storage)
+                    return
+                tasks = commits(sink, context, outputs, newest.epoch)
                 self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
@@ -332,6 +337,9 @@ class Publisher:
             ) from error
         except Unavailable as error:
             raise of_sink(uid, error) from error
+        except OutputRefused as error:
+            self._must_lead(newest)
+            raise of_sink(uid, OutputRefused(f"{error}{skipping(newest.job)}")) from error
         except ForkpointError as error:
             self._must_lead(newest)
             raise of_sink(uid, error) from error

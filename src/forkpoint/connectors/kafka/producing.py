@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -47,15 +47,16 @@ def max_record_bytes(client: KafkaClient) -> int:
     return int(client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
 
 
-def produce(producer: Any, records: pa.RecordBatch) -> None:
-    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full."""
+def produce(producer: Any, records: pa.RecordBatch, on_delivery: Callable[..., None] | None = None) -> None:
+    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full. ``on_delivery``: gets the errors
+    of those that do not arrive."""
     columns = {name: records.column(name) for name in records.schema.names}
     columns["timestamp_ms"] = _expressible(columns["timestamp_ms"])
     used = [name for name, column in columns.items() if column.null_count < len(column)]
-    if set(used) <= {"topic", "key", "value", "timestamp_ms"}:
+    if on_delivery is None and set(used) <= {"topic", "key", "value", "timestamp_ms"}:
         return _produce_plain(producer, columns)
     for row in pa.RecordBatch.from_pydict(columns, records.schema).to_pylist():
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {} if on_delivery is None else {"on_delivery": on_delivery}
         if row["partition"] is not None:
             options["partition"] = row["partition"]
         if row["timestamp_ms"] is not None:
