@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,8 @@ class _Transactions:
         """Call a method that takes a timeout, on a thread of its own. librdkafka up to 2.16 may ignore the timeout: where it got
         metadata while a broker was away (its issues 5456 and 5511), ``send_offsets_to_transaction`` never returns. Then the
         thread stays behind with its client, which the next client fences."""
+        from confluent_kafka import KafkaException
+
         outcome: Future[None] = Future()
 
         def run() -> None:
@@ -257,7 +260,12 @@ class _Transactions:
                 f"Kafka's client did not return from {call.__name__} within {ANSWER_SECONDS + _LATE_SECONDS:.0f} s; a new one "
                 "tries again"
             )
-        outcome.result()
+        try:
+            outcome.result()
+        except KafkaException:
+            with suppress(KafkaException, SystemError):
+                self._producer.poll(0)  # the reports of records that were refused, which say why
+            raise
 
     def _flush(self, ask: Callable[[], None]) -> None:
         """Wait until all records have arrived, as long as some do. ``ask``: raises why if one of them was refused, after which
