@@ -251,7 +251,8 @@ class Job(Record):
 
 class Run(Record):
     """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
-    `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on."""
+    `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on. `published`: the
+    epoch up to which its output is known to be published, whatever its end."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -269,6 +270,12 @@ class Run(Record):
     machine: str | None = None
     pid: Count | None = None
     engine_lost: bool = False
+    published: Epoch | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended regularly, so that everything it committed is also published."""
+        return self.outcome in ("finished", "stopped", "cancelled") and self.reason is None
 
 
 MANIFEST = Format("manifest", Manifest, 1)
