@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +24,10 @@ from forkpoint.connectors.kafka.sink import KafkaSink
 from forkpoint.driver.skipping import Skipped
 from forkpoint.errors import ConfigError, OutputRefused
 from forkpoint.graph.options import RestartStrategy
+from programs import ENVIRONMENT
 from servers.kafka import Kafka
 
+PROGRAM = Path(__file__).with_name("refused.py")
 HOUR_MS = 3_600_000
 AGAIN = RestartStrategy.fixed_delay(20, 100)
 LARGE = {"message.max.bytes": "5000000"}
@@ -213,3 +218,34 @@ def test_refused_records_are_found_among_many() -> None:
     assert sorted(found) == list(range(0, 1000, 100))
     assert limits.refused_rows(records, {"t": limits.TopicLimits(8)}) == {}
     assert limits.refused_rows(records.slice(0, 0), {}) == {}
+
+
+def test_the_command_publishes_all_but_what_is_refused_and_a_corrected_program_starts(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = kafka.create_topic(partitions=2)
+
+    def forkpoint(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(tmp_path), *args]
+        return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+
+    run = ("run", "--engine", "local", str(PROGRAM), kafka.bootstrap_servers, topic)
+    for command in ((*run, "FAULTY"), run, ("publish", "refused")):  # not even the corrected program gets past it
+        failed = forkpoint(*command)
+        assert failed.returncode, failed.stdout
+        assert "publish refused --skip-refused" in failed.stderr, failed.stderr
+    done = forkpoint("publish", "refused", "--skip-refused")
+    assert done.returncode == 0, done.stderr
+    assert "sink kafka: refused of epoch" in done.stdout
+    assert ": 1 records, in file://" in done.stdout
+    again = forkpoint("publish", "refused", "--skip-refused")
+    assert (again.returncode, again.stdout.count("\n")) == (0, 1), again.stderr
+    corrected = forkpoint(*run)
+    assert corrected.returncode == 0, corrected.stderr
+    while len(found := keys(kafka, topic)) < 29:
+        time.sleep(0.01)
+    assert found == [n for n in range(30) if n != 13]
+    (letter,) = pq.read_table(next((tmp_path / "jobs/refused/refused/kafka").iterdir())).to_pylist()
+    assert (letter["key"], letter["partition"]) == (b"13", 7)
+    records = [json.loads(file.read_text()) for file in tmp_path.glob("jobs/refused/runs/*/run.json")]
+    assert [len(record["skipped"]) for record in records if record["skipped"]] == [1]

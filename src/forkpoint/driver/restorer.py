@@ -32,6 +32,10 @@ log = logging.getLogger("forkpoint")
 NONE = "none"
 
 
+class StoppedWithDrain(RestoreRefused):
+    """The job was stopped with a drain, so it does not resume from its newest checkpoint."""
+
+
 @dataclass(frozen=True)
 class Restored:
     """What a run starts from, already in the job's own storage."""
@@ -129,7 +133,7 @@ class Restorer:
         if self.options.allow_drained:
             return newest
         savepoint = newest.metadata.get("savepoint", LATEST)
-        raise RestoreRefused(
+        raise StoppedWithDrain(
             f"job {newest.job!r} was stopped with a drain in epoch {newest.epoch}: all its windows and timers fired early, so "
             f"new elements would be late. To resume from there nevertheless, restore its savepoint (-s {savepoint}) or its "
             f"checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to start from scratch"
