@@ -19,7 +19,7 @@ from forkpoint.operations.shapes import gc_json
 @click.argument("job", type=JOB, required=False)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
-    "--older-than", "age_ms", metavar="TIME", type=DurationType(), default="1h", show_default=True,
+    "--older-than", "age_ms", metavar="TIME", type=DurationType(0), default="1h", show_default=True,
     help="Keep anything written within this time.",
 )  # fmt: skip
 def gc(job: str | None, dry_run: bool, age_ms: int) -> None:

@@ -438,6 +438,8 @@ class JobDriver:
                 worked = runner.step()
                 if worked:
                     self._failures.committed()
+                if runner.manifest.kind != "start" and not runner.trial.active:
+                    self.starter.proven()
                 if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)

@@ -43,6 +43,7 @@ class Starter:
         self._records = records
         self._republisher = Republisher(publisher, restorer.graph, restorer.history, run, records.ended_well)
         self.restore = restorer.restore
+        self._on_proven: Callable[[], object] | None = None
 
     def start(self, predecessor: Predecessor | None = None) -> Manifest | None:
         """The run's first manifest, committed; None if the job has already finished.
@@ -121,10 +122,15 @@ class Starter:
             )  # fmt: skip
         self._on_leading()
         self._records.start(manifest)
-        if base.on_started is not None:
-            base.on_started()
+        self._on_proven = base.on_proven
         self._republisher.repeat(manifest)
         return manifest
+
+    def proven(self) -> None:
+        """The run has committed an epoch that will not be undone: what it claimed of its start is not needed any more."""
+        on_proven, self._on_proven = self._on_proven, None
+        if on_proven is not None:
+            on_proven()
 
     def resume(self, mine: Manifest, error: BaseException, undecided: Manifest | None = None) -> Manifest:
         """This run's newest manifest after a failure, with its output published. Raises StaleGeneration.
