@@ -306,9 +306,10 @@ def test_a_claimed_savepoint_stays_until_the_first_epoch_is_committed(
         raise ConfigError("no good")
 
     claim = RestoreOptions(savepoint=str(path), claim=True)
-    with monkeypatch.context() as failing, pytest.raises(ConfigError, match="no good"):
+    with monkeypatch.context() as failing:
         failing.setattr("forkpoint.driver.epochs.raise_failure", fails)
-        run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
+        with pytest.raises(ConfigError, match="no good"):
+            run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
     assert open_savepoint(str(path)).savepoint.job == "test"
     run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
     assert not path.exists()
