@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka test test-slow test-fast test-spark coverage explore fuzz chaos chaos-cluster kills lmdb-versions lint docs \
+.PHONY: help setup lock demo demo-kafka test test-slow test-fast test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
 	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
@@ -14,6 +14,9 @@ MINUTES ?= 5
 SYSTEM ?= kafka
 KILLS ?= 30
 ENGINE ?= local
+UPGRADES ?= 20
+STANDBYS ?= 10
+DRAINS ?= 10
 RUN := . .venv/env.sh &&
 WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile
 WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal
@@ -74,6 +77,9 @@ chaos-cluster: setup ## a cluster of three hosts: processes, disks, network and 
 
 kills: setup ## a job that writes to SYSTEM=kafka is killed KILLS=30 times; ENGINE=local or spark; each record must arrive once
 	$(RUN) PYTHONPATH=tests python -m kills $(SYSTEM) --kills $(KILLS) --engine $(ENGINE) $(if $(ONLY),--only $(ONLY))
+
+kills-starts: setup ## UPGRADES=20 upgrades, STANDBYS=10 leaders, DRAINS=10 drains are killed; nothing may be lost or repeated
+	$(RUN) PYTHONPATH=tests python -m kills.starts --upgrades $(UPGRADES) --standbys $(STANDBYS) --drains $(DRAINS)
 
 lmdb-versions: setup ## clear() of the LMDB store with each allowed version of lmdb
 	$(RUN) scripts/lmdb_versions.sh

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -44,8 +44,13 @@ def order(number: int) -> tuple[int, int, int]:
     return number, number * 7919 % CUSTOMERS, number * 31 % 997
 
 
-def produce(kafka: Kafka) -> None:
+def produce(kafka: Kafka, killed: Sequence[threading.Event]) -> None:
+    """What is left after the point of a kill comes when the job has been killed: else, a job that takes long to start would read
+    all of it at once."""
     for start in range(0, ORDERS, BATCH):
+        for at, event in zip(KILL_AT, killed, strict=True):
+            if start >= ORDERS * (at + 0.1):
+                event.wait()
         orders = [order(number) for number in range(start, start + BATCH)]
         kafka.produce(
             "orders",
@@ -92,7 +97,8 @@ def run(kafka: Kafka, postgres: Postgres) -> bool:
     kafka.create_topic("orders", partitions=4)
     kafka.create_topic("totals", partitions=4)
     postgres.execute("CREATE TABLE totals (number INT, customer INT PRIMARY KEY, orders INT, cents BIGINT)")
-    producer = threading.Thread(target=produce, args=[kafka], daemon=True)
+    killed = [threading.Event() for _ in KILL_AT]
+    producer = threading.Thread(target=produce, args=[kafka, killed], daemon=True)
     job = start(kafka, postgres)
     producer.start()
     kills = [random.Random(1).uniform(0, 1.5) for _ in KILL_AT]
@@ -109,6 +115,7 @@ def run(kafka: Kafka, postgres: Postgres) -> bool:
             if kills and done >= ORDERS * KILL_AT[-len(kills)]:
                 time.sleep(kills.pop(0))
                 kill(job)
+                killed[len(KILL_AT) - len(kills) - 1].set()
                 progress.console.print(f"killed the job at {sent():,}; it starts again")
                 job = start(kafka, postgres)
             time.sleep(0.2)
@@ -125,7 +132,9 @@ def run(kafka: Kafka, postgres: Postgres) -> bool:
         for row in DeltaTable(str(HOME / "delta")).to_pyarrow_table().to_pylist()
     )
     in_postgres = {row[0]: (row[1], row[2]) for row in postgres.execute("SELECT customer, orders, cents FROM totals")}
-    right = True
+    right = all(event.is_set() for event in killed)
+    if not right:
+        console.print(f"the job was to be killed {len(killed)} times, but all was there before")
     for name, found in (("Kafka", in_kafka), ("Delta", in_delta)):
         lost, twice = (running - found).total(), (found - running).total()
         console.print(f"{name}: {found.total():,} records, {lost} lost, {twice} repeated")

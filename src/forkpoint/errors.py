@@ -23,7 +23,8 @@
     ├── JobNotFound               no such job under the state root
     └── JobFailed                 the job failed and was not restarted
         ├── EngineLost            Spark terminated while the job was running; start the job again
-        └── InputLost             what a source has still to read is gone: it cannot go on where it was
+        ├── InputLost             what a source has still to read is gone: it cannot go on where it was
+        └── OutputRefused         the system of a sink does not take a record, now or later
 
 Messages name the uid or file, the offending value, and the remedy.
 """
@@ -133,6 +134,11 @@ class EngineLost(JobFailed):
 class InputLost(JobFailed):
     """What a source has still to read is gone, or is not what it was: going on would lose elements without a word. The job
     ends at once."""
+
+
+class OutputRefused(JobFailed):
+    """The system of a sink refuses a record for what it is, not for now. The message says what would make it take the record;
+    ``forkpoint publish JOB --skip-refused`` is the way out for what is committed already."""
 
 
 _KINDS = {

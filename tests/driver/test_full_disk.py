@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import tempfile
@@ -200,11 +201,13 @@ def test_no_space_for_the_local_stores(disk: Disk, tmp_path: Path, monkeypatch: 
     assert state_of(root) == sums(ELEMENTS)
 
 
+@pytest.mark.parametrize("left", [0, 4096, 20_480, 300_000, 700_000])
 @pytest.mark.parametrize("kind", ["lmdb", "rocksdb"])
-def test_a_local_store_on_a_full_disk_says_so(disk: Disk, kind: Any) -> None:
-    """And not that it may be damaged."""
+def test_a_local_store_on_a_full_disk_says_so(disk: Disk, kind: Any, left: int) -> None:
+    """And not that it may be damaged, also where a part of it can be written."""
     store = open_store(kind, disk.root / "store")
     disk.fill()
+    os.truncate(disk.ballast, disk.ballast.stat().st_size - left)
     changes = Changes([b"%06d" % i for i in range(200_000)], [b"v" * 400] * 200_000)
     with pytest.raises(StorageError, match=r"is full \(\d+ of 2 MiB are free\).*TMPDIR") as raised:
         store.apply(changes, 1, 0)

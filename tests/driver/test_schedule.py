@@ -269,13 +269,50 @@ def test_a_claimed_savepoint_goes_once_the_run_has_its_state_and_another_stays(t
         tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path), claim=True), job_name="two"
     )
     assert claimed.outcome == "finished"
-    assert list(path.iterdir()) == []
+    assert not path.exists()
     storage = LocalStorage(str(tmp_path))
     parent = next(RUN.load(storage, path) for path in storage.list("jobs/two/runs") if path.endswith("run.json"))
     assert parent.parent == Parent(
         kind="savepoint", job="test", run=parent.parent.run, epoch=parent.parent.epoch,
         savepoint_id=path.name, savepoint_path=parent.parent.savepoint_path,
     )  # fmt: skip
+
+
+def test_a_claimed_savepoint_stays_while_a_fork_of_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As `dispose` refuses it. It goes with a claim after that."""
+    clock = ManualClock()
+    path = Path(run(tmp_path, [1, 2, Eof(savepoint=True)], None, clock).savepoint.removeprefix("file://"))
+    run(tmp_path, [1, 2, 3], None, clock, restore=RestoreOptions(savepoint=str(path)), job_name="fork")
+    storage = LocalStorage(str(tmp_path))
+    record = next(each for each in storage.list("jobs/fork/runs") if each.endswith("run.json"))
+    ended = RUN.load(storage, record)
+    storage.put(record, RUN.dump(ended.model_copy(update={"ended_ms": None, "outcome": None})))
+    claim = RestoreOptions(savepoint=str(path), claim=True)
+    run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
+    assert open_savepoint(str(path)).savepoint.job == "test"
+    assert f"stays, though it is claimed, because of run {ended.run!r} of job 'fork'" in caplog.text
+    storage.put(record, RUN.dump(ended))
+    run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="three")
+    assert not path.exists()
+
+
+def test_a_claimed_savepoint_stays_until_the_first_epoch_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    path = Path(run(tmp_path, [1, 2, Eof(savepoint=True)], None, clock).savepoint.removeprefix("file://"))
+
+    def fails(rows: Any) -> None:
+        raise ConfigError("no good")
+
+    claim = RestoreOptions(savepoint=str(path), claim=True)
+    with monkeypatch.context() as failing:
+        failing.setattr("forkpoint.driver.epochs.raise_failure", fails)
+        with pytest.raises(ConfigError, match="no good"):
+            run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
+    assert open_savepoint(str(path)).savepoint.job == "test"
+    run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
+    assert not path.exists()
 
 
 def test_options() -> None:

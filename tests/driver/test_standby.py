@@ -12,7 +12,7 @@ from forkpoint.driver.following import Follower
 from forkpoint.driver.history import History
 from forkpoint.driver.lease import LeaseKeeper
 from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.standby import HandedOver, LeaderEnded, Standby, Watch, after_commit, ended, seen
+from forkpoint.driver.standby import HandedOver, LeaderEnded, Standby, TakeOver, Watch, after_commit, ended, seen
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import LocalStorage
 
@@ -96,14 +96,14 @@ def scene(tmp_path):
 
 
 def test_a_job_that_never_ran_is_led_at_once(scene):
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver(None)
     assert scene.looks == 1
 
 
 def test_a_job_whose_last_run_has_ended_is_led_at_once(scene):
     scene.history.commit(manifest(1, "a"))
     scene.storage.put(PATHS.run_file("a"), RUN.dump(record("a", "stopped")))
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("a")
     assert scene.looks == 1
 
 
@@ -111,13 +111,13 @@ def test_a_leader_without_renewals_is_replaced_after_its_lease(scene):
     scene.history.commit(manifest(1, "a"))
     scene.lease(0)
     scene.events = {look: lambda look=look: scene.lease(look) for look in range(2, 20)}
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("a")
     assert scene.looks == 19 + 3  # two looks within the second that the lease lasts, and one after it
 
 
 def test_a_leader_that_never_wrote_a_lease_is_replaced_too(scene):
     scene.history.commit(manifest(1, "a"))
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("a")
     assert scene.now > 3
 
 
@@ -125,7 +125,7 @@ def test_a_lease_cut_short_is_no_sign_of_life(scene):
     scene.history.commit(manifest(1, "a"))
     for look in range(2, 50):
         scene.events[look] = lambda look=look: scene.storage.put(PATHS.lease_file("a"), b'{"renewals": %d' % look)
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("a")
     assert 3 < scene.now < 4
 
 
@@ -152,7 +152,7 @@ def test_a_leader_that_lost_its_engine_is_replaced_at_once(scene):
         scene.storage.delete(PATHS.lease_file("a"))
 
     scene.events[3] = fail
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("a")
     assert scene.looks == 3
 
 
@@ -181,7 +181,7 @@ def test_another_standby_that_leads_is_watched_from_then_on(scene):
     scene.lease(0)
     scene.events = {look: lambda look=look: scene.lease(look, "b") for look in range(5, 31)}
     scene.events[4] = lambda: scene.history.commit(manifest(2, "b", 2))
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("b")
     assert scene.looks > 30
 
 
@@ -200,7 +200,7 @@ def test_a_standby_that_cannot_look_does_not_take_over(scene, monkeypatch):
         scene.lease(1)
 
     scene.events[60] = reachable
-    assert scene.wait() is None
+    assert scene.wait() == TakeOver("a")
     assert scene.looks == 60 + 3
 
 
@@ -258,7 +258,7 @@ def test_a_leader_that_commits_is_not_replaced_though_its_lease_is_never_renewed
         scene.history.commit(manifest(epoch, "a", kind="epoch"))
 
     scene.events = {look: lambda look=look: commit(look) for look in range(2, 122)}  # for a minute
-    assert scene.wait(200) is None
+    assert scene.wait(200) == TakeOver("a")
     assert scene.looks == 122 + 3  # commits are looked for every other time, while the lease is overdue
 
 

@@ -57,6 +57,8 @@ class Loop:
         assert sum(r.rows or 0 for r in planned) <= max_rows
         for range_ in planned:
             self.values.setdefault(range_.split, []).extend(elements(self.source, range_))
+        if planned:
+            self.enumerator.confirm()
         return planned
 
     def until(self, ends: Mapping[str, int], max_rows: int = 1000) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,7 @@ def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_th
 
 
 def test_brokers_that_cannot_be_reached_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forkpoint.connectors.kafka.sink.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("forkpoint.connectors.kafka.limits.ANSWER_SECONDS", 1.0)
     with pytest.raises(SystemUnavailable, match=r"Kafka at 127\.0\.0\.1:1 does not work: "):
         run(tmp_path, sink("127.0.0.1:1", "t"), restart=RestartStrategy.none())
 
@@ -305,6 +306,38 @@ def test_a_schema_of_ones_own_decides_on_everything(kafka: Kafka, tmp_path: Path
             (n % 3, 1000 + n, None if n == 4 else b"v%d" % n) for n in range(parity, 10, 2)
         )
         assert {m.headers for m in messages} == {(("parity", b"odd" if parity else b"even"), ("none", None))}
+
+
+@pytest.mark.parametrize("headers", [(), (("h", b"1"),)])
+def test_times_arrive_as_they_are_or_a_millisecond_off_where_the_client_cannot_send_them(
+    kafka: Kafka, tmp_path: Path, headers: Any
+) -> None:
+    """Of event time and of records' own; those before 1970 too. 0 is no time for librdkafka, -1 none for Kafka."""
+    times = [0, 1, -1, -2, -3, 1_000_000, -86_400_000]
+
+    @dataclass
+    class Timed(KafkaRecordSerializationSchema[int]):
+        topic: str
+        own: bool
+
+        def serialize(self, element: int, timestamp_ms: int | None) -> ProducerRecord:
+            time_ms = element if self.own else None
+            return ProducerRecord(self.topic, b"%d" % element, headers=headers, timestamp_ms=time_ms)
+
+    strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e)
+    for own in (False, True):
+        topic = kafka.create_topic()
+        env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path / topic))
+        stream = env.from_source(fp.CollectionSource(times, fp.Types.LONG()), strategy, "times").uid("times")
+        builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers)
+        stream.sink_to(builder.set_record_serializer(Timed(topic, own)).build()).uid("kafka")
+        env.launch = Launch(options={"engine": "local"})
+        prepare(env, "times").begin()()
+        while len(found := kafka.read(topic)) < len(times):  # a commit's markers may come later
+            time.sleep(0.01)
+        assert {int(m.value or b""): m.timestamp_ms for m in found} == {
+            **{each: each for each in times}, 0: 1, -1: -2,
+        }  # fmt: skip
 
 
 def test_a_topic_selector_and_a_partitioner(kafka: Kafka, tmp_path: Path) -> None:

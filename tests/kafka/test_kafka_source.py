@@ -22,6 +22,7 @@ from forkpoint import (
     SystemUnavailable,
 )
 from forkpoint.connectors.kafka import watcher
+from forkpoint.errors import InputLost
 from servers.kafka import Kafka, Message
 
 A, B = KafkaTopicPartition("a", 0), KafkaTopicPartition("a", 1)
@@ -221,7 +222,7 @@ def test_a_deleted_topic(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     with Loop(builder(kafka, topic).build()) as loop:
         loop.until({f"{topic}-0": 1})
         kafka.delete_topic(topic)
-        with pytest.raises(StorageError, match=rf"partition 0 of topic '{topic}' no longer exists .* was deleted"):
+        with pytest.raises(InputLost, match=rf"partition 0 of topic '{topic}' no longer exists .* was deleted"):
             loop.until_it_fails()
 
 
@@ -233,7 +234,7 @@ def test_a_topic_that_was_created_anew(kafka: Kafka, monkeypatch: pytest.MonkeyP
     with (
         Loop(builder(kafka, topic).build(), position) as loop,
         pytest.raises(
-            StorageError, match=r"ends at offset 1, but the job has read it up to 7: .* give the source a new uid"
+            InputLost, match=r"ends at offset 1, but the job has read it up to 7: .* give the source a new uid"
         ),
     ):
         loop.until_it_fails()

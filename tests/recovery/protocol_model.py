@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -29,14 +29,21 @@ from unittest.mock import patch
 import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
-from forkpoint.driver import epochs, garbage, history, rescaling
+from forkpoint.driver import epochs, garbage, history, rescaling, succession
+from forkpoint.driver.background_savepoints import Savepoints
+from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.requests import Inbox
+from forkpoint.driver.restorer import StoppedWithDrain, from_checkpoint
+from forkpoint.driver.standby import Standby
+from forkpoint.driver.starter import Overtaken
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
-from forkpoint.graph.options import CheckpointOptions, RestartStrategy
+from forkpoint.graph.options import CheckpointOptions, Predecessor, RestartStrategy, RestoreOptions
 from forkpoint.runtime.exchange.control import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit
 
 JOB = "job"
@@ -111,6 +118,13 @@ class Actor:
             self.killed = True
             self._resume()
 
+    def park(self) -> None:
+        """Nothing to do until others have done something."""
+        self._paused.release()
+        self._turn.acquire()
+        if self.killed:
+            raise Killed
+
     def _resume(self) -> None:
         self._turn.release()
         if not self._paused.acquire(timeout=300):
@@ -148,6 +162,11 @@ class World:
     sent: dict[str, int] = field(default_factory=dict)  # the newest epoch of each of its groups
     fences: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    runs: dict[str, Actor] = field(default_factory=dict)
+    savepoint: Manifest | None = None  # what a driver was stopped with
+
+    def is_dead(self, run: str) -> bool:
+        return self.runs[run].killed
 
     def read_output(self, path: Path) -> None:
         self.appeared += 1
@@ -382,12 +401,13 @@ class Inline:
 
 
 class Asks:
-    """Asks for other parallelisms once a driver has published so many epochs."""
+    """Asks for other parallelisms once a driver has published so many epochs, or to stop."""
 
     driver: JobDriver
 
-    def __init__(self, plan: dict[int, int]) -> None:
+    def __init__(self, plan: dict[int, int], stop: Stop | None) -> None:
         self._plan = plan
+        self._stop = stop
         self._published = 0
 
     def on_step(self, phase: str, epoch: int) -> None:
@@ -395,6 +415,44 @@ class Asks:
             self._published += 1
             if self._published in self._plan:
                 self.driver.rescale(self._plan[self._published])
+            if self._stop is not None and self._published == self._stop.epochs:
+                self.driver.savepoint(stop=True, drain=self._stop.drain)
+
+
+class Stop(NamedTuple):
+    """Stop a driver with a savepoint once it has published so many epochs."""
+
+    epochs: int
+    drain: bool = False
+
+
+def made(self: Savepoints, request: Any, manifest: Manifest) -> str:
+    """A savepoint, whose files are those of the checkpoint."""
+    step("savepoint")
+    _world().savepoint = manifest
+    return "savepoint"
+
+
+# -- standing by, without clocks
+
+
+class ModelStandby(Standby):
+    """For whom time passes by only while its leader is dead."""
+
+    def __init__(self, past: Any, follow: Any) -> None:
+        super().__init__(past, follow, self._now)
+        self._time = 0.0
+
+    def _now(self) -> float:
+        newest = max(path for path in _world().files if re.fullmatch(rf"{PATHS.checkpoints}/\d+\.json", path))
+        self._time += 10 * _world().is_dead(json.loads(_world().files[newest])["run"])
+        return self._time
+
+
+def parked(self: Inbox, seconds: float) -> bool:
+    if seconds:
+        _here.actor.park()
+    return self.cancelled
 
 
 # -- a job's directory, with steps
@@ -437,7 +495,9 @@ def _world() -> World:
 @dataclass
 class Model:
     """A job of some numbers, ready to be run by any schedule. ``faults``: patches that undo a remedy. ``rescales``: after how
-    many of its epochs each driver changes its parallelism, and to what; the numbers stay with two subtasks."""
+    many of its epochs each driver changes its parallelism, and to what; the numbers stay with two subtasks. ``stops``: which
+    drivers are stopped. ``standbys``: those that stand by. ``late``: those that are to start from the savepoint, as it was asked
+    for when that was made."""
 
     numbers: int = 6
     each: int = 2
@@ -445,6 +505,9 @@ class Model:
     fine: bool = False  # whether looking for a file is a step of its own
     faults: Sequence[Any] = ()
     rescales: Mapping[int, int] = field(default_factory=dict)
+    stops: Mapping[int, Stop] = field(default_factory=dict)
+    standbys: Collection[int] = ()
+    late: Collection[int] = ()
     sink: Callable[[Path], Any] = fp.FileSink.text
 
     def __post_init__(self) -> None:
@@ -489,7 +552,8 @@ class Model:
                 patch.object(file_sink, "Path", ModelPath), patch.object(local_files, "Path", ModelPath),
                 patch.object(local_files, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
                 patch.object(os, "walk", stepwise), patch.object(epochs, "EpochTimeout", NoTimeout),
-                patch.object(rescaling, "threading", at_once),
+                patch.object(rescaling, "threading", at_once), patch.object(Savepoints, "make", made),
+                patch.object(succession, "Standby", ModelStandby), patch.object(Inbox, "pause", parked),
                 patch.object(history, "ThreadPoolExecutor", InTurn),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(garbage, "EVERY_EPOCHS", 1),
                 patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
@@ -510,12 +574,18 @@ class Model:
                 if segment.driver not in actors:
                     actors[segment.driver] = Actor(world, segment.driver, lambda actor: self._drive(world, actor))
                 actors[segment.driver].run(segment)
-            for number in sorted(actors):
-                actors[number].run(Segment(number))
+            for _ in actors:  # one that stands by goes on once another has ended
+                for number in sorted(actors):
+                    actors[number].run(Segment(number))
             last = len(actors)
             self.steps = {number: actor.steps for number, actor in actors.items()}
             actors[last] = Actor(world, last, lambda actor: self._drive(world, actor))
             actors[last].run(Segment(last))
+            if isinstance(actors[last].error, StoppedWithDrain):
+                self._check_published(world)
+                last += 1
+                actors[last] = Actor(world, last, lambda actor: self._drive(world, actor, allow_drained=True))
+                actors[last].run(Segment(last))
             self.traces = {number: actor.trace for number, actor in actors.items()}
             if check:
                 self._check(world, actors)
@@ -523,18 +593,23 @@ class Model:
             _current.pop()
         return world
 
-    def _drive(self, world: World, actor: Actor) -> None:
+    def _drive(self, world: World, actor: Actor, allow_drained: bool = False) -> None:
         storage = ModelStorage(world.files)
         executor = ModelExecutor(actor.number, world, storage, self._graph, self._sink)
         driver = JobDriver(
             JOB, self._graph, self._options, storage, executor, parallelism=SUBTASKS, local_dir="unused",
-            now_ms=lambda: 1000, steps=(asks := Asks(dict(self.rescales))),
+            now_ms=lambda: 1000, steps=(asks := Asks(dict(self.rescales), self.stops.get(actor.number))),
+            restore=RestoreOptions(allow_drained=allow_drained), standby=actor.number in self.standbys,
+            predecessor=self._predecessor(world, actor, storage),
         )  # fmt: skip
         asks.driver = driver
+        world.runs[driver.run_id] = actor
         restore = driver.starter.restore
+        savepoint = world.savepoint if actor.number in self.late else None
 
         def restored(epoch: Any) -> Any:
-            base = restore(epoch)
+            saved = None if savepoint is None else from_checkpoint(savepoint)
+            base = restore(epoch) if saved is None else dataclasses.replace(saved, epoch=epoch.epoch + 1)
             newest = max(
                 (p for p in world.files if p.startswith(PATHS.checkpoints) and p.endswith("json")), default=None
             )
@@ -544,11 +619,31 @@ class Model:
         driver.starter.restore = restored  # type: ignore[method-assign]
         driver.run()
 
+    def _predecessor(self, world: World, actor: Actor, storage: ModelStorage) -> Predecessor | None:
+        """What its start is said to succeed, where some are late: the newest run when it is asked for."""
+        if not self.late:
+            return None
+        if actor.number in self.late:
+            assert world.savepoint is not None
+            return Predecessor(world.savepoint.run)
+        return Predecessor(History(storage, PATHS).newest_run())
+
+    def _check_published(self, world: World) -> None:
+        """All that was committed when a start was refused."""
+        newest = json.loads(world.files[max(path for path in world.files if path.startswith(PATHS.checkpoints))])
+        read = sum(split["count"] for split in newest["sources"]["in"]["splits"].values())
+        found = sorted(int(number) for _, number in world.published())
+        if found != list(range(read)):
+            world.wrong.append(f"refused with {found} published of {read} that are committed")
+
     def _check(self, world: World, actors: dict[int, Actor]) -> None:
         wrong = list(world.wrong)
         for actor in actors.values():
             replaced = world.generations.get(actor.number, 0) < max(world.generations.values())
-            expected = (StaleGeneration, Killed, *([NotFound] if replaced else []))  # files of an old run may have gone
+            gone = [NotFound] if replaced else []  # files of an old run may have gone
+            expected = (StaleGeneration, Killed, Overtaken, StoppedWithDrain, *gone)
+            if actor.number in self.standbys:
+                expected = (Killed,)
             if actor.error is not None and not isinstance(actor.error, expected):
                 wrong.append(f"driver {actor.number} ended with {type(actor.error).__name__}: {actor.error}")
         found = world.published()
@@ -611,6 +706,28 @@ def three(model: Model) -> Iterator[list[Segment]]:
     for first, second, _ in sleeps(model):
         yield [first, second, Segment(2), Segment(0), Segment(1)]
         yield [first, second, Segment(2), Segment(1), Segment(0)]
+
+
+def takes_over(model: Model) -> Iterator[list[Segment]]:
+    """A leader is killed before some of its steps; two standbys take over, and switch before each of their steps."""
+    model.run([Segment(0)], check=False)
+    for death in range(1, model.steps[0], 9):
+        model.run([Segment(0, death, kill=True), Segment(1)], check=False)
+        for first in range(model.steps[1]):
+            start = [Segment(0, death, kill=True), Segment(1, first)]
+            model.run([*start, Segment(2)], check=False)
+            for second in range(1, model.steps[2] + 1):
+                yield [*start, Segment(2, second), Segment(1)]
+
+
+def comes_late(model: Model) -> Iterator[list[Segment]]:
+    """A driver is stopped with a savepoint. One that is to start from there sleeps before each of its steps, while another starts
+    by hand and comes up to each of its own, or to its end."""
+    model.run([Segment(0), Segment(1)], check=False)
+    for asleep in range(model.steps[1]):
+        model.run([Segment(0), Segment(1, asleep), Segment(2)], check=False)
+        for awake in range(1, model.steps[2] + 1):
+            yield [Segment(0), Segment(1, asleep), Segment(2, awake), Segment(1)]
 
 
 def drawn(model: Model, seed: int, drivers: int = 3, switches: int = 8) -> Iterator[list[Segment]]:

@@ -16,12 +16,26 @@ from unittest.mock import patch
 
 import pytest
 from protocol_ledger import LedgerCommitter, LedgerSink, in_turn
-from protocol_model import Model, Report, Segment, deaths_beside, drawn, explore, kills, sleeps, three
+from protocol_model import (
+    Model,
+    Report,
+    Segment,
+    Stop,
+    comes_late,
+    deaths_beside,
+    drawn,
+    explore,
+    kills,
+    sleeps,
+    takes_over,
+    three,
+)
 
 from forkpoint.checkpoint import gc
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.driver.history import History
 from forkpoint.driver.publishing import Publisher
+from forkpoint.driver.starter import Starter
 from forkpoint.errors import NotFound
 
 pytestmark = pytest.mark.hypothesis  # for `make explore`
@@ -113,6 +127,36 @@ def test_schedules_of_commits_by_tasks_that_nobody_chose(options: dict[str, Any]
     assert not report.violations, f"seed {seed}: {report}"
 
 
+DRAINS: dict[str, Any] = {"stops": {0: Stop(2, drain=True)}, "numbers": 8}
+STANDBYS: dict[str, Any] = {"standbys": (1, 2), "numbers": 8}
+LATE: dict[str, Any] = {"stops": {0: Stop(1)}, "late": (1,), "retained": 50}
+
+
+@pytest.mark.parametrize(
+    ("schedules", "every"), [(kills, 17), (sleeps, 41)], ids=lambda each: getattr(each, "__name__", str(each))
+)
+@pytest.mark.parametrize("sink", [FileSink.text, LedgerSink], ids=["files", "tasks"])
+def test_a_driver_dies_while_it_publishes_the_output_of_a_drain(sink: Any, schedules: Any, every: int) -> None:
+    """The next start is refused, with all that is committed published; and one that is to go on nevertheless finds the rest."""
+    with modelled(sink=sink, **DRAINS) as model, in_turn():
+        report = explore(model, schedules, READERS if sink is FileSink.text else ("none",), every=1 if DEEP else every)
+    assert not report.violations, report
+
+
+def test_one_of_two_standbys_takes_over_and_the_other_one_stands_by_again() -> None:
+    """Whatever step of the take-over the other one comes at. None ends with an error."""
+    with modelled(**STANDBYS) as model:
+        report = explore(model, takes_over, READERS, every=1 if DEEP else 97)
+    assert not report.violations, report
+
+
+def test_a_start_from_a_savepoint_comes_late() -> None:
+    """The job has been started by hand meanwhile, and runs or has ended."""
+    with modelled(**LATE) as model:
+        report = explore(model, comes_late, READERS, every=1 if DEEP else 19)
+    assert not report.violations, report
+
+
 # -- the model finds what there was to find
 
 
@@ -154,6 +198,24 @@ NAIVE = patch.object(FileSink, "commit", naive_commit)
 def found(schedules: Any, reader: str, *faults: Any) -> Report:
     with modelled(faults=faults) as model:
         return explore(model, schedules, (reader,), every=3, enough=40)
+
+
+UNNAMED = patch.object(Starter, "_must_succeed", never)
+
+
+def test_it_finds_a_late_start_that_does_not_say_which_run_it_succeeds() -> None:
+    with modelled(faults=[UNNAMED], **LATE) as model:
+        assert explore(model, comes_late, ("none",), every=5, enough=3).said("published more than once")
+
+
+def test_it_finds_a_standby_that_buries_another_one() -> None:
+    with modelled(faults=[UNNAMED], **STANDBYS) as model:
+        assert explore(model, takes_over, ("none",), every=5, enough=3).said("ended with StaleGeneration")
+
+
+def test_it_finds_a_drain_that_is_refused_before_its_output_is_published() -> None:
+    with modelled(faults=[patch.object(Starter, "publish", never)], **DRAINS) as model:
+        assert explore(model, kills, ("none",), every=67, enough=1).said("refused with")
 
 
 def test_it_finds_a_fence_that_is_collected() -> None:

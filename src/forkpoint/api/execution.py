@@ -19,24 +19,25 @@ from forkpoint.api.batch_frames import stage_batch_frames
 from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
-from forkpoint.checkpoint.paths import AREAS
+from forkpoint.checkpoint.paths import AREAS, JobPaths
 from forkpoint.config_file import state_root
 from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.declared import check_program
 from forkpoint.driver.endings import Result
 from forkpoint.driver.executor import Executor
+from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.planner import discard_sources
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, JobFailed, SavepointCorrupt, StorageError
 from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import JobOptions, RestoreOptions
+from forkpoint.graph.options import JobOptions, Predecessor, RestoreOptions
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.savepoint.reading import open_savepoint
-from forkpoint.storage.base import LocalStorage, open_storage
+from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute, plain_place
 from forkpoint.storage.private import close_to_others
 
@@ -79,7 +80,7 @@ class Job:
     def _run(self, ended: Callable[[Result | BaseException], None] | None) -> Result:
         outcome: Result | BaseException | None = None
         try:
-            outcome = result = self.driver.run()
+            outcome = result = self.driver.run() if self.launch.work is None else self.launch.work(self.driver)
             return result
         except BaseException as error:
             outcome = error
@@ -145,6 +146,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         )
         warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
     graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
+    predecessor = _predecessor(launch, storage, name)  # before the engine starts, which takes long
     executor, parallelism = make_executor(options, launch.on_step or (lambda step: None))
     parallelism = options.parallelism or parallelism
     if options.autoscale is not None:
@@ -164,10 +166,20 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         local_dir=str(stores_directory()), steps=launch.steps, listeners=listeners,
         restore=launch.restore or restore, until=launch.until, trial=launch.trial,
         standby=launch.standby, succeeds=launch.succeeds, lease=temporary is None, pinned=launch.pinned,
+        predecessor=predecessor,
     )  # fmt: skip
     if telemetry is not None:
         telemetry.attach(driver)
     return Job(name, graph, options, launch, temporary, driver, telemetry)
+
+
+def _predecessor(launch: Launch, storage: Storage, job: str) -> Predecessor | None:
+    """The run that the start succeeds; None if that cannot be seen: the start then says why."""
+    try:
+        run = launch.predecessors[job] if job in launch.predecessors else History(storage, JobPaths(job)).newest_run()
+    except (StorageError, SavepointCorrupt):
+        return None
+    return Predecessor(run, launch.force)
 
 
 def _telemetry(job: str) -> Telemetry | None:

@@ -32,6 +32,8 @@ class Launch:
     ``steps`` and ``listeners``: see ``driver.events``. ``generated_uids``: uids are optional even if state outlives the run.
     ``standby``: runs wait beside the one that leads their job, and take over when it dies. ``succeeds``: a run that hands its job
     over to this program's run. ``pinned``: the parallelism in ``options`` holds even if the job was rescaled to another one.
+    ``predecessors``: by job, the run that its start succeeds (None: it had none); of other jobs, that is the newest one when the
+    job is prepared. ``force``: a start succeeds whichever run is the newest. ``work``: what a job's driver does.
     ``unnamed`` numbers the jobs without a name, to keep their names distinct.
     """
 
@@ -51,6 +53,9 @@ class Launch:
     standby: bool = False
     succeeds: str | None = None
     pinned: bool = False
+    predecessors: Mapping[str, str | None] = field(default_factory=dict)
+    force: bool = False
+    work: Callable[[JobDriver], Result] | None = None
     unnamed: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
 

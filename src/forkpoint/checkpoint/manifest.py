@@ -251,7 +251,9 @@ class Job(Record):
 
 class Run(Record):
     """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
-    `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on."""
+    `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on. `published`: the
+    epoch up to which its output is known to be published, whatever its end. `skipped`: the files with records that sinks' systems
+    refused, and that were left out of it on request."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -269,6 +271,13 @@ class Run(Record):
     machine: str | None = None
     pid: Count | None = None
     engine_lost: bool = False
+    published: Epoch | None = None
+    skipped: list[str] = Field(default_factory=list)
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended regularly, so that everything it committed is also published."""
+        return self.outcome in ("finished", "stopped", "cancelled") and self.reason is None
 
 
 MANIFEST = Format("manifest", Manifest, 1)

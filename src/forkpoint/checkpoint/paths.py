@@ -16,6 +16,7 @@
     jobs/<job>/sources/<epoch>/<uid>/<name>           of a Spark source's private log
     jobs/<job>/staging/<epoch>/<uid>/<name>
     jobs/<job>/uncommitted/<uid>/<epoch>-<name>.json  files elsewhere that a sink may never commit
+    jobs/<job>/refused/<uid>/<epoch>-<group>.parquet  records that a sink's system refused, and that were skipped on request
     jobs/<job>/received/<uid>/<enumerator>/<name>     messages that a source has not acknowledged
     sinks/<digest>.json                               the job that writes to a place
     logs/<name>.log                                   of detached drivers
@@ -210,6 +211,10 @@ class JobPaths:
     def received(self, uid: str) -> str:
         """The directory of the messages that a source has received and not acknowledged. The source itself removes them."""
         return f"{self.directory}/received/{short_escape(uid)}"
+
+    def refused(self, uid: str, epoch: int, group: str) -> str:
+        """The committed records of one group of a sink that its system refused, and that were skipped. Nothing removes them."""
+        return f"{self.directory}/refused/{short_escape(uid)}/{_epoch(epoch)}-{short_escape(group or 'all')}.parquet"
 
     def savepoint(self, savepoint_id: str) -> str:
         """The default directory of one savepoint."""

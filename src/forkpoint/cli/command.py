@@ -21,6 +21,7 @@ from forkpoint.cli.gc import gc
 from forkpoint.cli.import_spark import import_spark
 from forkpoint.cli.jobs import cancel, list_, rescale, savepoint, stop
 from forkpoint.cli.output import JsonOutput
+from forkpoint.cli.publish import publish
 from forkpoint.cli.recovering import recover
 from forkpoint.cli.run import run
 from forkpoint.cli.savepoints import dispose, label, savepoints, show
@@ -65,7 +66,7 @@ main = Group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, sql_,
-              diff_, edit, import_spark, dispose, label, gc, recover, tree, doctor, server, completion, config],
+              diff_, edit, import_spark, dispose, label, gc, recover, publish, tree, doctor, server, completion, config],
     no_args_is_help=True,
 )  # fmt: skip
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

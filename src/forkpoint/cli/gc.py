@@ -19,7 +19,7 @@ from forkpoint.operations.shapes import gc_json
 @click.argument("job", type=JOB, required=False)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
-    "--older-than", "age_ms", metavar="TIME", type=DurationType(), default="1h", show_default=True,
+    "--older-than", "age_ms", metavar="TIME", type=DurationType(0), default="1h", show_default=True,
     help="Keep anything written within this time.",
 )  # fmt: skip
 def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
@@ -42,6 +42,8 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
             out.table(["KIND", "JOB", "PATH", "FILES", "SIZE"], rows, right=("FILES", "SIZE"))
         for name, why in leftovers.skipped.items():
             out.line(f"skipped: job {name}, {why}")
+        for name, what in leftovers.unpublished.items():
+            out.line(f"kept: job {name}: {what}")
         word = "would be removed" if dry_run else "removed"
         out.line(f"{word}: {text.number(sum(each.files for each in found))} files, {text.size(leftovers.bytes)}")
 

@@ -55,17 +55,20 @@ allow_non_restored_option = click.option(
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]
-    """A duration such as 30s, 15min, 1h or 7d, in ms."""
+    """A duration such as 30s, 15min, 1h or 7d, in ms, of at least ``least_ms``."""
 
     name = "duration"
+
+    def __init__(self, least_ms: int = 1) -> None:
+        self._least_ms = least_ms
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             found = value if isinstance(value, int) else parse_duration_ms("the time", value)
         except ConfigError:
-            found = 0
-        if found < 1:
             self.fail(f"{value!r} is not a duration; write it as 30s, 15min, 1h or 7d", param, ctx)
+        if found < self._least_ms:
+            self.fail(f"{value!r} is too short; the shortest time is {self._least_ms} ms", param, ctx)
         return found
 
 

@@ -34,6 +34,7 @@ from forkpoint.operations import RunRequest
 from forkpoint.operations.detached import Reporter
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.packing import pack
+from forkpoint.operations.request import NO_RUN
 from forkpoint.operations.supervising import SupervisedReport
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import named_savepoint
@@ -89,6 +90,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
 def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> RunRequest:
     """The request in the options of a command that starts programs."""
     given = options.get
+    predecessor = given("predecessor")
     restore = RestoreOptions(
         given("savepoint"), options["allow_non_restored_state"], options["renames"], given("claim_mode") == "claim",
         given("allow_drained", False),
@@ -98,6 +100,8 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
         options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
         given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
         bool(given("standby")), given("autoscale"), given("succeeds"), bool(given("resumed")),
+        None if predecessor is None else (predecessor[0], None if predecessor[1] == NO_RUN else predecessor[1]),
+        bool(given("force")),
     )  # fmt: skip
 
 
@@ -132,11 +136,16 @@ until_option = click.option(
 @until_option
 @autoscale_option
 @schedule_options
+@click.option(
+    "--force", is_flag=True,
+    help="Start even if another run has led the job since this command was given: its output since may be repeated.",
+)  # fmt: skip
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
 @click.option("--supervisor", type=(int, int), hidden=True)
 @click.option("--succeed", "succeeds", metavar="RUN", hidden=True)
 @click.option("--resumed", is_flag=True, hidden=True)
+@click.option("--predecessor", type=(str, str), hidden=True)
 @click.option("--trial-epochs", type=click.IntRange(1), hidden=True)
 @click.option("--capture", metavar="DIR", hidden=True)
 @click.argument("app", type=AppType())
@@ -177,6 +186,7 @@ def _in_this_process(
     logs.begin()
     try:
         _check_savepoint(settings, request.restore.savepoint)
+        request = operations.with_predecessor(settings.state_root, request)
         ended = operations.drive(
             request, announcer, log=log, state_root=settings.given_root, patient=patient, rest=_rest
         )
@@ -228,9 +238,13 @@ def _in_background(request: RunRequest) -> None:
 
     def show(out: TextOutput) -> None:
         out.line(f"job {started.job}, run {started.run}: {started.state} as process {started.pid}")
+        if started.failure is not None:
+            out.line(f"its first epoch fails again and again: {started.failure}")
         out.line(f"log: {started.log}")
 
     settings.output.result(asdict(started), show)
+    if started.failure is not None:
+        click.get_current_context().exit(failures.JOB_FAILED)
 
 
 class _LastWords(Announcer):

@@ -136,6 +136,10 @@ class SplitEnumerator(ABC):
         """Whether everything up to ``stop_at``'s position has been planned."""
         return False
 
+    def confirm(self) -> None:  # noqa: B027  (most systems cannot replace what they have given)
+        """Raise InputLost if what an epoch has just read may not be what was planned: the system has replaced what goes by that
+        name. Called before the commit of each epoch for which anything was planned; may wait for the system's answer."""
+
     def committed(self, position: JSON) -> None:  # noqa: B027  (most systems don't ask)
         """An epoch with this position has been committed, and will not be taken back, as those of a trial may be: the system that
         is read may be told. Does not wait for it, and does not fail."""

@@ -12,13 +12,16 @@ that has been written, tasks commit it beside the next epochs; what one sink has
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+
+import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.base import JSON, Sink
 from forkpoint.connectors.staging import staged
+from forkpoint.errors import OutputRefused
 from forkpoint.types.variables import T_contra
 
 
@@ -50,6 +53,7 @@ class Committer(ABC):
         newer run, or the state root was put back to an earlier copy.
 
         Raises SystemUnavailable if the other system does not work at the moment; the commit is then repeated until it does.
+        Raises OutputRefused for records that it will not take as they are.
         Any other error fails the job's attempt.
         """
 
@@ -58,6 +62,15 @@ class Committer(ABC):
         been committed before, also together with others. By default one after the other."""
         for output in outputs:
             self.commit(output, newest)
+
+    def commit_accepted(self, output: EpochOutput, newest: int, set_aside: Callable[[pa.Table], None]) -> None:
+        """Make an epoch's output visible without the records that the system refuses for what they are, after ``commit`` has
+        raised OutputRefused. These are given to ``set_aside``, which makes them durable, before the rest becomes visible: with a
+        column ``error`` that says why. Later commits of this output do nothing. By default, it is not supported."""
+        raise OutputRefused(
+            f"{type(self).__qualname__} cannot tell which records are refused, so they cannot be skipped; correct what refuses "
+            "them"
+        )
 
     def close(self) -> None:  # noqa: B027  (nothing to close is common)
         """Release connections; called after a failure, and when there was nothing to commit for a minute."""

@@ -46,6 +46,10 @@ class Unreachable(ForkpointError):
     """A run's control port does not answer, or belongs to another process: its driver has ended."""
 
 
+class DriverGone(JobFailed):
+    """A driver ended, or was killed, before it answered a request that takes a while."""
+
+
 class RunClient(ABC):
     """Sends requests to one run. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
 
@@ -103,7 +107,7 @@ class RunClient(ABC):
             try:
                 answer = self.answer(request_id)
             except Unreachable as error:
-                raise JobFailed(f"{error} before the job was {done}{self._log}") from None
+                raise DriverGone(f"{error} before the job was {done}{self._log}") from None
             if answer.status == "COMPLETED" and answer.epoch is not None:
                 return answer.epoch
             if answer.status == "FAILED":
@@ -134,7 +138,7 @@ class RunClient(ABC):
             try:
                 answer = self.answer(request_id)
             except Unreachable as error:
-                raise JobFailed(f"{error} before its savepoint was complete{self._log}") from None
+                raise DriverGone(f"{error} before it said that its savepoint was complete{self._log}") from None
             if answer.status == "COMPLETED" and answer.location is not None:
                 return answer.location
             if answer.status == "FAILED":

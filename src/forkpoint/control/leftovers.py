@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -50,10 +50,12 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """``skipped``: jobs that were not checked, and why."""
+    """``skipped``: jobs that were not checked, and why. ``unpublished``: jobs with output that is committed and may not be
+    published, which is kept, and what that is."""
 
     found: tuple[Leftover, ...]
     skipped: dict[str, str]
+    unpublished: dict[str, str] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -66,9 +68,12 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
     paths = storage.list(JOBS if job is None else JobPaths(job).directory)
     partial = {name: list(_unfinished(storage, name)) for name in ([job] if job else jobs_with_savepoints(storage))}
     skipped: dict[str, str] = {}
+    unpublished: dict[str, str] = {}
     for view in list_runs(storage, job):
         if view.may_be_live:
             skipped[view.job] = f"run {view.run} is {view.state}"
+        elif view.unpublished is not None:
+            unpublished[view.job] = view.unpublished.text
     by_job: dict[str, list[str]] = {}
     for path in paths:
         if (name := job_of(path)) is not None:
@@ -88,7 +93,7 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
     if job is None:
         found += _claims(storage, set(by_job), limit_ms)
         found += _temporary(storage, older_than)
-    return Leftovers(tuple(found), skipped)
+    return Leftovers(tuple(found), skipped, unpublished)
 
 
 def remove_leftovers(storage: Storage, leftovers: Leftovers) -> None:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
@@ -17,6 +17,8 @@ from forkpoint.control.endpoint import ENDPOINT, Endpoint, endpoints
 from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import StatusMessage
 from forkpoint.control.problems import Problem, problem_of_run
+from forkpoint.control.unpublished import Unpublished, find_unpublished
+from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.storage.base import Storage
 
@@ -47,7 +49,8 @@ _ENDS: dict[RunState, str] = {
 @dataclass(frozen=True)
 class RunView:
     """One run. ``newest``: it is its job's newest one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
-    uid) are None if unknown. ``doing``: a description of a long epoch or start. ``status``: all that its driver says."""
+    uid) are None if unknown. ``doing``: a description of a long epoch or start. ``status``: all that its driver says.
+    ``unpublished``: what is committed and may not be published, if it is its job's newest run and does not run."""
 
     job: str
     run: str
@@ -65,6 +68,7 @@ class RunView:
     late_records_dropped: Mapping[str, int] | None = None
     doing: str | None = None
     status: StatusMessage | None = None
+    unpublished: Unpublished | None = None
 
     @property
     def problems(self) -> Sequence[Problem]:
@@ -72,7 +76,8 @@ class RunView:
         if self.status is not None:
             return [Problem(each.severity, each.kind, each.uid, each.text) for each in self.status.problems]
         found = problem_of_run(self.state, self.run, self.reason) if self.newest else None
-        return [] if found is None else [found]
+        left = None if self.unpublished is None else Problem("warning", "unpublished", None, self.unpublished.text)
+        return [each for each in (found, left) if each is not None]
 
     @property
     def is_live(self) -> bool:
@@ -99,17 +104,34 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
         elif (endpoint := ENDPOINT.load_if_whole(storage, path)) is not None:
             ports[file.job, file.run] = endpoint
     starts = {key: record.started_ms for key, record in runs.items()} | {k: e.started_ms for k, e in ports.items()}
-    newest: dict[str, str] = {}
-    for key, _ in sorted(starts.items(), key=lambda item: (item[1], item[0])):
-        if key in runs or not ports[key].standby:
-            newest[key[0]] = key[1]
+    newest = _newest_runs(runs, ports)
     epochs = _newest_epochs(paths)
 
     def view(key: tuple[str, str]) -> RunView:
-        return _view(storage, key, runs.get(key), ports.get(key), newest.get(key[0]) == key[1], epochs.get(key[0]))
+        job, run = key
+        found = _view(storage, key, runs.get(key), ports.get(key), newest.get(job) == run, epochs.get(job))
+        if not found.newest or found.may_be_live:
+            return found
+        records = {each.run: each for each in runs.values() if each.job == job}
+        return replace(found, unpublished=find_unpublished(History(storage, JobPaths(job)), records))
 
     with ThreadPoolExecutor(_PROBES) as pool:  # drivers that are gone take seconds not to answer
         return list(pool.map(view, sorted(starts, key=lambda k: (-starts[k], k))))
+
+
+def _newest_runs(runs: Mapping[tuple[str, str], Run], ports: Mapping[tuple[str, str], Endpoint]) -> dict[str, str]:
+    """Each job's newest run: of those on record the one of the highest generation, whatever the clocks said at their starts; or
+    one that was started later and is not on record yet."""
+    newest: dict[str, Run] = {}
+    for run in runs.values():
+        known = newest.get(run.job)
+        if known is None or (known.generation, known.started_ms) < (run.generation, run.started_ms):
+            newest[run.job] = run
+    found = {job: (run.started_ms, run.run) for job, run in newest.items()}
+    for (job, run_id), endpoint in ports.items():
+        if (job, run_id) not in runs and not endpoint.standby:
+            found[job] = max(found.get(job, (0, "")), (endpoint.started_ms, run_id))
+    return {job: run_id for job, (_, run_id) in found.items()}
 
 
 def load_runs(storage: Storage, job: str | None = None) -> list[Run]:

@@ -11,6 +11,7 @@ from forkpoint.driver.background_savepoints import Savepoints
 from forkpoint.driver.epochs import EpochRunner
 from forkpoint.driver.events import Outcome
 from forkpoint.driver.requests import SavepointRequest
+from forkpoint.errors import EngineLost
 
 log = logging.getLogger("forkpoint")
 
@@ -62,6 +63,8 @@ class Stopping:
             return self.savepoints.make(request, runner.manifest)
         except Exception as error:
             request.done.set_exception(error)
+            if isinstance(error, EngineLost):  # the job cannot go on either
+                raise
             return None
 
     def by_drain(self, manifest: Manifest, failed: BaseException | None) -> Result:

@@ -206,6 +206,7 @@ class EpochRunner:
         self._with_outputs |= {uid for row in rows for uid, count in row.records_out.items() if count}
         stops = drain and not ends  # a drain's early output is withheld until the job has stopped with its savepoint
         withheld = stops or self.trial.withholds(now_ms, last=drain)
+        self.planner.confirm()
         self._check_sinks(rows)
         self._write_epoch_sinks(rows, epoch)
         self._reached(epoch, "written")

@@ -58,6 +58,11 @@ class History:
                 return self._newest()
         return self._newest()
 
+    def newest_run(self) -> str | None:
+        """The run that has committed last."""
+        newest = self.newest()
+        return None if newest is None else newest.run
+
     def _newest(self) -> Manifest | None:
         epochs = self.epochs()
         if not epochs:

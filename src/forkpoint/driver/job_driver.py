@@ -50,6 +50,7 @@ from forkpoint.driver.requests import CancelRequest, HandOverRequest, Inbox, Req
 from forkpoint.driver.rescaling import Rescaling, Switched
 from forkpoint.driver.restorer import Restorer
 from forkpoint.driver.schedule import Schedule
+from forkpoint.driver.skipping import Skipped
 from forkpoint.driver.standby import HandedOver, LeaderEnded
 from forkpoint.driver.start_parallelism import StartParallelism
 from forkpoint.driver.starter import Starter
@@ -66,7 +67,7 @@ from forkpoint.errors import (
     SystemUnavailable,
 )
 from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.options import JobOptions, RestoreOptions
+from forkpoint.graph.options import JobOptions, Predecessor, RestoreOptions
 from forkpoint.graph.specs import OperatorSpec, SinkSpec, SourceSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.savepoint.source_logs import whole
@@ -78,7 +79,8 @@ log = logging.getLogger("forkpoint")
 class JobDriver:
     """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads.
 
-    ``pinned``: it starts at this parallelism even if the job was rescaled to another one.
+    ``pinned``: it starts at this parallelism even if the job was rescaled to another one. ``predecessor``: the run that it
+    succeeds unless it stands by; None: whichever is the newest.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class JobDriver:
         parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
         listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
         trial: Trial | None = None, standby: bool = False, succeeds: str | None = None, lease: bool = False,
-        pinned: bool = False,
+        pinned: bool = False, predecessor: Predecessor | None = None,
     ) -> None:  # fmt: skip
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
@@ -99,6 +101,7 @@ class JobDriver:
         self.now_ms = now_ms
         self._until = until
         self._trial = trial
+        self._predecessor = predecessor
         self.history = History(storage, JobPaths(job))
         self._inbox = Inbox()
         self._lock = threading.RLock()  # held while an epoch runs
@@ -251,7 +254,19 @@ class JobDriver:
     def run(self) -> Result:
         """Restore the job and run it to its end. Raises the error that ended it once its restart strategy has given up."""
         with logs.within(self):
-            return self._run_to_end()
+            return self._run_to_end(self._run)
+
+    def publish(self, skipped: list[Skipped] | None = None) -> Result:
+        """Publish what the job's last run has committed and left unpublished, instead of running the job. If ``skipped`` is
+        given, records that are refused are skipped, and added to it."""
+        self._publisher.skipped = skipped
+        with logs.within(self):
+            return self._run_to_end(self._publish_left)
+
+    def _publish_left(self) -> Result:
+        check_sinks(self.graph)
+        newest = self.starter.publish()
+        return Result(self.run_id, "stopped", 0 if newest is None else newest.epoch)
 
     def takes(self, record: logging.LogRecord) -> bool:
         return True
@@ -263,9 +278,9 @@ class JobDriver:
             return known
         return {**known, "epoch": runner.manifest.epoch + (runner.epoch_began_ms is not None)}
 
-    def _run_to_end(self) -> Result:
+    def _run_to_end(self, work: Callable[[], Result]) -> Result:
         try:
-            result = self._run()
+            result = work()
         except BaseException as error:
             self._listener.on_event(RunEnded("failed", str(error)))
             self._end(error, "superseded" if isinstance(error, StaleGeneration) else "failed", str(error))
@@ -278,7 +293,7 @@ class JobDriver:
         try:
             check_hosts(self.executor, self._storage, self.graph, self._local_dir)
             check_sinks(self.graph)
-            led = self._succession.lead() if self.standby else Led(self.starter.start(), None)
+            led = self._succession.lead() if self.standby else Led(self.starter.start(self._predecessor), None)
         except Exception as error:
             if self._inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
@@ -298,7 +313,8 @@ class JobDriver:
 
     def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
         try:
-            self._records.end(outcome, reason, self.now_ms(), engine_lost=isinstance(error, EngineLost))
+            lost, published = isinstance(error, EngineLost), self._publisher.published
+            self._records.end(outcome, reason, self.now_ms(), engine_lost=lost, published=published)
         except StorageError as unwritten:
             log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
         finally:
@@ -424,6 +440,8 @@ class JobDriver:
                 worked = runner.step()
                 if worked:
                     self._failures.committed()
+                if runner.manifest.kind != "start" and not runner.trial.active:
+                    self.starter.proven()
                 if runner.manifest.kind == "end":
                     self._savepoints.finish(self._inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)

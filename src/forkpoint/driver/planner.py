@@ -68,6 +68,12 @@ class SourcePlanner:
         self._operators.clear()
         self._open(positions)
 
+    def confirm(self) -> None:
+        """Raise if a source may have read something else than what was planned."""
+        for operator, enumerator in self._operators:
+            if self.planned.get(operator.uid):
+                enumerator.confirm()
+
     def committed(self, positions: Mapping[str, Any]) -> None:
         """Tell the sources which positions have been committed."""
         for operator, enumerator in self._operators:

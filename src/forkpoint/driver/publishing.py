@@ -19,7 +19,8 @@ from forkpoint.connectors.committing import CommitterContext, CommittingSink
 from forkpoint.driver.events import Listener, PublishingProgressed
 from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
-from forkpoint.errors import ForkpointError, NotFound, OutputLost, Unavailable, of_sink
+from forkpoint.driver.skipping import Skipped, commit_accepted, skipping
+from forkpoint.errors import ForkpointError, NotFound, OutputLost, OutputRefused, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.tasks.committing import commit_here, commit_output, commits
@@ -147,6 +148,8 @@ class Publisher:
         self._hurried = 0  # calls of ``wait``
         self._newest: Manifest | None = None
         self._failure: BaseException | None = None
+        self.skipped: list[Skipped] | None = None  # the refused records, if they are to be skipped
+        self.through: int | None = None  # the last epoch whose output the driver's own sinks have published
 
     # -- called by the run
 
@@ -168,7 +171,7 @@ class Publisher:
         """Publish a newly committed epoch, or let tasks do so. Raises NotFound for staged output of the driver's sinks."""
         publish(self._graph, manifest)
         with self._changed:
-            self._newest = manifest
+            self._newest, self.through = manifest, manifest.epoch
             for uid, lane in self._lanes.items():
                 if own := manifest.sinks.get(uid):
                     lane.add(EpochOutput(epoch=manifest.epoch, committables=own))
@@ -195,6 +198,12 @@ class Publisher:
         """By uid, what is not known to be published."""
         with self._changed:
             return {uid: list(lane.outputs) for uid, lane in self._lanes.items() if lane.outputs}
+
+    @property
+    def published(self) -> int | None:
+        """The epoch up to which everything is known to be published; None if something may not be."""
+        with self._changed:
+            return None if self._pending or self._failure is not None else self.through
 
     @property
     def full(self) -> bool:
@@ -319,10 +328,13 @@ class Publisher:
         assert newest.incarnation is not None
         root = self._history.storage.url
         context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
-        tasks = commits(sink, context, outputs, newest.epoch)
         last = outputs[-1].epoch
         try:
             with logs.narrowed(job=newest.job, run=newest.run, epoch=last, uid=uid):
+                if self.skipped is not None:
+                    self.skipped += commit_accepted(sink, context, outputs, newest.epoch, self._history.storage)
+                    return
+                tasks = commits(sink, context, outputs, newest.epoch)
                 self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
@@ -332,6 +344,9 @@ class Publisher:
             ) from error
         except Unavailable as error:
             raise of_sink(uid, error) from error
+        except OutputRefused as error:
+            self._must_lead(newest)
+            raise of_sink(uid, OutputRefused(f"{error}{skipping(newest.job)}")) from error
         except ForkpointError as error:
             self._must_lead(newest)
             raise of_sink(uid, error) from error
@@ -375,26 +390,32 @@ class Republisher:
         Withheld output is published if the next run continued from it, and dropped otherwise. The first manifest of that run
         tells; later runs repeat this, as that run may have been killed.
         """
+        if self.publish(mine):
+            clean_sinks(self.graph, mine.job, mine.generation)
+
+    def publish(self, newest: Manifest) -> bool:
+        """Publish the committed output up to the job's newest manifest that may not be visible yet. Whether nothing is withheld:
+        else, the next run decides on that."""
         self.publisher.start_over()
-        self.history.must_be_newest(mine)
-        last: Manifest | None = mine
-        start = mine
+        self.history.must_be_newest(newest)
+        last: Manifest | None = newest
+        start = newest
         while last is not None and last.kind == "start":
             start, last = last, self.history.before(last.epoch)
         if last is not None:
             own = last.run == self.run
             continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
             if last.withheld and not continued:
-                self.publisher.publish_earlier(last, mine)
-                if own:
-                    return  # the next run decides on the rest
-            elif last.withheld or not self.ended_well(last.run):
-                self._publish_again(last, mine, must=own or continued)
-        clean_sinks(self.graph, mine.job, mine.generation)
+                self.publisher.publish_earlier(last, newest)
+                return not own
+            if last.withheld or not self.ended_well(last.run):
+                self._publish_again(last, newest, must=own or continued)
+        self.publisher.through = newest.epoch
+        return True
 
-    def _publish_again(self, last: Manifest, mine: Manifest, *, must: bool) -> None:
+    def _publish_again(self, last: Manifest, newest: Manifest, *, must: bool) -> None:
         try:
-            self.publisher.publish_now(last, mine)
+            self.publisher.publish_now(last, newest)
         except NotFound as error:
             log.warning(
                 "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Literal
@@ -13,6 +14,7 @@ from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.plan import PLAN, Plan
 from forkpoint.driver.events import Outcome
+from forkpoint.driver.skipping import Skipped
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
 from forkpoint.storage.base import Storage
@@ -55,16 +57,32 @@ class RunRecords:
         self._put(self._run)
 
     def ended_well(self, run: str) -> bool:
-        """Whether a run ended regularly, so that everything it committed is also published."""
         record = RUN.load_if_whole(self.storage, self.paths.run_file(run))
-        return record is not None and record.outcome in ("finished", "stopped", "cancelled") and record.reason is None
+        return record is not None and record.ended_well
+
+    def note_published(self, newest: Manifest, now_ms: int, skipped: Collection[Skipped] = ()) -> None:
+        """Record that the output of a dead run, up to the job's newest manifest, is published but for what was ``skipped``. A
+        run that was killed behind its last epoch has then ended as it was to."""
+        record = RUN.load_if_whole(self.storage, self.paths.run_file(newest.run))
+        if record is None:
+            return
+        files = [*record.skipped, *(each.file for each in skipped)]
+        known: dict[str, object] = {"published": newest.epoch, "skipped": list(dict.fromkeys(files))}
+        if not newest.withheld and (newest.drained_early or newest.kind == "end"):
+            outcome = "stopped" if newest.drained_early else "finished"
+            known |= {"outcome": outcome, "reason": None, "ended_ms": record.ended_ms or now_ms}
+        self._put(record.model_copy(update=known))
 
     def end(
-        self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int, *, engine_lost: bool = False
-    ) -> None:
-        """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish."""
+        self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int, *, engine_lost: bool = False,
+        published: int | None = None,
+    ) -> None:  # fmt: skip
+        """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish; up to epoch
+        ``published``, there is none."""
         if self._run is not None:
-            end = {"outcome": outcome, "reason": reason, "ended_ms": ended_ms, "engine_lost": engine_lost}
+            end = {
+                "outcome": outcome, "reason": reason, "ended_ms": ended_ms, "engine_lost": engine_lost, "published": published,
+            }  # fmt: skip
             self._run = self._run.model_copy(update=end)
             self._put(self._run)
 

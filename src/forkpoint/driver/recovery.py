@@ -13,7 +13,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.epochs import wall_clock_ms
 from forkpoint.driver.history import History
 from forkpoint.driver.restorer import from_checkpoint
-from forkpoint.errors import ForkpointError, NotFound, SavepointCorrupt, StorageError
+from forkpoint.errors import ForkpointError, JobFailed, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.chain import state_files
 from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
@@ -128,11 +128,16 @@ def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progre
     return manifest
 
 
-def go_back(history: History, epoch: int, reason: str) -> Manifest:
-    """Make the next run resume from an earlier epoch, whose files must still be there; returns the manifest for that. No output
-    may have been published since: it would be published again."""
+def go_back(history: History, run: str, epoch: int, reason: str) -> Manifest:
+    """Undo what a run has done since an earlier epoch, whose files must still be there: make the next run resume from that;
+    returns the manifest for it. No output may have been published since: it would be published again. Raises JobFailed unless
+    this run is the job's newest one."""
     newest, origin = history.newest(), history.load(epoch)
-    assert newest is not None
+    if newest is None or newest.run != run:
+        now = "nobody" if newest is None else f"run {newest.run}"
+        raise JobFailed(
+            f"job {history.paths.job!r}: what run {run} has done is not undone, as {now} has led the job since"
+        )
     manifest = _resumed(origin, uuid.uuid4().hex[:12], newest.generation + 1, newest.epoch + 1)
     _commit(history, manifest, newest.epoch, reason)
     return manifest

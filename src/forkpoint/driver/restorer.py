@@ -18,7 +18,7 @@ from forkpoint.errors import RestoreRefused
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
-from forkpoint.savepoint.dispose import dispose_savepoint
+from forkpoint.savepoint.dispose import dispose_claimed
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.importing import import_savepoint
 from forkpoint.savepoint.naming import named_savepoint, new_savepoint_id
@@ -30,6 +30,10 @@ from forkpoint.storage.base import open_storage
 log = logging.getLogger("forkpoint")
 
 NONE = "none"
+
+
+class StoppedWithDrain(RestoreRefused):
+    """The job was stopped with a drain, so it does not resume from its newest checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Restored:
     processing_time_ms: int = 0
     amounts: tuple[StateAmount, ...] | None = None  # of the states, if known
     epoch: int = 1  # of the run's first manifest, higher than the job's and the savepoint's
-    on_started: Callable[[], object] | None = None
+    on_proven: Callable[[], object] | None = None  # once the run has committed an epoch
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class Restorer:
         if self.options.allow_drained:
             return newest
         savepoint = newest.metadata.get("savepoint", LATEST)
-        raise RestoreRefused(
+        raise StoppedWithDrain(
             f"job {newest.job!r} was stopped with a drain in epoch {newest.epoch}: all its windows and timers fired early, so "
             f"new elements would be late. To resume from there nevertheless, restore its savepoint (-s {savepoint}) or its "
             f"checkpoint (--allow-drained); or restore an earlier savepoint, or {NONE!r} to start from scratch"
@@ -148,7 +152,7 @@ class Restorer:
             restored = self._from_savepoint(open_savepoint(target), epoch, parallelism)
         finally:
             storage.delete_prefix(directory)
-        return replace(restored, parent=from_checkpoint(newest).parent, on_started=None)
+        return replace(restored, parent=from_checkpoint(newest).parent, on_proven=None)
 
     # -- savepoints
 
@@ -167,7 +171,7 @@ class Restorer:
                 self._job, savepoint.id,
             )  # fmt: skip
         epoch = max(epoch, savepoint.epoch + 1)
-        dispose = partial(dispose_savepoint, opened, runs=[], savepoints=[], force=True)
+        dispose = partial(dispose_claimed, opened, self.history.storage, self._job)
         snapshots = import_savepoint(
             opened=opened, storage=self.history.storage, paths=self.history.paths, epoch=epoch, states=plan.states,
             parallelism=parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
@@ -182,7 +186,7 @@ class Restorer:
             states=tuple(mapping.target for mapping in plan.states),
             snapshots=tuple(snapshots),
             epoch=epoch,
-            on_started=dispose if self.options.claim else None,
+            on_proven=dispose if self.options.claim else None,
         )
 
     def _depends_on_entries(self, newest: Manifest) -> bool:

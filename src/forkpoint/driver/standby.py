@@ -92,6 +92,13 @@ class HandedOver:
         return "stopped"
 
 
+@dataclass(frozen=True)
+class TakeOver:
+    """This run is to lead the job next, in place of ``leader`` and of no other; None: the job never ran."""
+
+    leader: str | None
+
+
 Over = LeaderEnded | HandedOver
 
 
@@ -111,8 +118,8 @@ class Standby:
         self._follow = follow
         self._clock = clock
 
-    def wait(self, cancelled: Callable[[float], bool]) -> Over | None:
-        """Wait until the leader is gone: None if this run is to lead, or ``cancelled`` (which waits for so many seconds).
+    def wait(self, cancelled: Callable[[float], bool]) -> Over | TakeOver | None:
+        """Wait until the leader is gone; None if this run is ``cancelled`` (which waits for so many seconds).
 
         A job without a leader is led at once: one that never ran, and one whose last run ended before this one looked.
         """
@@ -122,7 +129,7 @@ class Standby:
                 if watch is None:
                     newest = self._history.newest()
                     if newest is None or self._record(newest.run) is not None:
-                        return None
+                        return TakeOver(None if newest is None else newest.run)
                     watch = Watch(newest.run, self._clock())
                     log.info("job %r: standing by for run %s", self._history.paths.job, newest.run)
                 lease = LEASE.load_if_whole(self._history.storage, self._history.paths.lease_file(watch.leader))
@@ -143,7 +150,7 @@ class Standby:
                     silent = f"has given no sign of life for {silent_s:.1f} s"
                     why = silent if record is None else "has lost its engine"
                     log.warning("job %r: run %s %s; this run takes over", self._history.paths.job, watch.leader, why)
-                    return None
+                    return TakeOver(watch.leader)
             except StorageError as error:  # what can't be seen can't be judged
                 log.warning("job %r: the standby cannot look after its leader: %s", self._history.paths.job, error)
                 watch = None if watch is None else replace(watch, since=self._clock(), epoch=None)

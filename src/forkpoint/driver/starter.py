@@ -13,14 +13,19 @@ from forkpoint.driver.claims import claim_places
 from forkpoint.driver.manifests import operator_infos
 from forkpoint.driver.publishing import Publisher, Republisher
 from forkpoint.driver.records import RunRecords
-from forkpoint.driver.restorer import Restored, Restorer
-from forkpoint.errors import StaleGeneration
+from forkpoint.driver.restorer import Restored, Restorer, StoppedWithDrain
+from forkpoint.errors import RestoreRefused, StaleGeneration
 from forkpoint.graph.job import JobGraph
+from forkpoint.graph.options import Predecessor
 
 log = logging.getLogger("forkpoint")
 
 START_TRIES = 10
 START_PAUSE_SECONDS = 0.1
+
+
+class Overtaken(RestoreRefused):
+    """Another run has led the job since this start was asked for."""
 
 
 class Starter:
@@ -38,14 +43,19 @@ class Starter:
         self._records = records
         self._republisher = Republisher(publisher, restorer.graph, restorer.history, run, records.ended_well)
         self.restore = restorer.restore
+        self._on_proven: Callable[[], object] | None = None
 
-    def start(self) -> Manifest | None:
+    def start(self, predecessor: Predecessor | None = None) -> Manifest | None:
         """The run's first manifest, committed; None if the job has already finished.
 
-        An older run that is still alive may commit during the restore. The newer run then tries again, a few times.
+        An older run that is still alive may commit during the restore. The newer run then tries again, a few times. Raises
+        Overtaken unless ``predecessor`` is the job's newest run: no run can come in between, as the commit fails if anything
+        follows the manifest that was looked at. Raises RestoreRefused, with all output published, if the job was stopped with a
+        drain.
         """
         for tries_left in reversed(range(START_TRIES)):
             newest = self._history.newest()
+            self._must_succeed(predecessor, newest)
             generation = newest.generation + 1 if newest is not None else 1
             try:
                 return self._try(newest, generation)
@@ -57,8 +67,42 @@ class Starter:
                 time.sleep(random.uniform(0, START_PAUSE_SECONDS))
         raise AssertionError
 
+    def _must_succeed(self, predecessor: Predecessor | None, newest: Manifest | None) -> None:
+        found = None if newest is None else newest.run
+        if predecessor is None or found == predecessor.run:
+            return
+        job = self._history.paths.job
+        named = "no run" if predecessor.run is None else f"run {predecessor.run}"
+        now = (
+            "its runs have been removed"
+            if newest is None
+            else f"run {found} has led it since, up to epoch {newest.epoch}"
+        )
+        if not predecessor.forced:
+            raise Overtaken(
+                f"job {job!r}: this start was to succeed {named}, but {now}. Nothing was restored: a late start would repeat "
+                "output. If the job is to start from there nevertheless, ask for it again, or with --force"
+            )
+        log.warning("job %r: this start was to succeed %s, but %s; it is forced, so it goes on", job, named, now)
+
+    def publish(self) -> Manifest | None:
+        """Publish what the job's last run left, without leading the job; returns its newest manifest, None if there is none.
+
+        Any number of processes may do this at the same time, as those of runs that were replaced may, too.
+        """
+        newest = self._history.newest()
+        if newest is not None:
+            self._republisher.publish(newest)
+            skipped = self._republisher.publisher.skipped or ()
+            self._records.note_published(newest, self._restorer.now_ms(), skipped)
+        return newest
+
     def _try(self, newest: Manifest | None, generation: int) -> Manifest | None:
-        base = self.restore(newest)
+        try:
+            base = self.restore(newest)
+        except StoppedWithDrain:
+            self.publish()  # no run of this program will
+            raise
         if base is None:
             return None
         job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
@@ -78,10 +122,15 @@ class Starter:
             )  # fmt: skip
         self._on_leading()
         self._records.start(manifest)
-        if base.on_started is not None:
-            base.on_started()
+        self._on_proven = base.on_proven
         self._republisher.repeat(manifest)
         return manifest
+
+    def proven(self) -> None:
+        """The run has committed an epoch that will not be undone: what it claimed of its start is not needed any more."""
+        on_proven, self._on_proven = self._on_proven, None
+        if on_proven is not None:
+            on_proven()
 
     def resume(self, mine: Manifest, error: BaseException, undecided: Manifest | None = None) -> Manifest:
         """This run's newest manifest after a failure, with its output published. Raises StaleGeneration.

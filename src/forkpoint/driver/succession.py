@@ -14,9 +14,10 @@ from forkpoint.driver.layouts import Layouts
 from forkpoint.driver.rehearsal import rehearse
 from forkpoint.driver.requests import Inbox
 from forkpoint.driver.restorer import Restorer
-from forkpoint.driver.standby import Over, Standby
-from forkpoint.driver.starter import Starter
+from forkpoint.driver.standby import Over, Standby, TakeOver
+from forkpoint.driver.starter import Overtaken, Starter
 from forkpoint.errors import JobFailed, RestoreRefused, StaleGeneration
+from forkpoint.graph.options import Predecessor
 from forkpoint.runtime.exchange.control import JobSpec
 
 log = logging.getLogger("forkpoint")
@@ -55,15 +56,15 @@ class Succession:
             self._must_fit(self.succeeds)
         while True:
             self.listener.on_event(StandingBy())
-            over = self._wait()
-            if self.inbox.cancelled:
+            found = self._wait()
+            if found is None or self.inbox.cancelled:
                 return None
-            if over is not None:
-                return over
+            if not isinstance(found, TakeOver):
+                return found
             self.listener.on_event(Leading())
             try:
-                manifest = self.starter.start()
-            except StaleGeneration as error:  # another standby was faster
+                manifest = self.starter.start(Predecessor(found.leader))
+            except (StaleGeneration, Overtaken) as error:  # another standby was faster
                 if self.succeeds is not None:
                     raise
                 log.warning("%s; it stands by again", error)
@@ -72,13 +73,13 @@ class Succession:
                 return Led(manifest, None)
             return Led(manifest, replace(self._layout, known_states={state.sid: state for state in manifest.states}))
 
-    def _wait(self) -> Over | None:
+    def _wait(self) -> Over | TakeOver | None:
         history = self.restorer.history
         with Follower(history, self._prepare, self._caught_up) as follower:
             if self.succeeds is None:
                 return Standby(history, follower.follow).wait(self.inbox.pause)
             Successor(history, self.starter.run, self.succeeds, follower.follow).wait(self.inbox.pause)
-            return None
+            return TakeOver(self.succeeds)
 
     def _must_fit(self, leader: str) -> None:
         """Raise NotInPlace if the stores could not follow the job, and JobFailed if another run leads it by now."""

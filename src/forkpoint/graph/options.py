@@ -219,6 +219,15 @@ class RestoreOptions:
 
 
 @dataclass(frozen=True)
+class Predecessor:
+    """The run that a start succeeds: the job's newest one when the start was asked for, or the dead leader that a standby takes
+    over from. ``run``: None if the job had none. ``forced``: start even if another run has led the job since."""
+
+    run: str | None
+    forced: bool = False
+
+
+@dataclass(frozen=True)
 class JobOptions:
     """The options of a job.
 

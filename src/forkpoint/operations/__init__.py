@@ -5,7 +5,7 @@
     savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
     saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
                       entries_of, query_of for what they return
-    the state root    tree, recover, gc
+    the state root    tree, recover, publish, gc
     where it runs     check_machine, doctor (of a cluster)
 
 ``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
@@ -40,7 +40,9 @@ from forkpoint.operations.lineage import Tree, tree
 from forkpoint.operations.live_state import follow_state, open_live
 from forkpoint.operations.machine import Check, check_machine
 from forkpoint.operations.observer import Observer
+from forkpoint.operations.preceding import with_predecessor
 from forkpoint.operations.program import NoJob, ProgramFailed
+from forkpoint.operations.publishing import Published, publish
 from forkpoint.operations.recovering import Recovery, recover
 from forkpoint.operations.replacing import Upgraded
 from forkpoint.operations.request import RunRequest
@@ -73,6 +75,7 @@ __all__ = [
     "Observer",
     "ProgramEnd",
     "ProgramFailed",
+    "Published",
     "QueryResult",
     "Recovery",
     "Refused",
@@ -110,6 +113,7 @@ __all__ = [
     "label",
     "list_jobs",
     "open_live",
+    "publish",
     "query",
     "query_of",
     "recover",
@@ -126,4 +130,5 @@ __all__ = [
     "tree",
     "upgrade",
     "wait",
+    "with_predecessor",
 ]

@@ -41,10 +41,24 @@ class Reporter(Announcer):
     def starting(self, step: str) -> None:
         self._say({"step": step}, last=False)
 
+    def begun(self, driver: JobDriver) -> None:
+        self._say({"begun": driver.run_id}, last=False)
+
     def running(self, driver: JobDriver) -> None:
         root = plain_place(driver.history.storage.url)
         state = "standby" if driver.standby else "running"
         self._say({"job": driver.job, "run": driver.run_id, "state": state, "state_root": root}, last=True)
+
+    def failing(self, driver: JobDriver, failure: str) -> None:
+        root = plain_place(driver.history.storage.url)
+        failing = {
+            "job": driver.job,
+            "run": driver.run_id,
+            "state": "restarting",
+            "state_root": root,
+            "failure": failure,
+        }
+        self._say(failing, last=True)
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
         """The program ended without a running job."""
@@ -60,7 +74,8 @@ class Reporter(Announcer):
 
 @dataclass(frozen=True)
 class Started:
-    """A driver in the background whose job runs. ``log``: the file with its output; ``state_root``: where it keeps state."""
+    """A driver in the background whose job runs, or restarts again and again, because of ``failure``. ``log``: the file with its
+    output; ``state_root``: where it keeps state."""
 
     job: str
     run: str
@@ -68,16 +83,19 @@ class Started:
     state_root: str
     pid: int
     log: str
+    failure: str | None = None
 
 
 class DriverFailed(JobFailed):
-    """A driver process failed. ``code``, ``exit_code``: those of `forkpoint run`; ``log_tail``: the last lines of its log."""
+    """A driver process failed. ``code``, ``exit_code``: those of `forkpoint run`; ``log_tail``: the last lines of its log;
+    ``run``: the last run that it was about to start."""
 
-    def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None) -> None:
+    def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None, run: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.exit_code = exit_code
         self.log_tail = log_tail
+        self.run = run
 
 
 def start_detached(
@@ -101,28 +119,35 @@ def start_detached(
         )  # fmt: skip
     os.close(writing)
     report: dict[str, Any] = {}
+    run: str | None = None
     try:
         with open(reading) as pipe:
             for line in pipe:
-                report = json.loads(line)
-                if "step" in report:
-                    on_step(report["step"])
+                match json.loads(line):
+                    case {"step": step}:
+                        on_step(step)
+                    case {"begun": begun}:
+                        run = begun
+                    case last:
+                        report = last
     except BaseException as error:
         # It waits for a hand-over that nobody will ask for, or nobody waits for it.
         if request.succeeds is not None or isinstance(error, SystemExit):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         raise
-    if not report or "step" in report:
+    if not report:
         code = process.wait()
         ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         message = f"the driver (process {process.pid}) {ended} before its job ran; its log is {log}"
-        raise DriverFailed(message, "DriverDied", JOB_FAILED, tail(log))
+        raise DriverFailed(message, "DriverDied", JOB_FAILED, tail(log), run)
     if "failure" in report:
         process.wait()
         failure = report["failure"]
         printed = _without_error(tail(log) or "", failure["message"]) or None
-        raise DriverFailed(f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed)
+        raise DriverFailed(
+            f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed, run
+        )
     return Started(**report, pid=process.pid, log=str(log))
 
 

@@ -24,6 +24,7 @@ from forkpoint.errors import ConfigError, StorageError
 log = logging.getLogger("forkpoint")
 
 SETTLED_SECONDS = 1.0
+FAILING_RESTARTS = 2  # after so many without an epoch, a job that has just started is failing, not running
 FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
 SLOW_START_SECONDS = 5.0  # after this long, a start says what it waits for
 _POLL_SECONDS = 0.02
@@ -45,6 +46,9 @@ class Announcer:
 
     def running(self, driver: JobDriver) -> None:
         """The job has restored its state, and has committed an epoch or run for a moment without failing."""
+
+    def failing(self, driver: JobDriver, failure: str) -> None:
+        """The job has failed and restarted again and again, and has committed no epoch; it goes on like that."""
 
     def ended(self, driver: JobDriver, result: Result) -> None:
         """The job has ended without an error."""
@@ -145,7 +149,7 @@ class Driving:
         first = 0
         restored, reported = None, False
         looked = time.monotonic()
-        stands_by = False
+        stands_by = failing = False
         while (status := driver.status()).state != "ended":
             preparing = status.state == "starting" and status.restored is None
             if preparing and time.monotonic() - looked > SLOW_START_SECONDS:
@@ -157,6 +161,12 @@ class Driving:
             if status.state == "standby" and not stands_by:
                 stands_by = True
                 self._announcer.running(driver)
+            if status.restarts and status.epoch <= first:
+                if status.state == "restarting":
+                    running_since = None
+                if status.restarts >= FAILING_RESTARTS and not failing:
+                    failing = True
+                    self._announcer.failing(driver, status.failure or "the reason is not known")
             if status.state == "running":
                 if running_since is None:
                     running_since, first = time.monotonic(), status.epoch

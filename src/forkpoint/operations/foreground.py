@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
 from forkpoint.control.server import Rest
+from forkpoint.driver.endings import Result
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restorer import NONE
 from forkpoint.driver.trial import Trial
@@ -37,12 +38,14 @@ class ProgramEnd:
 def drive(
     request: RunRequest, announcer: Announcer, *, log: str | None = None, state_root: str | None = None,
     patient: bool = False, rest: Callable[[JobDriver], Rest] | None = None,
+    work: Callable[[JobDriver], Result] | None = None,
 ) -> ProgramEnd:  # fmt: skip
     """Run a program as ``python app`` would, and its jobs as the request says, to their end.
 
     Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show
     with the job. ``patient``: a job that runs already is stood by for, not an error. ``rest``: what a job's port serves besides
-    its control messages. Raises ForkpointError only before the program runs.
+    its control messages. ``work``: what a job's driver does instead of running it. Raises ForkpointError only before the program
+    runs.
     """
     if request.pyflink:
         install()
@@ -71,6 +74,9 @@ def drive(
         standby=request.standby,
         succeeds=request.succeeds,
         pinned=request.parallelism is not None and not request.standby and not request.resumed,
+        predecessors={} if request.predecessor is None else dict([request.predecessor]),
+        force=request.force,
+        work=work,
     )
     return _run(invoked, launch, driving, announcer)
 

@@ -106,7 +106,7 @@ class Replacement:
             return self._never_stopped(old, problem) if last is None else self._go_back(last, problem)
         except _Cancelled:
             assert last is not None
-            go_back(self.history, last.epoch, f"the version that followed run {self.run} was cancelled")
+            go_back(self.history, started.run, last.epoch, f"the version that followed run {self.run} was cancelled")
             raise self._not_running(started, "") from None
         except KeyboardInterrupt:
             if self._succeeded(started.run) is not None:
@@ -185,8 +185,9 @@ class Replacement:
         return Upgraded(self.job, "rolled-back", self.run, self.run, None, 0, str(problem), endpoint.pid, endpoint.log)
 
     def _go_back(self, last: Manifest, problem: DriverFailed) -> Upgraded:
-        go_back(self.history, last.epoch, f"the version that followed run {self.run} has failed")
-        return self._restart(RestoreOptions(), last, None, problem)
+        assert problem.run is not None
+        undone = go_back(self.history, problem.run, last.epoch, f"the version that followed run {self.run} has failed")
+        return self._restart(RestoreOptions(), last, None, problem, undone.run)
 
     # -- stopping first
 
@@ -200,13 +201,25 @@ class Replacement:
         newest = self.history.newest()
         assert newest is not None
         try:
-            started = self._start(replace(self.request, restore=replace(self.request.restore, savepoint=path)))
+            restore = replace(self.request.restore, savepoint=path)
+            started = self._start(replace(self.request, restore=restore, predecessor=(self.job, self.run)))
             downtime_ms = self._watch(started, newest)
         except DriverFailed as problem:
-            return self._restart(RestoreOptions(path), newest, path, problem)
+            return self._restart(RestoreOptions(path), newest, path, problem, self._undone(problem))
         except _Cancelled:
             raise self._not_running(started, f"-s {path} ") from None
         return self._result("upgraded", started, path, downtime_ms)
+
+    def _undone(self, problem: DriverFailed) -> str | None:
+        """The run that the old program follows in a rollback: its own, or that of the new version. Raises JobFailed if
+        another one has led the job since, which is not to be undone."""
+        newest = self.history.newest_run()
+        if newest not in (self.run, problem.run):
+            raise JobFailed(
+                f"the new version failed, and the old one was not started again, as run {newest} has led job {self.job!r} since: "
+                f"{problem}"
+            )
+        return newest
 
     def _by_hand(self) -> str:
         command = f"forkpoint --state-root {shlex.quote(self.root.place)} run -d -s latest"
@@ -222,7 +235,11 @@ class Replacement:
     def _start(self, request: RunRequest) -> Started:
         with self.observer.steps(f"starting {request.app}") as report:
             request = replace(request, trial_epochs=self.epochs or None)
-            return start_detached(self.root, request, report, verbose=self.verbose)
+            started = start_detached(self.root, request, report, verbose=self.verbose)
+        if started.failure is not None:
+            self._end(started)
+            raise self._failed(started, started.failure)
+        return started
 
     def _watch(self, started: Started, last: Manifest) -> int | None:
         """Wait until the new version's trial is over; returns how long nothing was committed after ``last``, in ms.
@@ -294,14 +311,16 @@ class Replacement:
             os.killpg(started.pid, signal.SIGKILL)  # with its workers: it has its own session
 
     def _restart(
-        self, restore: RestoreOptions, last: Manifest, savepoint: str | None, problem: DriverFailed
+        self, restore: RestoreOptions, last: Manifest, savepoint: str | None, problem: DriverFailed, after: str | None
     ) -> Upgraded:  # fmt: skip
-        """Start the old program again. What the new version withheld is never published."""
+        """Start the old program again, as the successor of run ``after``. What the new version withheld is never published."""
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
         self.observer.remark(f"the new version failed: {problem}\nrolling back to the program of run {self.run}")
         rescaled_to = last.parallelism if last.rescaled else None  # a start from a savepoint would not know
-        old = RunRequest(f"{PREFIX}{self.run}", restore=restore, parallelism=rescaled_to)
+        old = RunRequest(
+            f"{PREFIX}{self.run}", restore=restore, parallelism=rescaled_to, predecessor=(self.job, after)
+        )  # fmt: skip
         try:
             with self.observer.steps(f"rolling back to run {self.run}") as report:
                 started = start_detached(self.root, old, report, verbose=self.verbose, called=self.job)
@@ -337,4 +356,4 @@ class Replacement:
             return None
 
     def _failed(self, started: Started, message: str) -> DriverFailed:
-        return DriverFailed(message, "JobFailed", JOB_FAILED, tail(Path(started.log)))
+        return DriverFailed(message, "JobFailed", JOB_FAILED, tail(Path(started.log)), started.run)

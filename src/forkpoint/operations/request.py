@@ -10,6 +10,8 @@ from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.logs import LogFormat
 
+NO_RUN = "none"  # in place of a run's id
+
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -25,7 +27,9 @@ class RunRequest:
     environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
     leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job changes its
     parallelism. ``succeeds``: the run that hands the job over to this one. ``resumed``: the job was started by the same request
-    before, and goes on; if it was rescaled since, that counts, not ``parallelism``. ``log_format``: that of the log of a process
+    before, and goes on; if it was rescaled since, that counts, not ``parallelism``. ``predecessor``: a job, and the run that its
+    start succeeds (None: the job had none), which must still be the newest; by default the newest one when the start is asked
+    for. ``force``: start even if another run has led the job since. ``log_format``: that of the log of a process
     that is started for it, "text" or "json"; by default that of this process.
     """
 
@@ -48,6 +52,8 @@ class RunRequest:
     autoscale: Autoscale | None = None
     succeeds: str | None = None
     resumed: bool = False
+    predecessor: tuple[str, str | None] | None = None
+    force: bool = False
     log_format: LogFormat | None = None
 
     def __post_init__(self) -> None:
@@ -85,6 +91,7 @@ class RunRequest:
         flags = {
             "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
             "--ship-env": self.ship_env, "--standby": self.standby, "--resumed": self.resumed,
+            "--force": self.force,
         }  # fmt: skip
         values = [
             ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
@@ -103,4 +110,7 @@ class RunRequest:
             ("--log-format", self.log_format),
         ]  # fmt: skip
         given = [flag for flag, on in flags.items() if on]
+        if self.predecessor is not None:
+            job, run = self.predecessor
+            given += ["--predecessor", job, run or NO_RUN]
         return given + [part for option, value in values if value is not None for part in (option, str(value))]

@@ -6,11 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forkpoint.control.client import RunClient
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.control.client import DriverGone, RunClient
+from forkpoint.control.endpoint import Endpoint
 from forkpoint.control.registry import RunView, find_live, list_runs
-from forkpoint.errors import ForkpointError
+from forkpoint.control.unpublished import unpublished_of
+from forkpoint.driver.history import History
+from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
+from forkpoint.savepoint.catalog import list_savepoints, readable
+from forkpoint.storage.base import Storage
 from forkpoint.storage.places import absolute, plain_place
 
 ENDING_SECONDS = 60.0
@@ -55,9 +61,12 @@ class Cancelled:
 
 
 def list_jobs(*, ended: bool = False, state_root: str | None = None) -> list[RunView]:
-    """Running jobs and those whose driver was killed; with ``ended``, all other runs too. Newest first."""
+    """Running jobs, those whose driver was killed, and those with output to be published; with ``ended``, all other runs
+    too. Newest first."""
     views = list_runs(StateRoot(state_root).existing)
-    return [v for v in views if ended or v.may_be_live or (v.newest and v.state == "lost")]
+    return [
+        v for v in views if ended or v.may_be_live or (v.newest and (v.state == "lost" or v.unpublished is not None))
+    ]
 
 
 def savepoint(
@@ -93,11 +102,34 @@ def stop(
     state_root: str | None = None, observer: Observer = SILENT,
 ) -> Stopped:  # fmt: skip
     """Stop a job with a savepoint; nothing is committed after it. ``drain``: fire all timers and windows first."""
-    with find_live(StateRoot(state_root).storage, job) as client:
+    root = StateRoot(state_root)
+    with find_live(root.storage, job) as client:
         request_id = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, request_id, f"stopping {job}", observer)
+        try:
+            path = wait_for_savepoint(client, request_id, f"stopping {job}", observer)
+        except DriverGone as gone:
+            raise _died_stopping(root.storage, client.endpoint, gone) from None
         wait_gone(client)
     return Stopped(job, client.endpoint.run, path, drain)
+
+
+def _died_stopping(storage: Storage, endpoint: Endpoint, gone: DriverGone) -> JobFailed:
+    """The error if a driver died while it was stopped: also what it had done by then."""
+    history = History(storage, JobPaths(endpoint.job))
+    newest = history.newest()
+    if newest is None or newest.run != endpoint.run:
+        return gone
+    path = newest.metadata.get("savepoint") if newest.drained_early and not newest.withheld else None
+    if path is None:
+        saved = readable(list_savepoints(storage, endpoint.job))
+        path = next((at for each, at in saved if (each.run, each.epoch) == (newest.run, newest.epoch)), None)
+    if path is None:
+        return gone
+    left = unpublished_of(newest)
+    return JobFailed(
+        f"{gone}. Its savepoint is complete: {plain_place(str(path))}. "
+        + ("Nothing is left to be published" if left is None else left.text)
+    )
 
 
 def cancel(job: str, *, state_root: str | None = None) -> Cancelled:

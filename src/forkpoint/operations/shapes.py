@@ -180,6 +180,7 @@ def gc_json(leftovers: Leftovers, dry_run: bool) -> dict[str, Any]:
         "bytes": leftovers.bytes,
         "leftovers": [asdict(each) for each in leftovers.found],
         "skipped": [{"job": name, "why": why} for name, why in leftovers.skipped.items()],
+        "unpublished": [{"job": name, "what": what} for name, what in leftovers.unpublished.items()],
     }
 
 

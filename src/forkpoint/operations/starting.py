@@ -6,15 +6,17 @@ import time
 from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.registry import RunView, find_client, list_runs
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.control.registry import RunView, find_client, find_live, list_runs
+from forkpoint.errors import ConfigError, JobFailed, JobNotFound, SavepointNotFound
 from forkpoint.operations.detached import Started, start_detached, terminable
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.packing import pack
+from forkpoint.operations.preceding import with_predecessor
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
 from forkpoint.savepoint.naming import all_savepoints, named_savepoint
+from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 
 _POLL_SECONDS = 0.2
@@ -36,9 +38,11 @@ def run(
 
     ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
     """
+    root = StateRoot(state_root)
+    request = with_predecessor(root, request)
     pack(request.ship_env, observer)
     with terminable(), observer.steps(f"starting {request.app}") as report:
-        return start_detached(StateRoot(state_root), request, report, verbose=verbose)
+        return start_detached(root, request, report, verbose=verbose)
 
 
 def wait(job: str, run: str, *, state_root: str | None = None) -> RunView:
@@ -74,13 +78,30 @@ def forked(
         )
     live = find_client(storage, origin)
     if live is None:
-        path = plain_place(named_savepoint(storage, origin).url)
+        path = _saved(storage, origin)
     else:
         with live as client:
             requested = client.savepoint(note=f"where {name} was forked")
             path = wait_for_savepoint(client, requested, f"savepoint of {origin}", observer)
         observer.remark(f"forking {name} from savepoint {path}")
-    return replace(request, restore=replace(request.restore, savepoint=path))
+    return replace(request, restore=replace(request.restore, savepoint=path), predecessor=(name, None))
+
+
+def _saved(storage: Storage, origin: str) -> str:
+    """The path of a savepoint by its name. Raises JobNotFound if that is a job, which does not run."""
+    try:
+        return plain_place(named_savepoint(storage, origin).url)
+    except SavepointNotFound:
+        if not storage.list(JobPaths(origin).directory):
+            raise
+    try:
+        find_live(storage, origin).close()
+    except JobNotFound as stopped:
+        raise JobNotFound(
+            f"{stopped}. So there is no current state to fork: wait until a run leads the job, or give one of its savepoints, "
+            f"which `forkpoint savepoints {origin}` lists"
+        ) from None
+    raise ConfigError(f"job {origin!r} has just been started; try again")
 
 
 def replay(

@@ -26,9 +26,11 @@ from forkpoint.control.registry import probe
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.restarts import Failures, next_delay_ms
+from forkpoint.driver.starter import Overtaken
 from forkpoint.errors import ConfigError, EngineLost, JobFailed
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.detached import driver_command
+from forkpoint.operations.preceding import with_predecessor
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -53,11 +55,13 @@ class Begun:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a supervised process ended. ``exit_code``: negative for a signal; ``error``: the name of its error."""
+    """How a supervised process ended. ``exit_code``: negative for a signal; ``error``: the name of its error. ``resumes``: it was
+    to go on from the job's newest checkpoint, whichever run has made that."""
 
     exit_code: int
     begun: tuple[Begun, ...] = ()
     error: str | None = None
+    resumes: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ def next_step(
 def _death(ended: Ended) -> str | None:
     if ended.exit_code < 0:
         return f"the run was killed by {_signal_name(-ended.exit_code)}"
+    if ended.error == Overtaken.__name__ and ended.resumes:
+        return "another run has led the job since"  # the next process stands by for it
     return "Spark terminated" if ended.error == EngineLost.__name__ else None
 
 
@@ -126,6 +132,7 @@ def supervise(
     `forkpoint run`. Raises JobFailed once the strategy allows no further restart.
     """
     root, supervisor = StateRoot(state_root), _Supervisor()
+    request = with_predecessor(root, request)
     failures, rng = Failures(), random.Random()
     with supervisor.signals():
         while True:
@@ -151,10 +158,11 @@ def supervise(
 
 def _to_resume(request: RunRequest, ended: Ended) -> RunRequest:
     """The request for the next process. What it says about restoring is done with once a run has committed its start: to
-    restore the savepoint again would repeat all output since."""
+    restore the savepoint again would repeat all output since. From then on the job resumes from its newest checkpoint, whichever
+    run has made it."""
     if request.resumed or not any(map(_has_started, ended.begun)):
         return request
-    return replace(request, restore=RestoreOptions(), resumed=True)
+    return replace(request, restore=RestoreOptions(), resumed=True, predecessor=None)
 
 
 def _has_started(begun: Begun) -> bool:
@@ -187,7 +195,7 @@ class _Supervisor:
             self._pass_on()
             code = self._child.wait()
             self._child = None
-            return _read(report, code)
+            return replace(_read(report, code), resumes=request.restore.savepoint is None)
 
     def pause(self, delay_ms: int) -> None:
         """Wait, but not after a signal."""

@@ -7,7 +7,9 @@ checksums of all other files. The seal is written just before it, so a savepoint
 from __future__ import annotations
 
 import json
+import os
 import re
+from contextlib import suppress
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import SourcePosition
@@ -53,6 +55,13 @@ def remove_partial(target: Storage, directory: str = "") -> list[str]:
     for path in found:
         target.delete(path)
     return found
+
+
+def remove_empty(storage: Storage, directory: str = "") -> None:
+    """Remove the directory of a savepoint whose files are gone, if it is one of a file system and has nothing else in it."""
+    if isinstance(storage, LocalStorage):
+        with suppress(OSError):
+            os.rmdir(os.path.join(storage.root, directory))
 
 
 def check_links(storage: Storage, directory: str = "") -> None:

@@ -11,7 +11,7 @@ from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, parse_run_file
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ForkpointError, StorageError
 from forkpoint.savepoint.catalog import readable, savepoints_below
-from forkpoint.savepoint.directory import remove_partial
+from forkpoint.savepoint.directory import remove_empty, remove_partial
 from forkpoint.savepoint.label import is_labelled
 from forkpoint.savepoint.naming import all_savepoints
 from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
@@ -55,7 +55,26 @@ def dispose_savepoint(
     for path in listed:
         opened.storage.delete(opened.path(path))
     left = remove_partial(opened.storage, opened.directory)
+    remove_empty(opened.storage, opened.directory)
     return [SAVEPOINT_FILE, *listed, *(path.removeprefix(f"{opened.directory}/") for path in left)]
+
+
+def dispose_claimed(opened: OpenedSavepoint, state_root: Storage, job: str) -> None:
+    """Delete a savepoint that a job has claimed and needs no more, unless others depend on it. Does not fail."""
+    savepoint_id = opened.savepoint.id
+    try:
+        runs = [run for run in last_runs(state_root) if run.job != job]
+        known = [each.listed.savepoint for each in all_savepoints(state_root) if each.listed.savepoint is not None]
+        others = [each for each in known if each.job != job]
+        if found := dependents(savepoint_id, runs, others):
+            log.warning(
+                "job %r: savepoint %s stays, though it is claimed, because of %s; `forkpoint dispose` deletes it",
+                job, savepoint_id, "; ".join(found),
+            )  # fmt: skip
+        else:
+            dispose_savepoint(opened, runs=[], savepoints=[], force=True)
+    except ForkpointError as error:
+        log.warning("job %r: savepoint %s is claimed, but was not deleted: %s", job, savepoint_id, error)
 
 
 @dataclass(frozen=True)

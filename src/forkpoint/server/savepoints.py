@@ -226,6 +226,16 @@ def gc(body: GcBody, request: Request, served: Served, root: RootQuery = None) -
     return served.begin("gc", name, request, work)
 
 
+@router.post("/jobs/{job}/publish", status_code=202, response_model=m.RequestId, openapi_extra=command("publish"))
+def publish(entry: Job, request: Request, served: Served) -> m.RequestId:
+    """Publish what a job has committed and its dead driver left unpublished, without starting the job."""
+
+    def work(asked: Asked) -> dict[str, Any]:
+        return served.commands.run(entry.root, ["publish", "--", entry.name], asked)
+
+    return served.begin("publish", entry.name, request, work)
+
+
 @router.post("/jobs/{job}/recover", status_code=202, response_model=m.RequestId, openapi_extra=command("recover"))
 def recover(entry: Job, body: RecoverBody, request: Request, served: Served) -> m.RequestId:
     """Make a job resume from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
-from forkpoint.operations import RunRequest
+from forkpoint.operations import RunRequest, with_predecessor
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server import messages as m
 from forkpoint.server.commands import CHECK_SECONDS
@@ -85,13 +85,15 @@ class ProgramBody(StartBody):
 
 
 class RunBody(ProgramBody):
-    """``savepoint``: an id, a label, `latest` or `none`. ``claim``: the run takes ownership of it."""
+    """``savepoint``: an id, a label, `latest` or `none`. ``claim``: the run takes ownership of it. ``force``: start even if
+    another run has led the job since the request."""
 
     name: m.Text | None = None
     savepoint: m.Text | None = None
     claim: bool = False
     allow_drained: bool = False
     standby: bool = False
+    force: bool = False
     until: m.Text | None = None
 
 
@@ -159,8 +161,9 @@ def run(body: RunBody, request: Request, served: Served, root: Annotated[str | N
     until = None if body.until is None else _until(served, at, body.until)
     asked = _request(
         served, at, body, name=body.name, until=until, standby=body.standby, savepoint=restored, claim=body.claim,
-        allow_drained=body.allow_drained,
+        allow_drained=body.allow_drained, force=body.force,
     )  # fmt: skip
+    asked = with_predecessor(at, asked)
     return _begin(served, request, "run", body.name, at, ["run", "-d", *asked.command_line])
 
 

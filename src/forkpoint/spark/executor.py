@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -170,8 +170,11 @@ class SparkExecutor(Executor):
         """The number of tasks beside epochs at a time."""
         return max(1, self._sc.defaultParallelism // 2) if self._epochs_started else wanted
 
-    def _beside_epochs(self, description: str) -> AbstractContextManager[None]:
-        return self._job(self._background_tag, {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description})
+    @contextmanager
+    def _beside_epochs(self, description: str) -> Iterator[None]:
+        properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
+        with self._detecting_loss(), self._job(self._background_tag, properties):
+            yield
 
     @property
     def has_other_hosts(self) -> bool:

@@ -22,6 +22,7 @@ from forkpoint.errors import StorageError, StorageUnavailable
 H = TypeVar("H", bound="Handle")
 Page = list[tuple[bytes, bytes]]
 
+_PART_BYTES = 16 << 20  # less free space than this may have been too little for a write
 _FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan reads while it holds the lock: most scans find few or none
 
 
@@ -60,9 +61,10 @@ class Handle:
             raise StorageError(f"local store {self.path} is closed: it was removed")
 
     def damaged(self, cause: object) -> StorageError:
-        if _is_full(cause):
-            where = os.path.dirname(self.path)
-            free, total = (size // 2**20 for size in _free_and_total(where))
+        where = os.path.dirname(self.path)
+        free_bytes, total_bytes = _free_and_total(where)
+        if _is_full(cause, free_bytes):
+            free, total = free_bytes // 2**20, total_bytes // 2**20
             return StorageUnavailable(
                 f"local store {self.path} on host {socket.gethostname()} cannot be written: {cause}. The file system of {where} "
                 f"is full ({free} of {total} MiB are free). Free space there: a paused job then goes on, an ended one resumes "
@@ -74,11 +76,11 @@ class Handle:
         )
 
 
-def _is_full(cause: object) -> bool:
-    """LMDB and RocksDB report the system's message without its errno."""
-    number = cause.errno if isinstance(cause, OSError) else None
-    texts = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-    return number in (errno.ENOSPC, errno.EDQUOT) or any(text.lower() in str(cause).lower() for text in texts)
+def _is_full(cause: object, free_bytes: int) -> bool:
+    """LMDB and RocksDB report the system's message without its errno; LMDB an I/O error where it could write only a part."""
+    number, said = cause.errno if isinstance(cause, OSError) else None, str(cause).lower()
+    full = [errno.ENOSPC, errno.EDQUOT] + [errno.EIO] * (free_bytes < _PART_BYTES)
+    return number in full or any(os.strerror(code).lower() in said for code in full)
 
 
 def _free_and_total(path: str) -> tuple[int, int]:

@@ -340,7 +340,13 @@ class LocalStorage:
                     "quota (fewer retained checkpoints need less): a paused job then goes on, an ended one resumes from the last "
                     "checkpoint when it is started again"
                 ) from error
-            if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+            if code == errno.EROFS:  # a disk with errors is mounted again like that, until somebody repairs it
+                raise StorageUnavailable(
+                    f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Mount the file system of {self.root} "
+                    "writable again: a paused job then goes on, an ended one resumes from the last checkpoint when it is started "
+                    "again"
+                ) from error
+            if code in (errno.EACCES, errno.EPERM):
                 raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
             kind = StorageUnavailable if code in _AWAY else StorageError
             raise kind(

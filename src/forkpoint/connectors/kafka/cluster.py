@@ -15,10 +15,11 @@ from forkpoint.errors import ConfigError, ForkpointError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 REQUEST_S = 10.0
 POLL_S = 0.1
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # zero
 
 
 class NoAnswer(Exception):
@@ -86,7 +87,12 @@ class Cluster:
         if subscription.pattern is not None:
             return self._matching(subscription)
         topics = subscription.topics or tuple(sorted({p.topic for p in subscription.partitions}))
-        found = {p for topic in topics for p in self._of_topic(topic)}
+        described = self._described(topics)
+        if unknown := [topic for topic in topics if topic not in described]:
+            raise ConfigError(
+                f"KafkaSource: there is no topic {unknown[0]!r} at {self._client.servers}; create it, or correct set_topics()"
+            )
+        found = {KafkaTopicPartition(topic, p.id) for topic in topics for p in described[topic].partitions}
         if absent := set(subscription.partitions) - found:
             raise ConfigError(
                 f"KafkaSource: {_named(absent)} do not exist at {self._client.servers}; correct set_partitions()"
@@ -106,20 +112,27 @@ class Cluster:
         }
         return {p for p in found if not p.topic.startswith("__") and subscription.includes(p)}
 
-    def _of_topic(self, topic: str) -> set[KafkaTopicPartition]:
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The ids of those of these topics that exist, empty if the brokers have none (before Kafka 2.8). A topic that is created
+        anew has another one."""
+        ids = {topic: str(described.topic_id) for topic, described in self._described(topics).items()}
+        return {topic: "" if id == _NO_ID else id for topic, id in ids.items()}
+
+    def _described(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        """What the cluster says of these topics, but for those that don't exist, in one request."""
         from confluent_kafka import KafkaException, TopicCollection
 
-        try:
-            described: Any = self._result(
-                self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request_s)[topic]
-            )
-        except KafkaException as error:
-            if is_missing(error.args[0]):
-                raise ConfigError(
-                    f"KafkaSource: there is no topic {topic!r} at {self._client.servers}; create it, or correct set_topics()"
-                ) from None
-            raise self._trouble(error.args[0], f"topic {topic!r} cannot be described") from None
-        return {KafkaTopicPartition(topic, p.id) for p in described.partitions}
+        found: dict[str, TopicDescription] = {}
+        if not topics:
+            return found
+        asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._request_s)
+        for topic, future in asked.items():
+            try:
+                found[topic] = self._result(future)
+            except KafkaException as error:
+                if not is_missing(error.args[0]):
+                    raise self._trouble(error.args[0], f"topic {topic!r} cannot be described") from None
+        return found
 
     # -- offsets
 

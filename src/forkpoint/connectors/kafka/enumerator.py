@@ -10,18 +10,20 @@ from forkpoint.connectors.collection import fair_shares
 from forkpoint.connectors.kafka.feed import close_feeds
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
 from forkpoint.connectors.kafka.watcher import GRACE_S, PartitionWatcher, Seen, Watch
-from forkpoint.errors import ConfigError, RestoreRefused, StorageError
+from forkpoint.errors import ConfigError, InputLost, RestoreRefused
 
 
 class KafkaEnumerator(SplitEnumerator):
-    """Position: ``{"version": 1, "next": {split: offset}, "stop": {split: offset}}``. ``next`` is None until the partitions have
-    been found, ``stop`` is empty unless the source stops. A partition is a split, and is never divided: its order survives."""
+    """Position: ``{"version": 1, "next": {split: offset}, "stop": {split: offset}, "topics": {topic: id}}``. ``next`` is None
+    until the partitions have been found, ``stop`` is empty unless the source stops; ``topics`` lacks those of brokers without
+    ids, and of positions of earlier releases. A partition is a split, and is never divided: its order survives."""
 
     def __init__(self, watch: Watch, position: JSON | None) -> None:
         _check_version(position)
         self._watch = watch
         self._next: dict[str, int] | None = None if position is None else position["next"]
         self._stops: dict[str, int] = {} if position is None or watch.stop is None else dict(position["stop"])
+        self._topics: dict[str, str] = {} if position is None else dict(position.get("topics", {}))
         self._watcher: PartitionWatcher | None = None
         self._paused: frozenset[str] = frozenset()
         self._until: Mapping[str, int] | None = None
@@ -33,6 +35,7 @@ class KafkaEnumerator(SplitEnumerator):
         if seen is None:
             return []
         new = self._begin(seen)
+        self._topics |= seen.topics
         assert self._next is not None
         self._ends = ends = {p.split: end for p, end in seen.ends.items()}
         self._check_ends(ends)
@@ -62,7 +65,7 @@ class KafkaEnumerator(SplitEnumerator):
                 else {p for p in map(KafkaTopicPartition.of_split, self._next) if self._reads(p)}
             )
             stops = {KafkaTopicPartition.of_split(split): stop for split, stop in self._stops.items()}
-            self._watcher = PartitionWatcher(self._watch, known, stops)
+            self._watcher = PartitionWatcher(self._watch, known, stops, self._topics)
         return self._watcher
 
     def _reads(self, partition: KafkaTopicPartition) -> bool:
@@ -98,7 +101,7 @@ class KafkaEnumerator(SplitEnumerator):
         for split, since in self._short_since.items():
             if now >= since + GRACE_S:
                 topic, partition = KafkaTopicPartition.of_split(split)
-                raise StorageError(
+                raise InputLost(
                     f"KafkaSource: partition {partition} of topic {topic!r} ends at offset {ends[split]}, but the job has "
                     f"read it up to {self._planned(split)}: the topic was created anew, or lost data. To read it from its "
                     "start, give the source a new uid"
@@ -106,7 +109,14 @@ class KafkaEnumerator(SplitEnumerator):
 
     @property
     def position(self) -> JSON:
-        return {"version": 1, "next": None if self._next is None else dict(self._next), "stop": dict(self._stops)}
+        return {
+            "version": 1, "next": None if self._next is None else dict(self._next), "stop": dict(self._stops),
+            "topics": dict(self._topics),
+        }  # fmt: skip
+
+    def confirm(self) -> None:
+        if self._watcher is not None:
+            self._watcher.confirm()
 
     @property
     def finished(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused, SystemUnavailable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -14,9 +14,17 @@ if TYPE_CHECKING:
 _REMEDIES = {
     "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct its name",
     "_UNKNOWN_TOPIC": "create the topic, or correct its name",
-    "_UNKNOWN_PARTITION": "add partitions to the topic, or correct the partitioner",
-    "MSG_SIZE_TOO_LARGE": "raise max.message.bytes of the topic, or send smaller records",
     "INVALID_TRANSACTION_TIMEOUT": "set transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms",
+}
+# Of records that a topic refuses, as it is.
+_REFUSED = {
+    "_UNKNOWN_PARTITION": "add partitions to the topic, or correct the partitioner",
+    "MSG_SIZE_TOO_LARGE": "raise max.message.bytes of the topic and message.max.bytes of the sink, or send smaller records",
+    "INVALID_TIMESTAMP": "raise message.timestamp.after.max.ms or .before.max.ms of the topic, or correct the timestamps",
+    "INVALID_RECORD": "see the broker's log; a compacted topic takes no records without a key",
+    "POLICY_VIOLATION": "see the broker's policies",
+    "INVALID_MSG": "see the broker's log",
+    "INVALID_MSG_SIZE": "raise max.message.bytes of the topic, or send smaller records",
 }
 _FENCED = (
     "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID",
@@ -63,6 +71,11 @@ def is_fenced(error: KafkaError) -> bool:
     return error.name() in _FENCED
 
 
+def is_refusal(error: KafkaError) -> bool:
+    """Whether a record is refused for what it is."""
+    return error.name() in _REFUSED
+
+
 def forkpoint_error(
     error: KafkaError | KafkaException, what: str, problems: Sequence[KafkaError] = ()
 ) -> ForkpointError:
@@ -78,6 +91,8 @@ def forkpoint_error(
             )
         if each.name().endswith("AUTHORIZATION_FAILED"):
             return ConfigError(f"{what}: {each.str()}. Grant this user the right on the broker (kafka-acls)")
+        if (remedy := _REFUSED.get(each.name())) is not None:
+            return OutputRefused(f"{what}: {each.str()}; {remedy}")
         if (remedy := _REMEDIES.get(each.name())) is not None:
             return JobFailed(f"{what}: {each.str()}; {remedy}")
     if cause.name() == "_INVALID_ARG":

@@ -225,6 +225,8 @@ class Feed:
             return
         what = f"KafkaSource: partition {partition} of topic {topic!r} has the offsets {first} to {end}, not {track.fetched}"
         if self._reset not in ("earliest", "smallest", "beginning", "latest", "largest", "end"):
+            if track.fetched > end:
+                raise StorageError(f"{what}: the topic was created anew, or lost data")
             raise StorageError(
                 f"{what}: retention removed records before the job read them. Raise the topic's retention.ms or "
                 "retention.bytes; to go on without them, set the property auto.offset.reset to earliest"

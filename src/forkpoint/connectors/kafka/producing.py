@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.connectors.kafka.client import KafkaClient
 
@@ -20,6 +21,7 @@ _DEFAULTS = {
 }
 MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
 QUEUED_BYTES = 64 << 20  # the most that a producer holds, or a few of the largest records
+_NO_TIMES = pa.array([0, -1], pa.int64())
 _FULL_S = 0.01  # until a full queue is tried again
 _QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
 _PRODUCERS_ONLY = re.compile(
@@ -45,14 +47,16 @@ def max_record_bytes(client: KafkaClient) -> int:
     return int(client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
 
 
-def produce(producer: Any, records: pa.RecordBatch) -> None:
-    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full."""
+def produce(producer: Any, records: pa.RecordBatch, on_delivery: Callable[..., None] | None = None) -> None:
+    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full. ``on_delivery``: gets the errors
+    of those that do not arrive."""
     columns = {name: records.column(name) for name in records.schema.names}
+    columns["timestamp_ms"] = _expressible(columns["timestamp_ms"])
     used = [name for name, column in columns.items() if column.null_count < len(column)]
-    if set(used) <= {"topic", "key", "value", "timestamp_ms"}:
+    if on_delivery is None and set(used) <= {"topic", "key", "value", "timestamp_ms"}:
         return _produce_plain(producer, columns)
-    for row in records.to_pylist():
-        options: dict[str, Any] = {}
+    for row in pa.RecordBatch.from_pydict(columns, records.schema).to_pylist():
+        options: dict[str, Any] = {} if on_delivery is None else {"on_delivery": on_delivery}
         if row["partition"] is not None:
             options["partition"] = row["partition"]
         if row["timestamp_ms"] is not None:
@@ -60,6 +64,14 @@ def produce(producer: Any, records: pa.RecordBatch) -> None:
         if row["headers"]:
             options["headers"] = [(header["key"], header["value"]) for header in row["headers"]]
         _send(producer, row["topic"], row["value"], row["key"], **options)
+
+
+def _expressible(times: pa.Int64Array) -> pa.Int64Array:
+    """Times as the client can send them: it takes 0 for the time of sending, and consumers take -1 for no time. Those are
+    sent as 1 and -2: a millisecond beside the truth, not 56 years."""
+    if len(times) == times.null_count or not pc.any(pc.is_in(times, _NO_TIMES)).as_py():
+        return times
+    return pc.if_else(pc.equal(times, 0), 1, pc.if_else(pc.equal(times, -1), -2, times))
 
 
 def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:

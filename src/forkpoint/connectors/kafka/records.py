@@ -65,15 +65,15 @@ class KafkaRecords:
         from confluent_kafka import Message
 
         times = np.fromiter(map(_SECOND, map(Message.timestamp, self._messages)), np.int64, len(self._messages))
-        times[times < 0] = MIN_WATERMARK
+        times[times == -1] = MIN_WATERMARK
         return times
 
     def __getitem__(self, index: int) -> KafkaRecord:
         message: Any = self._messages[index]
         kind, timestamp = message.timestamp()
         return KafkaRecord(
-            message.topic(), message.partition(), message.offset(), timestamp if kind else None, message.key(),
-            message.value(), message.headers() or (),
+            message.topic(), message.partition(), message.offset(), timestamp if kind and timestamp != -1 else None,
+            message.key(), message.value(), message.headers() or (),
         )  # fmt: skip
 
 

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Collection
 from enum import Enum
 from typing import Any, Generic
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.kafka.client import KafkaClient, require_client
+from forkpoint.connectors.kafka.client import KafkaClient, log, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
+from forkpoint.connectors.kafka.limits import Extremes, TopicLimits, ask_limits, extremes, joined, refusal
 from forkpoint.connectors.kafka.produced import SCHEMA
-from forkpoint.connectors.kafka.producing import (
-    ANSWER_SECONDS,
-    max_record_bytes,
-    produce,
-    producer_settings,
-    shared_settings,
-)
+from forkpoint.connectors.kafka.producing import max_record_bytes, produce, producer_settings
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.connectors.packing import pack_columns
-from forkpoint.errors import ConfigError, JobFailed
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused
 from forkpoint.types.variables import T_contra
 
-_OVERHEAD_BYTES = 512
+_ASK_AGAIN_S = 60.0
 
 
 class DeliveryGuarantee(Enum):
@@ -56,7 +53,8 @@ class KafkaSink(CommittingSink[T_contra]):
         self._client = client
         self._guarantee = guarantee
         self._prefix = prefix
-        self._known_topics: set[str] = set()
+        self._limits: dict[str, TopicLimits] = {}
+        self._asked = 0.0  # monotonic
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
@@ -69,19 +67,31 @@ class KafkaSink(CommittingSink[T_contra]):
         return _SendingWriter(self._serializer, self._client)
 
     def check(self, committables: list[JSON]) -> None:
-        unknown = {topic for c in committables for topic in c["topics"]} - self._known_topics
-        if not unknown:
-            return
-        from confluent_kafka.admin import AdminClient
+        topics = {topic for c in committables for topic in c["topics"]}
+        needs = [c["extremes"] for c in committables]
+        if new := topics - self._limits.keys():
+            self._ask(new)
+        elif refusal(needs, self._limits) is not None:
+            self._ask(topics)  # somebody may have cured it
+        elif topics and time.monotonic() > self._asked + _ASK_AGAIN_S:
+            self._asked = time.monotonic()
+            threading.Thread(target=self._ask_beside, name="forkpoint-kafka-limits", daemon=True).start()
+        if (problem := refusal(needs, self._limits)) is not None:
+            raise OutputRefused(problem)
 
-        with raising_errors(self._client.servers) as problems:
-            settings: dict[str, Any] = {**shared_settings(self._client), "error_cb": problems.append}
-            client = AdminClient(settings)
-            for topic in sorted(unknown):
-                found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
-                if found is None or found.error is not None:
-                    raise JobFailed(f"a Kafka sink writes to topic {topic!r}, which there is not; create it")
-                self._known_topics.add(topic)
+    def _ask(self, topics: Collection[str]) -> None:
+        found = ask_limits(self._client, topics)
+        if missing := sorted(set(topics) - found.keys()):
+            raise JobFailed(f"a Kafka sink writes to topic {missing[0]!r}, which there is not; create it")
+        self._limits = {**self._limits, **found}
+        self._asked = time.monotonic()
+
+    def _ask_beside(self) -> None:
+        """Learn what has changed, beside the epochs: these go on while brokers are away."""
+        try:
+            self._ask(self._limits.keys())
+        except ForkpointError as error:
+            log.info("%s", error)
 
     def create_committer(self, context: CommitterContext) -> Committer:
         return TransactionalCommitter(context, self._client, self._prefix)
@@ -91,7 +101,7 @@ class KafkaSink(CommittingSink[T_contra]):
         return group
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known_topics": set()}
+        return {**self.__dict__, "_limits": {}}
 
 
 class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
@@ -104,16 +114,17 @@ class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
         self._serializer = serializer
         self._max_bytes = max_bytes
         self._batches: list[pa.RecordBatch] = []
+        self._extremes: dict[str, Extremes] = {}
 
     def write(self, batch: SinkBatch[T_contra]) -> None:
         records = self._serializer.records(batch)
-        _check_sizes(records, self._max_bytes)
+        self._extremes = joined([self._extremes, extremes(records, self._max_bytes)])
         self._batches.append(records)
 
     def prepare_commit(self) -> list[JSON]:
-        topics = sorted({topic for batch in self._batches for topic in pc.unique(batch.column("topic")).to_pylist()})
         stored = self._context.stage(pack_columns(self._batches, SCHEMA))
-        return [{"group": str(self._context.subtask), "topics": topics, "records": stored}]
+        needs = {topic: found.to_json() for topic, found in sorted(self._extremes.items())}
+        return [{"group": str(self._context.subtask), "topics": list(needs), "extremes": needs, "records": stored}]
 
 
 class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
@@ -154,18 +165,6 @@ class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
 
     def abort(self) -> None:
         self._producer.purge()
-
-
-def _check_sizes(records: pa.RecordBatch, max_bytes: int) -> None:
-    """Raise for a record that the client would refuse, before its epoch is committed."""
-    sizes = [pc.fill_null(pc.binary_length(records.column(name)), 0) for name in ("key", "value")]
-    total = pc.add(*sizes)
-    if len(records) and (largest := pc.max(total).as_py()) + _OVERHEAD_BYTES > max_bytes:
-        key = records.column("key")[pc.index(total, largest).as_py()].as_py()
-        raise ConfigError(
-            f"a record of {largest} bytes, with key {key!r}, is larger than message.max.bytes ({max_bytes}) allows; raise it, "
-            "and max.message.bytes of the topic, with set_property"
-        )
 
 
 class KafkaSinkBuilder:

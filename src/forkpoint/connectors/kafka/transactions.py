@@ -12,24 +12,34 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.kafka.client import KafkaClient
-from forkpoint.connectors.kafka.errors import is_fenced, raising_errors
+from forkpoint.connectors.kafka.errors import is_fenced, is_refusal, raising_errors
+from forkpoint.connectors.kafka.limits import TopicLimits, ask_limits, refused_rows
+from forkpoint.connectors.kafka.produced import SCHEMA
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.ledger import refuse_put_back
 from forkpoint.connectors.packing import unpack_columns
 from forkpoint.errors import SystemUnavailable
 
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
+
 TRANSACTION_TIMEOUT_MS = 120_000
 _TRIES = 10  # of a commit that others fence
 _PAUSE_SECONDS = 0.5
+_SHOWN = 10
+_STALL_SECONDS = 1.0  # without progress, until the transaction is asked what is wrong
+BATCH_BYTES = 1_000_000  # librdkafka's default of batch.size
 _LATE_SECONDS = 2.0  # how much later than after its timeout a call may return
 
 
@@ -40,6 +50,7 @@ class TransactionalCommitter(Committer):
         self._context = context
         self._client = client
         self._transactions: _Transactions | None = None
+        self._limits: dict[str, TopicLimits] = {}
         self.name = f"{prefix}-{context.job}-{context.uid}-{context.incarnation}-{context.group}"
 
     def commit(self, output: EpochOutput, newest: int) -> None:
@@ -49,25 +60,60 @@ class TransactionalCommitter(Committer):
             for tries in range(_TRIES):
                 try:
                     return self._commit(output, newest, problems)
-                except KafkaException as exception:
+                except (KafkaException, SystemError) as raised:
                     self.close()
+                    exception = _of_callback(raised)
                     if tries == _TRIES - 1 or not is_fenced(exception.args[0]):
-                        raise
+                        raise exception from None
                     # The first time, it was most likely a process that has committed an epoch since, and is done.
                     if tries > 0:
                         time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
-        if self._transactions is not None and self._transactions.had_trouble():
+        topics = _topics(output)
+        new = self._know(topics)
+        if self._transactions is not None and (new or self._transactions.had_trouble()):
             self.close()
         if self._transactions is None:
-            self._transactions = _Transactions(self.name, self._client)
+            self._transactions = _Transactions(self.name, self._client, self._batch_bytes())
         self._transactions.problems = problems
-        topics = sorted({topic for each in output.committables for topic in each["topics"]})
         sent = max(self._transactions.sent(topics).values())
         refuse_put_back(sent, newest, f"Kafka's consumer group {self.name!r}")
         if output.epoch > sent:
             self._transactions.send(self._batches(output), topics, output.epoch)
+
+    def commit_accepted(self, output: EpochOutput, newest: int, set_aside: Callable[[pa.Table], None]) -> None:
+        self.close()
+        topics = _topics(output)
+        with raising_errors(self._client.servers) as problems:
+            limits = ask_limits(self._client, topics)
+            transactions = self._transactions = _Transactions(
+                self.name, self._client, 1
+            )  # so that no record takes others along
+            transactions.problems = problems
+            if output.epoch <= max(transactions.sent(topics).values()):
+                return
+            (records,) = pa.Table.from_batches(self._batches(output), SCHEMA).combine_chunks().to_batches()
+            refused = refused_rows(records, limits)
+            while more := transactions.begin(records, refused):
+                refused |= more
+            rows = sorted(refused)
+            errors = pa.array([refused[row] for row in rows], pa.string())
+            set_aside(pa.Table.from_batches([records]).take(rows).append_column("error", errors))
+            transactions.finish(topics, output.epoch)
+        self.close()
+
+    def _know(self, topics: Sequence[str]) -> bool:
+        """Learn the limits of topics; whether some are new."""
+        new = [topic for topic in topics if topic not in self._limits]
+        if new:
+            self._limits |= ask_limits(self._client, new)
+        return bool(new)
+
+    def _batch_bytes(self) -> int:
+        """The largest batch to send: all topics take it, as brokers refuse larger ones, however small their records are."""
+        limits = [each.batch_bytes for each in self._limits.values() if each.batch_bytes is not None]
+        return min([int(self._client.settings().get("batch.size", BATCH_BYTES)), *limits])
 
     def _batches(self, output: EpochOutput) -> Iterable[pa.RecordBatch]:
         for committable in output.committables:
@@ -79,26 +125,49 @@ class TransactionalCommitter(Committer):
             transactions.close()
 
 
+def _of_callback(raised: KafkaException | SystemError) -> KafkaException:
+    """The client's error. After it has raised a fatal one in a callback, it calls others all the same: Python then raises a
+    SystemError."""
+    from confluent_kafka import KafkaException
+
+    error: BaseException | None = raised
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    if not isinstance(error, KafkaException):
+        raise raised
+    return error
+
+
+def _topics(output: EpochOutput) -> list[str]:
+    return sorted({topic for each in output.committables for topic in each["topics"]})
+
+
 class _Transactions:
     """The transactional producer of one id, and the consumer group of its name. ``problems``: where the clients' errors go.
 
     What was sent is looked up once: nobody else can send anything without fencing this producer, and then ``send`` fails.
     """
 
-    def __init__(self, name: str, client: KafkaClient) -> None:
+    def __init__(self, name: str, client: KafkaClient, batch_bytes: int) -> None:
         from confluent_kafka import Consumer, Producer
 
         self.problems: list[Any] = []
         self._sent: dict[str, int] = {}
         errors = {"error_cb": lambda error: self.problems.append(error)}
         self._consumer = Consumer({**shared_settings(client), **errors, "group.id": name, "enable.auto.commit": False})
+        own = {"transactional.id": name, "batch.size": batch_bytes, "on_delivery": self._delivered}
         timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-        self._producer = Producer({**timeout, **producer_settings(client), **errors, "transactional.id": name})
+        self._producer = Producer({**timeout, **producer_settings(client), **errors, **own})
         try:
             self._wait_for(self._producer.init_transactions)
         except BaseException:
             self.close()
             raise
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        """Remember why records are refused, which the transaction's own error may not say."""
+        if error is not None and is_refusal(error) and len(self.problems) < _SHOWN:
+            self.problems.append(error)
 
     def had_trouble(self) -> bool:
         """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait for ever."""
@@ -117,16 +186,53 @@ class _Transactions:
 
     def send(self, batches: Iterable[pa.RecordBatch], topics: Sequence[str], epoch: int) -> None:
         """Send records in one transaction."""
-        from confluent_kafka import TopicPartition
-
         self._producer.begin_transaction()
         for batch in batches:
             produce(self._producer, batch)
+        self.finish(topics, epoch)
+
+    def begin(self, records: pa.RecordBatch, skipped: Collection[int]) -> dict[int, str]:
+        """Send records, but for some, in a transaction, to be finished. If some of them are refused, it is aborted, and these are
+        returned, with the reasons: perhaps not all of them, as the client sends no more after the first one."""
+        from confluent_kafka import KafkaException
+
+        refused: dict[int, str] = {}
+
+        def delivered(row: int, error: Any, _: Any) -> None:
+            if error is not None and is_refusal(error):
+                refused[row] = error.str()
+
+        self._producer.begin_transaction()
+        for row in range(len(records)):
+            if row not in skipped:
+                try:
+                    produce(self._producer, records.slice(row, 1), partial(delivered, row))
+                except KafkaException as error:
+                    delivered(row, error.args[0], None)
+                    self._producer.poll(0)
+                    if not refused:
+                        raise
+                    if row not in refused:  # the client takes no more
+                        break
+        moved = time.monotonic()
+        while not refused and (waiting := len(self._producer)):
+            if self._producer.flush(_STALL_SECONDS) < waiting:
+                moved = time.monotonic()
+            elif time.monotonic() > moved + ANSWER_SECONDS:
+                raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
+        if refused:
+            self._wait_for(self._producer.abort_transaction)
+        return refused
+
+    def finish(self, topics: Sequence[str], epoch: int) -> None:
+        """Commit the transaction, with the epoch's number."""
+        from confluent_kafka import TopicPartition
+
         # A partition that every topic has: any place for the number will do. Meanwhile the records are on their way.
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
         group = self._consumer.consumer_group_metadata()
         self._wait_for(self._producer.send_offsets_to_transaction, offsets, group)
-        self._flush()
+        self._flush(lambda: self._wait_for(self._producer.send_offsets_to_transaction, offsets, group))
         self._wait_for(self._producer.commit_transaction)
         self.problems = []
         self._sent.update(dict.fromkeys(topics, epoch))
@@ -135,6 +241,8 @@ class _Transactions:
         """Call a method that takes a timeout, on a thread of its own. librdkafka up to 2.16 may ignore the timeout: where it got
         metadata while a broker was away (its issues 5456 and 5511), ``send_offsets_to_transaction`` never returns. Then the
         thread stays behind with its client, which the next client fences."""
+        from confluent_kafka import KafkaException
+
         outcome: Future[None] = Future()
 
         def run() -> None:
@@ -152,14 +260,25 @@ class _Transactions:
                 f"Kafka's client did not return from {call.__name__} within {ANSWER_SECONDS + _LATE_SECONDS:.0f} s; a new one "
                 "tries again"
             )
-        outcome.result()
+        try:
+            outcome.result()
+        except KafkaException:
+            with suppress(KafkaException, SystemError):
+                self._producer.poll(0)  # the reports of records that were refused, which say why
+            raise
 
-    def _flush(self) -> None:
-        """Wait until all records have arrived, as long as some do."""
-        waiting = len(self._producer)
+    def _flush(self, ask: Callable[[], None]) -> None:
+        """Wait until all records have arrived, as long as some do. ``ask``: raises why if one of them was refused, after which
+        the client keeps the others for itself."""
+        waiting, asked, moved = len(self._producer), False, time.monotonic()
         while waiting:
-            before, waiting = waiting, self._producer.flush(ANSWER_SECONDS)
-            if waiting >= before:
+            before, waiting = waiting, self._producer.flush(min(_STALL_SECONDS, ANSWER_SECONDS))
+            if waiting < before:
+                asked, moved = False, time.monotonic()
+            elif not asked:
+                ask()
+                asked = True
+            elif time.monotonic() >= moved + ANSWER_SECONDS:
                 raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
 
     def close(self) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.connectors.kafka.client import KafkaClient, on_error
-from forkpoint.connectors.kafka.cluster import REQUEST_S, Cluster, NoAnswer, Subscription
+from forkpoint.connectors.kafka.cluster import POLL_S, REQUEST_S, Cluster, NoAnswer, Subscription
 from forkpoint.connectors.kafka.feed import consumer
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, starting, stopping
-from forkpoint.errors import ForkpointError, StorageError, SystemUnavailable
+from forkpoint.errors import ForkpointError, InputLost, StorageError, SystemUnavailable
 
 log = logging.getLogger("forkpoint.kafka")
 
@@ -43,30 +43,37 @@ class Watch:
 @dataclass(frozen=True)
 class Seen:
     """What the watcher saw last. ``starts``: of partitions that the position lacks. ``stops``: if the source stops anywhere.
-    ``ends``: of all partitions that have a leader."""
+    ``ends``: of all partitions that have a leader. ``topics``: the ids of the topics that these are of."""
 
     starts: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
     stops: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
     ends: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 class PartitionWatcher:
     """``known``: the partitions of the position; None if the source has never been read. Partitions that appear later are
-    read from their first record. ``stops``: those of the position. ``problem``: why Kafka does not answer for now."""
+    read from their first record. ``stops`` and ``topics``, the topics' ids: those of the position. ``problem``: why Kafka does
+    not answer for now."""
 
     def __init__(
-        self, watch: Watch, known: set[KafkaTopicPartition] | None, stops: Mapping[KafkaTopicPartition, int]
-    ) -> None:
+        self, watch: Watch, known: set[KafkaTopicPartition] | None, stops: Mapping[KafkaTopicPartition, int],
+        topics: Mapping[str, str],
+    ) -> None:  # fmt: skip
         self._watch = watch
         self._first = known is None
         self._partitions = set(known or ())
         self._seen: Seen | None = None
         self._starts: dict[KafkaTopicPartition, int] = {}
         self._stops = dict(stops)
+        self._topics = dict(topics)
+        self._replaced: dict[str, str] = {}  # topics that have another id now
+        self._asked: list[threading.Event] = []  # calls of ``confirm``
         self._grown = time.monotonic()
         self._missing_since: dict[KafkaTopicPartition, float] = {}
         self._failure: ForkpointError | None = None
         self._closed = threading.Event()
+        self._wake = threading.Event()
         self._to_commit: Mapping[KafkaTopicPartition, int] | None = None
         self._commit_refused = False
         self.problem: str | None = None
@@ -79,6 +86,19 @@ class PartitionWatcher:
             raise self._failure
         return self._seen
 
+    def confirm(self) -> None:
+        """Wait until the topics are known to be, after this call, those whose ends were seen: so what was read of them before was
+        theirs. Raises what the source fails with, and SystemUnavailable if Kafka doesn't answer."""
+        confirmed, began = threading.Event(), time.monotonic()
+        self._asked.append(confirmed)
+        self._wake.set()
+        while not confirmed.wait(POLL_S):
+            if self._failure is not None:
+                raise self._failure
+            if time.monotonic() > began + REQUEST_S:
+                said = self.problem or f"Kafka at {self._watch.client.servers} does not answer"
+                raise SystemUnavailable(f"KafkaSource: {said}; what was read is not committed, and will be read again")
+
     def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
         """Commit these offsets to the consumer group, soon. Only others read them."""
         self._to_commit = offsets
@@ -86,6 +106,7 @@ class PartitionWatcher:
     def close(self) -> None:
         """Stop, after a last commit."""
         self._closed.set()
+        self._wake.set()
         self._thread.join(CLOSE_S)
 
     # -- the thread
@@ -114,6 +135,8 @@ class PartitionWatcher:
                 ):
                     self._discover(cluster)
                     discovered = now
+                elif self._asked or self._replaced:
+                    self._identify(cluster)
                 self._refresh(cluster)
                 pause_s = RETRY_S if cluster.stale else pause_s
                 if now >= committed + COMMIT_S:
@@ -132,7 +155,8 @@ class PartitionWatcher:
                     log.warning("Kafka at %s: %s; waiting for it", self._watch.client.servers, trouble)
                 self.problem = f"Kafka at {self._watch.client.servers}: {trouble}"
                 pause_s = RETRY_S
-            self._closed.wait(pause_s)
+            self._wake.wait(pause_s)
+            self._wake.clear()
         if self.problem is None:
             self._commit(cluster)
 
@@ -140,6 +164,7 @@ class PartitionWatcher:
         watch = self._watch
         new = cluster.partitions(watch.subscription) - self._partitions
         start = watch.start if self._first else KafkaOffsetsInitializer.earliest()
+        self._identify(cluster, new)  # before its offsets: if it is created anew in between, the id tells
         bounds = cluster.bounds(new)
         starts = cluster.found(start, watch.group, new)
         self._starts |= {p: starting(start, p, bounds[p], starts.get(p)) for p in new}
@@ -153,22 +178,44 @@ class PartitionWatcher:
         self._partitions |= new
         self._first = False
 
+    def _identify(self, cluster: Cluster, new: Collection[KafkaTopicPartition] = ()) -> None:
+        """Compare the topics' ids with those known, and learn those that are not: of new topics, and where the position was saved
+        by a release that knew none."""
+        asked, topics = list(self._asked), {p.topic for p in (*self._partitions, *new)}
+        found = cluster.topic_ids(topics)
+        self._replaced = {topic: id for topic, id in found.items() if id and self._topics.setdefault(topic, id) != id}
+        if topics & self._topics.keys() <= found.keys() - self._replaced.keys():
+            for confirmed in asked:
+                confirmed.set()
+            del self._asked[: len(asked)]
+
     def _refresh(self, cluster: Cluster) -> None:
         ends, missing = cluster.ends(self._partitions)
         now = time.monotonic()
+        missing |= {p for p in self._partitions if p.topic in self._replaced}
+        ends = {p: end for p, end in ends.items() if p.topic not in self._replaced}
         self._missing_since = {p: self._missing_since.get(p, now) for p in missing}
         for partition, since in self._missing_since.items():
             if now >= since + GRACE_S:
-                raise StorageError(
-                    f"KafkaSource: partition {partition.partition} of topic {partition.topic!r} no longer exists at "
-                    f"{self._watch.client.servers}: the topic was deleted. To go on without it, leave it out of the source's "
-                    "topics; to start afresh, give the source a new uid"
-                )
+                raise InputLost(self._lost(partition))
         before = self._seen.ends if self._seen is not None else {}
         after = {**before, **ends}
         if after != before:
             self._grown = now
-        self._seen = Seen(dict(self._starts), dict(self._stops), after)
+        self._seen = Seen(dict(self._starts), dict(self._stops), after, dict(self._topics))
+
+    def _lost(self, partition: KafkaTopicPartition) -> str:
+        topic, servers = partition.topic, self._watch.client.servers
+        if topic in self._replaced:
+            return (
+                f"KafkaSource: topic {topic!r} at {servers} was deleted and created anew (its id was {self._topics[topic]} and "
+                f"is {self._replaced[topic]}): the job's offsets mean nothing in it, and what it had not read of the old one is "
+                "gone. To read the new topic from its start, give the source a new uid"
+            )
+        return (
+            f"KafkaSource: partition {partition.partition} of topic {topic!r} no longer exists at {servers}: the topic was "
+            "deleted. To go on without it, leave it out of the source's topics; to start afresh, give the source a new uid"
+        )
 
     def _commit(self, cluster: Cluster) -> None:
         offsets, self._to_commit = self._to_commit, None

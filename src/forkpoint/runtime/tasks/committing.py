@@ -36,19 +36,22 @@ def commits(
     sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int
 ) -> list[bytes]:
     """The tasks that commit a sink's output of some epochs, one for each group. The ``context`` is of no group."""
+    return [
+        pickle.dumps(Commit(context.uid, dumps((sink, replace(context, group=group))), own, newest))
+        for group, own in by_group(sink, outputs)
+    ]
+
+
+def by_group(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> list[tuple[str, list[EpochOutput]]]:
+    """Each group of a sink's output, with what it has of each epoch."""
     groups: dict[str, dict[int, list[JSON]]] = {}
     for output in outputs:
         for committable in output.committables:
             groups.setdefault(sink.group(committable), {}).setdefault(output.epoch, []).append(committable)
     return [
-        pickle.dumps(
-            Commit(
-                context.uid, dumps((sink, replace(context, group=group))),
-                [EpochOutput(epoch=epoch, committables=own) for epoch, own in epochs.items()], newest,
-            )
-        )
+        (group, [EpochOutput(epoch=epoch, committables=own) for epoch, own in epochs.items()])
         for group, epochs in sorted(groups.items())
-    ]  # fmt: skip
+    ]
 
 
 def commit_output(encoded: bytes) -> bytes:

@@ -1,0 +1,69 @@
+"""What a job has committed and its last run, which has ended or was killed, may not have published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.manifest import Manifest, Run
+from forkpoint.driver.history import History
+from forkpoint.errors import SavepointCorrupt, StorageError
+
+
+@dataclass(frozen=True)
+class Unpublished:
+    """``epochs``: the committed ones; ``sinks``: the uids of those that have output of them."""
+
+    job: str
+    epochs: tuple[int, ...]
+    sinks: tuple[str, ...]
+    drained: bool = False
+
+    @property
+    def text(self) -> str:
+        """For people, with the remedy."""
+        first, last = self.epochs[0], self.epochs[-1]
+        which = f"epoch {first} is" if first == last else f"epochs {first} to {last} are"
+        stopped = "it was stopped with a drain, and " if self.drained else ""
+        sinks = ", ".join(map(repr, self.sinks))
+        return (
+            f"{stopped}{which} committed, but may not be published by sink {sinks}: `forkpoint publish {self.job}` publishes "
+            f"what is left{'' if self.drained else ', as does the next run'}"
+        )
+
+
+def find_unpublished(history: History, runs: Mapping[str, Run]) -> Unpublished | None:
+    """Of a job that does not run. ``runs``: its records."""
+    try:
+        last = history.newest()
+        while (
+            last is not None and last.kind == "start"
+        ):  # a run that was killed at its start may have published nothing
+            if _published(last, runs):
+                return None
+            last = history.before(last.epoch)
+    except (StorageError, SavepointCorrupt):
+        return None
+    return None if last is None or _ended_well(last, runs) or _published(last, runs) else unpublished_of(last)
+
+
+def unpublished_of(newest: Manifest) -> Unpublished | None:
+    """What may be unpublished if this manifest is all that is known. The next run decides on what is withheld."""
+    found = {uid: [output.epoch for output in outputs] for uid, outputs in newest.unpublished.items()}
+    for uid, committables in newest.sinks.items():
+        if committables and not newest.withheld:
+            found.setdefault(uid, []).append(newest.epoch)
+    epochs = sorted({epoch for of_sink in found.values() for epoch in of_sink})
+    sinks = tuple(sorted(uid for uid, of_sink in found.items() if of_sink))
+    drained = newest.drained_early and not newest.withheld
+    return Unpublished(newest.job, tuple(epochs), sinks, drained) if epochs else None
+
+
+def _ended_well(manifest: Manifest, runs: Mapping[str, Run]) -> bool:
+    record = runs.get(manifest.run)
+    return record is not None and record.ended_well
+
+
+def _published(manifest: Manifest, runs: Mapping[str, Run]) -> bool:
+    record = runs.get(manifest.run)
+    return record is not None and record.published is not None and record.published >= manifest.epoch
