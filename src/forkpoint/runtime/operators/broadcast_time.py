@@ -90,7 +90,7 @@ class BroadcastTime:
     def _in_effect(self, first: Batch, arrived: Batch, time: EventTime) -> InEffect:
         if not (arrived.size or self._waiting):
             return InEffect(arrived, 0)
-        reached = 2 * time.end if time.end < MAX_MS else 2 * MAX_MS + 1
+        reached = 2 * time.end + 1
         seen = max(reached, int(spread(first.positions, first.size).max()) if first.size else _FIRST)
         earlier = [w for w in self._waiting if w.position <= seen]
         batch = concat(
