@@ -67,6 +67,15 @@ def key_form(of: TypeInformation) -> TypeInformation:
     raise AssertionError(f"{of!r} has parts of unknown kind")
 
 
+def has_other_forms(key: Any, of: TypeInformation) -> bool:
+    """Whether keys that are equal to this one may have other encodings by the type itself."""
+    if not has_many_forms(of):
+        return False
+    if of.kind in ("double", "float"):
+        return bool(key != key)
+    return of.kind != "any" or not _plain_parts([key])
+
+
 def is_key_form(of: TypeInformation) -> bool:
     """Whether ``key_form`` made the type of another."""
     return isinstance(of, _KeyScalar) or any(map(is_key_form, of.children))
