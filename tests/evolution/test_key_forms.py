@@ -12,6 +12,10 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
+from forkpoint.operations import open_live
+from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.state_processor import SavepointReader
+from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types
 
@@ -118,3 +122,17 @@ def test_what_this_release_saved_is_used_in_place(tmp_path, caplog):
     before = run_local(job(D, True), TestSource(given), state_root=tmp_path, epochs=1)
     run_local(job(D, True), TestSource(given), state_root=tmp_path, restore=before.savepoint)
     assert not [text for text in caplog.messages if "migrated" in text]
+
+
+@pytest.mark.parametrize("kind", ["decimal", "tuple", "any in a tuple"])
+def test_state_is_found_by_key_whichever_release_saved_it(tmp_path, kind):
+    old, new = KINDS[kind][1:]
+    with earlier_release():
+        before = run_local(job(KINDS[kind][0], True), TestSource(script(kind)), state_root=tmp_path, epochs=1)
+    of_savepoint = SavepointReader(open_savepoint(open_storage(before.savepoint))).state("kept", "numbers")
+    of_job = open_live("test", state_root=str(tmp_path)).state("kept", "numbers")
+    for state in (of_savepoint, of_job):
+        assert [state.get(form("3.00")) for form in (old, new)] == [[1], [1]]
+    run_local(job(KINDS[kind][0], True), TestSource([*script(kind), Eof(savepoint=True)]), state_root=tmp_path)
+    state = open_live("test", state_root=str(tmp_path)).state("kept", "numbers")
+    assert [state.get(form("3.00")) for form in (old, new)] == [[1, 102], [1, 102]]

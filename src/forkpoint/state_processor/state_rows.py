@@ -14,12 +14,14 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.extras import require
 from forkpoint.savepoint.layout import Layout, layout_of
+from forkpoint.savepoint.rows import Rows
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor.names import TIMERS, no_domain, no_operator, no_state
 from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.state_processor.rows import objects_of
 from forkpoint.state_processor.steps import entries_of
 from forkpoint.types import TypeInformation
+from forkpoint.types.keys import has_other_forms, key_form
 
 S = TypeVar("S", bound="StateRows")
 
@@ -146,7 +148,19 @@ class StateRows(ABC):
         """The rows of one key. Raises as ``get`` does, and ConfigError for operator state."""
         if self.key_type is None:
             raise ConfigError(f"{self.infos[0].where} is operator state: it has no keys; use rows()")
-        return self.of_encoded(*self._place(key, self.key_type))
+        place = self._place(key, self.key_type)
+        if not self.infos[0].canonical_keys and has_other_forms(key, self.key_type):
+            return self._equal_to(key, key_form(self.key_type))
+        return self.of_encoded(*place)
+
+    def _equal_to(self, key: Any, of: TypeInformation) -> Iterator[pa.Table]:
+        """The rows of a key that an earlier release may have saved in any of its forms, and in several."""
+        wanted = of.encode(of.accept(key))
+        for table in self.tables():
+            found = Rows(self.layout, table).objects("key")
+            places = [i for i, each in enumerate(found) if of.encode(each) == wanted]
+            if places:
+                yield table.take(pa.array(places))
 
     def _place(self, key: Any, of: TypeInformation) -> tuple[int, bytes]:
         """The key group and the stored form of a key."""

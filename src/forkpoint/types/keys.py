@@ -28,13 +28,14 @@ import pyarrow as pa
 from msgspec import Raw
 
 from forkpoint.types import dynamic
-from forkpoint.types.acceptance import Convert, Source, collections, converted
+from forkpoint.types.acceptance import Convert, Source, all_encodable, collections, converted
 from forkpoint.types.classes import record_of_parts, restore_record
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
 from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, TypeInformation
 from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import SPECS, AnyType, ScalarSpec, ScalarType
+from forkpoint.types.wire import pack
 
 _MANY_FORMS = frozenset({"double", "float", "big_dec", "any"})
 _MANY_TEXTS = frozenset({"big_int", "uuid"})  # a column that forkpoint did not make may have others
@@ -66,6 +67,15 @@ def key_form(of: TypeInformation) -> TypeInformation:
     raise AssertionError(f"{of!r} has parts of unknown kind")
 
 
+def has_other_forms(key: Any, of: TypeInformation) -> bool:
+    """Whether keys that are equal to this one may have other encodings by the type itself."""
+    if not has_many_forms(of):
+        return False
+    if of.kind in ("double", "float"):
+        return bool(key != key)
+    return of.kind != "any" or not _plain_parts([key])
+
+
 def is_key_form(of: TypeInformation) -> bool:
     """Whether ``key_form`` made the type of another."""
     return isinstance(of, _KeyScalar) or any(map(is_key_form, of.children))
@@ -85,7 +95,14 @@ def canonical_column(array: pa.Array, of: TypeInformation) -> pa.Array:
 
 def equal_as_encoded(keys: Sequence[Any], of: TypeInformation) -> bool:
     """Whether Python's equality (and hash) of these accepted keys is that of their encodings."""
-    return _plain_scalars(keys) if of.kind == "any" else _equal_as_encoded(of)
+    match of.kind:
+        case "any":
+            return _any_equal_as_encoded(keys)
+        case "double" | "float":
+            return _plain_floats(keys)
+        case "big_dec":
+            return not any(map(Decimal.is_nan, keys))
+    return _equal_as_encoded(of)
 
 
 def _equal_as_encoded(of: TypeInformation) -> bool:
@@ -104,9 +121,17 @@ def _equal_as_encoded(of: TypeInformation) -> bool:
     return False
 
 
-def _plain_scalars(keys: Sequence[Any]) -> bool:
-    """Whether these are values of ANY, or tuples of them, without any that Python takes for equal, such as 1 and True."""
+def _plain_floats(keys: Sequence[float]) -> bool:
+    """Whether these are neither zero nor NaN."""
+    numbers = np.array(keys, np.float64)
+    return bool(numbers.all() and not np.isnan(numbers).any())
+
+
+def _any_equal_as_encoded(keys: Sequence[Any]) -> bool:
+    """`equal_as_encoded` for scalars of ANY, and tuples of them: without any that Python takes for equal, such as 1 and True."""
     classes = set(map(type, keys))
+    if classes == {float}:
+        return _plain_floats(keys)
     if tuple in classes:
         classes.remove(tuple)
         classes |= set(map(type, chain.from_iterable([key for key in keys if type(key) is tuple])))
@@ -155,11 +180,8 @@ def _nulls(array: pa.Array) -> Any:
 
 
 def _all_one_nan(values: Sequence[float]) -> bool:
-    return all(map(_is_one_nan, filter(_is_nan, values)))
-
-
-def _is_nan(value: float) -> bool:
-    return value != value
+    numbers = np.array(values, np.float64)
+    return all(map(_is_one_nan, numbers[np.isnan(numbers)].tolist()))
 
 
 # -- decimals ----------------------------------------------------------------------------------------------------------
@@ -206,6 +228,7 @@ def _is_canonical_decimal(value: Decimal) -> bool:
 
 # -- ANY ---------------------------------------------------------------------------------------------------------------
 
+_PACKED = frozenset({type(None), bool, int, str, bytes})
 _ONE_FORM = frozenset({type(None), bool, int, str, bytes, UUID, date, datetime, timedelta})
 
 
@@ -242,10 +265,18 @@ def _accept_any(value: Any) -> Any:
 
 
 def _accept_all_any(values: list[Any]) -> list[Any]:
+    parts = list(chain.from_iterable(values)) if set(map(type, values)) == {tuple} else values
+    if _PACKED.issuperset(map(type, parts)) and all_encodable([part for part in parts if type(part) is str]):
+        return values
     return _canonical_all(dynamic.accept_all_any(values))
 
 
 def _encode_any(value: Any) -> bytes:
+    cls = type(value)
+    if cls is str or cls is bytes or (cls is int and dynamic.INT64_MIN <= value <= dynamic.UINT64_MAX):
+        return pack(value)
+    if cls in _ONE_FORM or (cls is tuple and _PACKED.issuperset(map(type, value))):
+        return dynamic.encode_any(value)
     return dynamic.encode_any(canonical_any(value))
 
 

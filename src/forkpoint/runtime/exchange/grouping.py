@@ -17,6 +17,7 @@ from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column, equal_as_encoded
+from forkpoint.types.records import RecordType
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,21 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
         return batch.keys
     if batch.table is not None and key.columns is not None and not batch.has_values:
         types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
-        columns = [types[name].from_arrow(batch.table.column(name)) for name in key.columns if name in types]
-        if len(columns) == len(key.columns):
-            return key.key_type.accept_all(columns[0] if key.single else list(zip(*columns, strict=True)))
+        found = [types[name] for name in key.columns if name in types]
+        if len(found) == len(key.columns):
+            plain = [key.key_type] if key.single else key.key_type.children if _is_tuple(key.key_type) else ()
+            exact = list(plain) == found
+            pairs = zip(plain if exact else found, key.columns, strict=True)
+            columns = [of.from_arrow(batch.table.column(name)) for of, name in pairs]
+            keys = columns[0] if key.single else list(zip(*columns, strict=True))
+            return keys if exact else key.key_type.accept_all(keys)
     keys = list(map(key.selector, batch.values))
     check_all_done(len(keys), batch)
     return key.key_type.accept_all(keys)
+
+
+def _is_tuple(of: TypeInformation) -> bool:
+    return isinstance(of, RecordType) and of.flavor == "tuple"
 
 
 def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:
