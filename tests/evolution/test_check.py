@@ -160,7 +160,10 @@ def test_a_field_that_would_be_lost_is_refused_unless_that_is_allowed(check):
     app = str(check.app(**DROPPING))
     code, fits, outcomes, why = check.rows(app)
     assert (code, fits, outcomes["state keeper/sums"]) == (4, False, "refused")
-    for part in ("would lose total (if it is sum now, annotate that with RenamedFrom('total'))", "--allow-non-restored-state"):
+    for part in (
+        "would lose total (if it is sum now, annotate that with RenamedFrom('total'))",
+        "--allow-non-restored-state",
+    ):
         assert part in why["state keeper/sums"]
     code, fits, outcomes, why = check.rows(app, "-n")
     assert (code, fits, outcomes["state keeper/sums"]) == (0, True, "migrated")
