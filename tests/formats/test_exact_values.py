@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import uuid
 from datetime import UTC, datetime, time, timedelta
@@ -23,6 +24,8 @@ from messages import Batch, elements, messages
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files.writing import to_table
+from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from forkpoint.connectors.formats.csv import CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from forkpoint.connectors.tables.columns import fit
 from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
@@ -151,6 +154,19 @@ def test_nested_names_and_state():
 class Number(NamedTuple):
     v: float
     w: Optional[float] = None
+
+
+def test_other_formats_have_the_fields_own_names():
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "first", "type": "double"}]})
+    message = AvroRowSerializationSchema(avro_schema_string=schema).serialize(Renamed(math.inf))
+    avro: Any = AvroRowDeserializationSchema(type_info=Renamed, avro_schema_string=schema)
+    assert elements_and_problems(avro, [message]) == ([Renamed(math.inf)], [])
+    csv = CsvRowSerializationSchema(type_of(Renamed)).serialize(Renamed(math.inf))
+    assert csv == b"inf\n"
+
+
+class Renamed(msgspec.Struct, rename="upper"):
+    first: float
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, 1.5])

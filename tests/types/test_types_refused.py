@@ -9,6 +9,7 @@ import pickle
 from typing import Any, Literal, NamedTuple, Optional, Union
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -161,3 +162,45 @@ def test_a_column_with_another_text_is_bad():
     assert RecordConverter(of).cast(batch.slice(0, 1)) is not None
     _, problems = RecordConverter(of).convert(batch.to_pylist())
     assert [index for index, _ in problems] == [1]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [
+        (float, 2**53 + 1),
+        (float, np.int64(-(2**53) - 1)),
+        (Any, np.longdouble("0.1")),  # has more digits than a float
+        (Any, [np.timedelta64(5, "ns")]),  # an int, if numpy is asked
+        (int, np.timedelta64(5, "ns")),
+        (float, np.timedelta64(5, "ns")),
+        (Any, np.complex128(1j)),
+    ],
+)
+def test_a_number_that_would_not_be_exact_is_refused(of, value, way):
+    with pytest.raises(TypeNotSupported):
+        WAYS[way](type_of(of), value)
+
+
+def test_a_longer_float_of_numpy_is_refused():
+    with pytest.raises(TypeNotSupported, match="is not exact as a value of Python"):
+        type_of(float).accept(np.longdouble("0.1"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("of", "value", "expected"),
+    [
+        (float, 2**53, 2.0**53),
+        (float, np.float32(0.1), float(np.float32(0.1))),
+        (Any, np.uint64(2**64 - 1), 2**64 - 1),
+        (Any, np.float16(0.5), 0.5),
+        (Any, np.bool_(True), True),
+    ],
+)
+def test_numbers_of_numpy_become_those_of_python(of, value, expected, way):
+    made = WAYS[way](type_of(of), value)
+    assert (type(made), made) == (type(expected), expected)

@@ -114,7 +114,7 @@ def _plan(
 
 def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
     """The plan for a savepoint, which unlike a checkpoint counts entries: the program may lack states that have none."""
-    observer.remark(f"checking whether states of {client.endpoint.job} that the program no longer has are empty")
+    observer.remark(f"checking whether what the program no longer has of {client.endpoint.job} is empty")
     requested = client.savepoint(note="to check an upgrade")
     opened = open_savepoint(wait_for_savepoint(client, requested, "counting", observer))
     try:

@@ -20,7 +20,7 @@ from msgspec.msgpack import Ext
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
 from forkpoint.types.row import Row, RowKind
-from forkpoint.types.wire import pack, shown, type_name
+from forkpoint.types.wire import from_numpy, pack, shown, type_name
 
 LIST, SET, FROZENSET, DICT, BIG_INT, DECIMAL, UUID_, DATE, TIME, TIMESTAMP, DURATION, ROW = range(1, 13)
 
@@ -75,10 +75,8 @@ def _datetime(value: datetime) -> Any:
 
 
 def _other(value: Any) -> Any:
-    if isinstance(value, np.bool_ | np.integer):
-        return _wire(value.item())
-    if isinstance(value, np.floating):
-        return float(value)
+    if isinstance(value, np.bool_ | np.number):
+        return _wire(from_numpy(value))
     if isinstance(value, tuple):
         return _wires(value)
     if isinstance(value, Row):

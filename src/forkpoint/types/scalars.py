@@ -341,6 +341,10 @@ class ScalarType(TypeInformation):
             if not test(made):
                 hint = "; declare Types.BIG_INT()" if self.name == "long" else ""
                 raise TypeNotSupported(f"{shown(value)} is not a value of {self!r}: it is out of range{hint}")
+            if self.name == "double" and isinstance(value, int | np.integer) and int(value) != made:
+                raise TypeNotSupported(
+                    f"{shown(value)} is not a value of {self!r}: a float holds integers exactly up to 2**53; declare int"
+                )
             return made
 
         return coerce

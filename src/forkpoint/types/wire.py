@@ -37,12 +37,22 @@ def type_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
+def from_numpy(value: Any) -> Any:
+    """Return the bool, int or float that is exactly this scalar of numpy; TypeNotSupported if there is none."""
+    made = float(value) if isinstance(value, np.floating) else value.item()
+    if isinstance(value, np.timedelta64):
+        exact = not isinstance(made, int)  # numpy gives nanoseconds as an int
+    else:
+        exact = isinstance(made, bool | int | float) and (made == value or value != value)
+    if not exact:
+        raise TypeNotSupported(f"{value!r} is not exact as a value of Python; convert it to a type that it is exact in")
+    return made
+
+
 def _foreign(value: Any) -> Any:
     """Convert numpy's scalars, and subclasses of primitives, which msgspec does not know, to primitives."""
-    if isinstance(value, np.bool_ | np.integer):
-        return value.item()
-    if isinstance(value, np.floating):
-        return float(value)
+    if isinstance(value, np.bool_ | np.number):
+        return from_numpy(value)
     for base in (float, int, str, bytes):
         if isinstance(value, base):
             return base(value)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from forkpoint.connectors.formats.batches import (
     is_nameless,
     read_each,
 )
-from forkpoint.connectors.formats.jsonable import to_jsonable
+from forkpoint.connectors.formats.jsonable import to_plain
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.extras import require
@@ -143,7 +143,7 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
 
         out = io.BytesIO()
         try:
-            plain = to_jsonable(elements_of([element], self._type)[0] if is_nameless(element) else element)
+            plain = to_plain(elements_of([element], self._type)[0] if is_nameless(element) else element)
             schemaless_writer(out, self.schema, _symbols(plain) if self._enums else plain, strict_allow_default=True)
         except Exception as error:  # fastavro raises whatever the value leads to
             raise TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}") from error

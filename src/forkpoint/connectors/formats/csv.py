@@ -19,7 +19,7 @@ import pyarrow.csv as pacsv
 from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each
 from forkpoint.connectors.formats.columns import is_utf8, text_schema, typed_columns
-from forkpoint.connectors.formats.jsonable import to_jsonable
+from forkpoint.connectors.formats.jsonable import to_plain
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation, TypeLike, type_of
@@ -247,7 +247,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
     def serialize(self, element: T) -> bytes:
         type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
         (record,) = elements_of([element], type)
-        values = msgspec.to_builtins(to_jsonable(record), enc_hook=to_jsonable)
+        values = msgspec.to_builtins(to_plain(record), enc_hook=to_plain)
         if isinstance(values, dict):
             values = [values[name] for name in type.column_names]
         out = io.StringIO(newline="")

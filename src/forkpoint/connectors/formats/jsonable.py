@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from itertools import starmap
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ _SCALARS = {
     "date", "time", "timestamp", "instant", "duration", "uuid",
 }  # fmt: skip
 _INFINITY = float("inf")
+_FIELDS, _JSON_NAMES = attrgetter("__struct_fields__"), attrgetter("__struct_encode_fields__")
 _encoder = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
 
 
@@ -60,28 +62,37 @@ def _object_class(names: tuple[str, ...]) -> type[msgspec.Struct]:
     return msgspec.defstruct("Object", [(field, Any) for field in fields], rename=fields, gc=False)
 
 
+def to_plain(value: Any) -> Any:
+    """Records, however nested, as dicts by field name; everything else as it is."""
+    return _by_name(value, to_plain, _FIELDS)
+
+
 def to_jsonable(value: Any) -> Any:
-    """Records, however nested, as dicts by field name; everything else as msgspec encodes it.
+    """As `to_plain`, but with the names that Structs give their fields in JSON, and for what msgspec encodes.
 
     An infinite number, of which msgspec would make null, becomes the text by which Jackson writes it, and so Flink and Spark.
     """
     if isinstance(value, float) and (value == _INFINITY or value == -_INFINITY):
         return "Infinity" if value > 0 else "-Infinity"
+    return _by_name(value, to_jsonable, _JSON_NAMES)
+
+
+def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], tuple[str, ...]]) -> Any:
     if isinstance(value, str | int | float | bytes | None):
         return value
     if isinstance(value, dict):
-        return {k: to_jsonable(v) for k, v in value.items()}
+        return {k: inner(v) for k, v in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {k: to_jsonable(v) for k, v in zip(value._fields, value, strict=True)}
+        return {k: inner(v) for k, v in zip(value._fields, value, strict=True)}
     if isinstance(value, list | tuple | set | frozenset):
-        return list(map(to_jsonable, value))
+        return list(map(inner, value))
     if dataclasses.is_dataclass(value):
-        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: inner(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, msgspec.Struct):
-        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        return {encoded: to_jsonable(getattr(value, name)) for encoded, name in names}
+        pairs = zip(names_of(value), value.__struct_fields__, strict=True)
+        return {name: inner(getattr(value, field)) for name, field in pairs}
     if isinstance(value, Row):
-        return to_jsonable(list(value) if value.field_names is None else value.as_dict())
+        return inner(list(value) if value.field_names is None else value.as_dict())
     if isinstance(value, Enum) and not isinstance(value.value, str | int):
         return value.name  # as the enum's type does
     return value

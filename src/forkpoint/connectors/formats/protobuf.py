@@ -20,7 +20,7 @@ from forkpoint.connectors.formats.batches import (
     is_nameless,
     read_each,
 )
-from forkpoint.connectors.formats.jsonable import to_jsonable
+from forkpoint.connectors.formats.jsonable import to_plain
 from forkpoint.connectors.formats.protobuf_types import WELL_KNOWN, ProtobufMessage, is_map
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
 from forkpoint.errors import TypeNotSupported
@@ -96,7 +96,7 @@ class ProtobufSerializationSchema(Declared, SerializationSchema[Any]):
         message = self.kind.message_class()
         try:
             value = elements_of([element], self.kind.element_type)[0] if is_nameless(element) else element
-            _fill(message, to_jsonable(value))
+            _fill(message, to_plain(value))
             data: bytes = message.SerializeToString(deterministic=True)
         except Exception as error:  # Protobuf raises whatever the value leads to
             raise TypeNotSupported(f"{element!r} cannot be written as a {self.kind.name}: {error}") from error

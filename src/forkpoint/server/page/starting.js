@@ -39,7 +39,7 @@ async function programOf(form, tell) {
   return { program: (await upload(`/programs${query({ name })}`, chosen)).id, arguments: lines };
 }
 
-const dropped = () => check("drop", "Drop state that the program no longer has");
+const dropped = () => check("drop", "Drop state and fields that the program no longer has");
 const parallelism = () => field("Parallelism", h("input", { name: "parallelism", type: "number", min: 1, max: 32768 }), "empty: as it is");
 const numberOf = (input) => (input.value === "" ? null : input.valueAsNumber);
 
