@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused, SystemUnavailable
 
 # PostgreSQL's SQLSTATEs, or the classes that they begin with, and MySQL's numbers.
 _REFUSED = ("28", "3D000", "42501", 1044, 1045, 1049, 1142, 1698)
@@ -52,18 +52,18 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
             f"{said}. Correct user, password and database of the URL, or grant the rights that are missing"
         )
     if "IntegrityError" in kinds:
-        return JobFailed(
+        return OutputRefused(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
     if _TOO_LARGE in codes:
-        return JobFailed(said)
+        return OutputRefused(said)
     if _matches(codes, _UNFIT):
         return ConfigError(f"{said}. {unfit}")
     if is_disconnected or _matches(codes, _TEMPORARY):
         return SystemUnavailable(said)
     if not codes and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):
         return SystemUnavailable(said)
-    return JobFailed(said)
+    return OutputRefused(said) if "DataError" in kinds else JobFailed(said)
 
 
 def _codes(error: Any) -> list[str | int]:
