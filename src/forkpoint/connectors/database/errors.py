@@ -15,7 +15,7 @@ _TEMPORARY = (
     "08", "40", "53", "55", "57", "58",
     1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 3024,
 )  # fmt: skip
-_TOO_LARGE = 1153
+_REFUSES_ROW = ("P0001", 1153, 1292, 1366, 1644, 3819, 4025)  # a trigger, a check, a size
 _DRIVERS = ("psycopg", "pymysql", "sqlite3")
 _UNFIT_REMEDY = "Correct the table, or the fields of the stream's type"
 _SQLITE_TEMPORARY = ("locked", "busy", "disk is full", "disk I/O")
@@ -55,7 +55,7 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
         return OutputRefused(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
-    if _TOO_LARGE in codes:
+    if _matches(codes, _REFUSES_ROW):
         return OutputRefused(said)
     if _matches(codes, _UNFIT):
         return ConfigError(f"{said}. {unfit}")
