@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,7 @@ from threading import Barrier, Event, Thread
 import pytest
 
 from cluster.mini_hadoop import MiniHadoop
-from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.hdfs import HdfsStorage
 from forkpoint.storage.object_storage import ObjectStorage
@@ -351,3 +353,15 @@ def test_a_writer_on_hdfs_that_died_leaves_nothing_that_is_listed(hadoop: MiniHa
     assert storage.list() == ["a/b"]
     storage.delete_prefix("a")
     assert storage.list() == []
+
+
+def test_a_file_system_that_has_become_read_only_is_an_outage(tmp_path, monkeypatch):
+    """A running job waits until it is writable again, as it does for space."""
+    storage = LocalStorage(str(tmp_path))
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageUnavailable, match=r"Read-only file system. Mount the file system of .* writable again"):
+        storage.create("a", b"")

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import forkpoint as fp
+from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control import endpoint as records
 from forkpoint.control.client import ControlClient, Unreachable
@@ -152,6 +153,13 @@ def _stale(storage, **changes):
     endpoint = records.Endpoint(**(fields | changes))
     records.register(storage, endpoint)
     return endpoint
+
+
+def test_a_clock_that_was_set_back_does_not_make_an_old_run_the_newest(storage):
+    for run, generation, started_ms in (("old", 1, 9_000_000_000_000), ("new", 2, 1_000)):
+        record = Run(job=JOB, run=run, generation=generation, started_ms=started_ms, outcome="superseded")
+        storage.put(JobPaths(JOB).run_file(run), RUN.dump(record))
+    assert [view.run for view in list_runs(storage) if view.newest] == ["new"]
 
 
 def test_records_of_drivers_that_were_killed(storage, start):

@@ -30,7 +30,7 @@ from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.database import committing, fitting
 from forkpoint.connectors.formats.changes import change_type
-from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable, TypeNotSupported
+from forkpoint.errors import ConfigError, JobFailed, OutputRefused, SystemUnavailable, TypeNotSupported
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.types import RowKind, type_of
 from programs import ENVIRONMENT
@@ -471,6 +471,34 @@ def test_rows_that_the_table_refuses_fail_the_job_and_write_nothing(database: Da
     with refused(JobFailed, "need an upsert"):
         at.write(Person, Person(1, "a"), Person(2, "b"), Person(1, "c"))
     assert rows(database, table) == []
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_refused_rows_are_set_aside_and_the_others_are_written_once(
+    database: Database, tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    table = database.create_table("id INT PRIMARY KEY, name VARCHAR(20) UNIQUE CHECK (name <> 'bad')")
+    database.execute(f"INSERT INTO {table} VALUES (1000, 'n7')")
+    at = At(fp.DatabaseSink(database.url, table, key=key), tmp_path)
+    people = [Person(n, "bad" if n == 13 else f"n{n}") for n in range(40)]
+    output, letters = at.staged(Person, people), list[Any]()
+    with refused(OutputRefused, "(?i)constraint|duplicate"):
+        at.commit(output)
+    assert len(rows(database, table)) == 1
+    for _ in range(2):
+        committer = at.committer()
+        committer.commit_accepted(output, 1, lambda found: letters.extend(found.to_pylist()))
+        committer.close()
+    at.commit(output)
+    # With a key, MySQL updates the row whose name exists already, instead of refusing the new one.
+    replaces = bool(key) and len(letters) == 1
+    gone = {13} if replaces else {7, 13}
+    assert {json.loads(letter["row"])["id"] for letter in letters} == gone
+    assert all("writing to table" in letter["error"] for letter in letters)
+    found = [row[0] for row in rows(database, table)]
+    assert len(found) == len(set(found))
+    assert set(range(40)) - set(found) <= {7, 13}
+    assert set(range(40)) - {7, 13} <= set(found)
 
 
 @pytest.mark.parametrize("remedy", ["target", "uid", "savepoint"])

@@ -191,6 +191,17 @@ def test_a_leader_that_commits_without_a_lease_is_alive(history):
     assert run.looks == 60
 
 
+def test_it_does_not_wait_for_what_nobody_asks_for_any_more(history):
+    """The upgrade that started it was killed."""
+    run = Waiting(history)
+    run.lease(0)
+    waiting = Successor(history, "b", "a", run.followed.append, lambda: run.now, abandoned=lambda: True)
+    with pytest.raises(JobFailed, match="was killed before it asked for the job"):
+        waiting.wait(lambda seconds: False)
+    run.lease(1, "b")
+    waiting.wait(lambda seconds: False)  # it had asked
+
+
 def test_it_does_not_wait_for_ever(history):
     run = Waiting(history)
 

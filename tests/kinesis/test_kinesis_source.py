@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from connectors.connector_reading import batches, elements
 from forkpoint.connectors.kinesis import enumerator, reader, watcher
 from forkpoint.connectors.kinesis.aggregated import parts
 from forkpoint.connectors.kinesis.source import FlinkKinesisConsumer
-from forkpoint.errors import ConfigError, RecordParseError, RestoreRefused, StorageError, SystemUnavailable
+from forkpoint.errors import ConfigError, InputLost, RecordParseError, RestoreRefused, StorageError, SystemUnavailable
 from servers.kinesis_server import WRONG_KEY, Kinesis
 
 S0, S1 = "shardId-000000000000", "shardId-000000000001"
@@ -366,9 +367,26 @@ def test_a_stream_that_was_created_anew(kinesis: Kinesis) -> None:
     kinesis.create_stream(stream)
     with (
         Loop(source, position) as loop,
-        pytest.raises(StorageError, match=r"was created anew.*give the source a new uid"),
+        pytest.raises(InputLost, match=r"was created anew.*give the source a new uid"),
     ):
         loop.until_it_fails()
+
+
+def test_a_stream_that_is_created_anew_while_the_job_runs(kinesis: Kinesis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forkpoint.connectors.kinesis.watcher.CHECK_S", 0.0)
+    stream = kinesis.create_stream()
+    kinesis.put_to(stream, S0, texts("a", 3))
+    source = builder(kinesis, stream).build()
+    source = replace(source, watch=replace(source.watch, discovery_s=0.05))
+    with Loop(source) as loop:
+        loop.until_read(3)
+        kinesis.kinesis.delete_stream(StreamName=stream)
+        time.sleep(1)  # times are in seconds
+        kinesis.create_stream(stream)
+        with pytest.raises((InputLost, ConfigError), match=r"was created anew|create it"):
+            loop.until_it_fails()
+    with Loop(source, loop.position) as again, pytest.raises(InputLost, match="was created anew"):
+        again.until_it_fails()
 
 
 # -- records

@@ -141,6 +141,7 @@ until_option = click.option(
     help="Start even if another run has led the job since this command was given: its output since may be repeated.",
 )  # fmt: skip
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
+@click.option("--while-open", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
 @click.option("--supervisor", type=(int, int), hidden=True)
 @click.option("--succeed", "succeeds", metavar="RUN", hidden=True)
@@ -151,7 +152,7 @@ until_option = click.option(
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    detached: bool, report_fd: int | None, log: str | None, supervisor: tuple[int, int] | None, app: str,
+    detached: bool, report_fd: int | None, while_open: int | None, log: str | None, supervisor: tuple[int, int] | None, app: str,
     args: Sequence[str], **options: Any,
 ) -> None:  # fmt: skip
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
@@ -162,7 +163,7 @@ def run(
     """
     request = request_of(app, args, options)
     if report_fd is not None:
-        _in_this_process(request, _Background(report_fd), log)
+        _in_this_process(request, _Background(report_fd, while_open), log)
     elif supervisor is not None:
         pack(request.ship_env, current().output)
         _in_this_process(request, _Supervised(current().output, SupervisedReport(*supervisor)), patient=True)

@@ -88,17 +88,19 @@ class HandingOver:
 
 
 class Successor:
-    """The side of the run that is to lead: waits until run ``leader`` hands the job over."""
+    """The side of the run that is to lead: waits until run ``leader`` hands the job over. ``abandoned``: whether nobody
+    asks for that any more."""
 
     def __init__(
         self, history: History, run: str, leader: str, follow: Callable[[int], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, abandoned: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._history = history
         self._run = run
         self._leader = leader
         self._follow = follow
         self._clock = clock
+        self._abandoned = abandoned
 
     def wait(self, cancelled: Callable[[float], bool]) -> None:
         """Wait until this run is to lead, or ``cancelled`` (which waits for so many seconds). Raises JobFailed once the leader
@@ -118,6 +120,8 @@ class Successor:
             except StorageError as error:  # what can't be seen can't be judged
                 log.warning("job %r: run %s, which leads it, cannot be seen: %s", paths.job, self._leader, error)
                 watch, lease = replace(watch, since=self._clock(), epoch=None), None
+            if self._abandoned():
+                raise self._failed("goes on: the upgrade that started this run was killed before it asked for the job")
             if lease is not None:
                 self._follow(lease.epoch)
 

@@ -143,11 +143,12 @@ class JobDriver:
         )
         self._handing_over = HandingOver(self.history, self._lease)
         self._succession = Succession(
-            self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds
-        )
+            self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds, lambda: self.abandoned()
+        )  # fmt: skip
         self._way_back: int | None = None  # the last epoch of the run that this one has succeeded
         self.standby = False
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
+        self.abandoned: Callable[[], bool] = lambda: False  # whether nobody asks any more for the job to be handed over
         if standby or succeeds is not None:
             self.stand_by()
 

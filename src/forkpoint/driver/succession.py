@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from forkpoint.checkpoint.manifest import Manifest
@@ -38,7 +39,8 @@ class NotInPlace(RestoreRefused):
 @dataclass
 class Succession:
     """A run that waits to lead its job, with stores that follow the leader's epochs. ``succeeds``: the run that hands the job
-    over to this one; None for a standby, which takes over when any leader dies."""
+    over to this one; None for a standby, which takes over when any leader dies. ``abandoned``: see
+    ``Successor``."""
 
     starter: Starter
     restorer: Restorer
@@ -47,6 +49,7 @@ class Succession:
     listener: Listener
     inbox: Inbox
     succeeds: str | None = None
+    abandoned: Callable[[], bool] = lambda: False
     _layout: JobSpec | None = field(default=None, init=False)
     _rehearsed: bool = field(default=False, init=False)
 
@@ -78,7 +81,8 @@ class Succession:
         with Follower(history, self._prepare, self._caught_up) as follower:
             if self.succeeds is None:
                 return Standby(history, follower.follow).wait(self.inbox.pause)
-            Successor(history, self.starter.run, self.succeeds, follower.follow).wait(self.inbox.pause)
+            successor = Successor(history, self.starter.run, self.succeeds, follower.follow, abandoned=self.abandoned)
+            successor.wait(self.inbox.pause)
             return TakeOver(self.succeeds)
 
     def _must_fit(self, leader: str) -> None:

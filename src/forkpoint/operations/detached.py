@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -31,17 +32,23 @@ FAILED, JOB_FAILED = 1, 3  # exit codes of `forkpoint run`
 
 
 class Reporter(Announcer):
-    """The driver's end of a pipe to the command that started it: a line for each step of the start, and one for its result."""
+    """The driver's end of a pipe to the command that started it: a line for each step of the start, and one for its result.
+    ``while_open``: its end of another one, which the command holds open as long as it is to ask for the job."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, while_open: int | None = None) -> None:
         os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
         self._pipe = os.fdopen(fd, "w")
+        self._while_open = while_open
+        if while_open is not None:
+            os.set_inheritable(while_open, False)
         self._lock = threading.Lock()  # another thread reports steps
 
     def starting(self, step: str) -> None:
         self._say({"step": step}, last=False)
 
     def begun(self, driver: JobDriver) -> None:
+        if (pipe := self._while_open) is not None:
+            driver.abandoned = lambda: bool(select.select([pipe], [], [], 0)[0])  # its other end is closed
         self._say({"begun": driver.run_id}, last=False)
 
     def running(self, driver: JobDriver) -> None:
@@ -56,7 +63,7 @@ class Reporter(Announcer):
             "run": driver.run_id,
             "state": "restarting",
             "state_root": root,
-            "failure": failure,
+            "failing": failure,
         }
         self._say(failing, last=True)
 
@@ -100,22 +107,24 @@ class DriverFailed(JobFailed):
 
 def start_detached(
     root: StateRoot, request: RunRequest, on_step: Callable[[str], None], *, verbose: bool = False,
-    called: str | None = None,
+    called: str | None = None, while_open: int | None = None,
 ) -> Started:  # fmt: skip
     """Start ``forkpoint run`` in a session of its own, and wait until its job runs. Raises DriverFailed.
 
     ``on_step`` gets each step of the start: "starting Spark", "restoring 3 of 8". ``called``: names the log; by default the
-    program.
+    program. ``while_open``: the reading end of a pipe; a run that waits for a hand-over ends once the other end is closed.
     """
     name = Path(called or request.app).stem[:60]
     log = Path(root.log_directory) / log_file(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     make_directories(str(log.parent))
     reading, writing = os.pipe()
     command = [*driver_command(root, verbose), "--driver-report-fd", str(writing), "--driver-log", str(log)]
+    fds = [writing] if while_open is None else [writing, while_open]
+    command += [] if while_open is None else ["--while-open", str(while_open)]
     with open(open_new(str(log), append=True), "ab") as output:
         process = subprocess.Popen(
             [*command, *request.command_line], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, pass_fds=[writing], env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True, pass_fds=fds, env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     os.close(writing)
     report: dict[str, Any] = {}
@@ -148,7 +157,8 @@ def start_detached(
         raise DriverFailed(
             f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed, run
         )
-    return Started(**report, pid=process.pid, log=str(log))
+    failing = report.pop("failing", None)
+    return Started(**report, pid=process.pid, log=str(log), failure=failing)
 
 
 @contextmanager

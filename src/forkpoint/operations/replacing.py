@@ -6,7 +6,8 @@ import os
 import shlex
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -59,6 +60,17 @@ class _Cancelled(Exception):
     """Somebody has cancelled the new version during its trial."""
 
 
+@contextmanager
+def _pipe() -> Iterator[int]:
+    """The reading end of a pipe, whose other end is closed when this process dies, or leaves the block."""
+    reading, writing = os.pipe()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 @dataclass(frozen=True)
 class Replacement:
     """The replacement of ``run``'s program by that of ``request``. ``epochs``: how many it has to commit on trial, within
@@ -85,8 +97,12 @@ class Replacement:
         Until then nothing happens to the old one. Raises NotHandedOver if this way is not open for the program or for the old
         driver, and DriverFailed if the old program does not start again.
         """
+        with _pipe() as while_open:
+            return self._hand_over(old, while_open)
+
+    def _hand_over(self, old: RunClient, while_open: int) -> Upgraded:
         try:
-            started = self._start(replace(self.request, succeeds=self.run))
+            started = self._start(replace(self.request, succeeds=self.run), while_open)
         except DriverFailed as problem:
             if problem.code == NotInPlace.__name__:
                 raise NotHandedOver(str(problem).splitlines()[0]) from None
@@ -232,10 +248,10 @@ class Replacement:
 
     # -- both
 
-    def _start(self, request: RunRequest) -> Started:
+    def _start(self, request: RunRequest, while_open: int | None = None) -> Started:
         with self.observer.steps(f"starting {request.app}") as report:
             request = replace(request, trial_epochs=self.epochs or None)
-            started = start_detached(self.root, request, report, verbose=self.verbose)
+            started = start_detached(self.root, request, report, verbose=self.verbose, while_open=while_open)
         if started.failure is not None:
             self._end(started)
             raise self._failed(started, started.failure)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.database import epochs, writing
+from forkpoint.connectors.database.accepting import Refused
 from forkpoint.connectors.database.engine import IDLE_SECONDS, create_engine, is_alive, shown
 from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.database.staging import staged_rows
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _LOCK_NOT_AVAILABLE = "55P03"
+
+
+Write = Callable[["Connection", Callable[[Sequence[Row]], None], Sequence[str], Sequence[Row]], None]
+
+
+def _plainly(_: Connection, write: Callable[[Sequence[Row]], None], __: Sequence[str], rows: Sequence[Row]) -> None:
+    write(rows)
 
 
 class DatabaseCommitter(Committer):
@@ -58,15 +69,24 @@ class DatabaseCommitter(Committer):
                 epochs.end_others(self._connected(), self._name_there)
                 self._commit(output, newest)
 
-    def _commit(self, output: EpochOutput, newest: int) -> None:
+    def commit_accepted(self, output: EpochOutput, newest: int, set_aside: Callable[[pa.Table], None]) -> None:
+        refused = Refused(self._what)
+        with raising_errors(self._what):
+            self._commit(output, newest, refused.write, lambda: set_aside(refused.table()))
+
+    def _commit(
+        self, output: EpochOutput, newest: int, write: Write = _plainly, written: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
+        """``write``: how rows are written. ``written``: called before the transaction is committed, if it was not before."""
         sink, schema = self._sink, self._place[1]
         connection = self._connected()
         with connection.begin():
-            written = epochs.newest(connection, schema, sink)
-            refuse_put_back(written, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
-            if output.epoch > written:
-                self._write(connection, output.committables)
+            there = epochs.newest(connection, schema, sink)
+            refuse_put_back(there, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
+            if output.epoch > there:
+                self._write(connection, output.committables, write)
                 epochs.note(connection, schema, sink, output.epoch)
+                written()
 
     def _connected(self) -> Connection:
         idle, self._used = time.monotonic() - self._used, time.monotonic()
@@ -77,7 +97,7 @@ class DatabaseCommitter(Committer):
             epochs.create(self._connection, self._place[1])
         return self._connection
 
-    def _write(self, connection: Connection, committables: list[Any]) -> None:
+    def _write(self, connection: Connection, committables: list[Any], write: Write) -> None:
         for committables_of_type in _runs(committables):
             type = from_description(committables_of_type[0]["type"])
             assert isinstance(type, RecordType)
@@ -87,12 +107,12 @@ class DatabaseCommitter(Committer):
             if target.key:
                 upserted, deleted = _effects(runs, target, to_rows, is_change=changed_row(type) is not None)
                 if deleted:
-                    writing.delete(connection, target, deleted)
+                    write(connection, partial(writing.delete, connection, target), target.key, deleted)
                 if upserted:
-                    writing.upsert(connection, target, upserted)
+                    write(connection, partial(writing.upsert, connection, target), target.columns, upserted)
             else:
                 for run in runs:
-                    writing.insert(connection, target, to_rows(run))
+                    write(connection, partial(writing.insert, connection, target), target.columns, to_rows(run))
 
     def _target(self, connection: Connection, described: Any, type: RecordType) -> Target:
         if self._described is None or self._described[0] != described:

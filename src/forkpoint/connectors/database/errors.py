@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused, SystemUnavailable
 
 # PostgreSQL's SQLSTATEs, or the classes that they begin with, and MySQL's numbers.
 _REFUSED = ("28", "3D000", "42501", 1044, 1045, 1049, 1142, 1698)
@@ -15,7 +15,7 @@ _TEMPORARY = (
     "08", "40", "53", "55", "57", "58",
     1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 3024,
 )  # fmt: skip
-_TOO_LARGE = 1153
+_REFUSES_ROW = ("P0001", 1153, 1292, 1366, 1644, 3819, 4025)  # a trigger, a check, a size
 _DRIVERS = ("psycopg", "pymysql", "sqlite3")
 _UNFIT_REMEDY = "Correct the table, or the fields of the stream's type"
 _SQLITE_TEMPORARY = ("locked", "busy", "disk is full", "disk I/O")
@@ -52,18 +52,18 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
             f"{said}. Correct user, password and database of the URL, or grant the rights that are missing"
         )
     if "IntegrityError" in kinds:
-        return JobFailed(
+        return OutputRefused(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
         )
-    if _TOO_LARGE in codes:
-        return JobFailed(said)
+    if _matches(codes, _REFUSES_ROW):
+        return OutputRefused(said)
     if _matches(codes, _UNFIT):
         return ConfigError(f"{said}. {unfit}")
     if is_disconnected or _matches(codes, _TEMPORARY):
         return SystemUnavailable(said)
     if not codes and kinds & {"OperationalError", "InterfaceError"} and _is_temporary(error):
         return SystemUnavailable(said)
-    return JobFailed(said)
+    return OutputRefused(said) if "DataError" in kinds else JobFailed(said)
 
 
 def _codes(error: Any) -> list[str | int]:

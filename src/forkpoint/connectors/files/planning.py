@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -19,8 +20,8 @@ from forkpoint.connectors.base import JSON, Backlog, SplitEnumerator, SplitRange
 from forkpoint.connectors.files.formats import FileFormat
 from forkpoint.connectors.files.index import FileIndex, WholeIndex, estimated_rows
 from forkpoint.connectors.files.listing import SeenFiles
-from forkpoint.connectors.files.places import FileEntry, FileListing, SourceFiles
-from forkpoint.errors import ConfigError, RestoreRefused, StorageError
+from forkpoint.connectors.files.places import MUST_BE_COMPLETE, FileEntry, FileListing, SourceFile, SourceFiles
+from forkpoint.errors import ConfigError, InputLost, RestoreRefused, StorageError
 
 SPLIT = "files"
 MAX_PIECE_ROWS = 128 * 1024
@@ -30,6 +31,7 @@ EXPECTED_FILES = 64
 
 # A listing is reused for this many times the time it took, so that a large directory with a backlog is not walked each epoch.
 _LISTING_REUSE = 20
+_MARKED = 4096  # bytes
 _NAMED = 10  # files in one warning
 
 log = logging.getLogger("forkpoint")
@@ -38,7 +40,8 @@ log = logging.getLogger("forkpoint")
 @dataclass(frozen=True)
 class Progress:
     """The current file: everything before ``at`` has been planned. ``line``: the number of the next line or row; ``header``: the
-    column names, if the file has them; ``tag``: identifies its content."""
+    column names, if the file has them; ``tag``: identifies its content. ``mark``: of files without tags that have been begun, of
+    what they have before ``at``, or in the footer."""
 
     mtime_ns: int
     path: str
@@ -47,13 +50,12 @@ class Progress:
     line: int
     header: list[str] | None
     tag: str | None = None
+    mark: str | None = None
 
     def to_json(self) -> JSON:
-        """Its fields; without a tag as long as there is none, so that positions of local files stay what they were."""
+        """Its fields; without tag and mark as long as there are none, so that positions stay what they were."""
         saved = asdict(self)
-        if self.tag is None:
-            del saved["tag"]
-        return saved
+        return {name: value for name, value in saved.items() if value is not None or name not in ("tag", "mark")}
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,11 @@ class FileEnumerator(SplitEnumerator):
         assert file is not None
         opened = self._source.file(file.path, file.size, file.tag)
         opened.check(file.size, exact=self._format.unit == "row")
+        if file.mark is not None and self._mark(opened, file) != file.mark:
+            raise InputLost(
+                f"{opened}: has other content than when the job read its beginning: it was overwritten, or replaced by another "
+                f"file of its name. Put the file back; to read what is there now, copy it in under a new name; {MUST_BE_COMPLETE}"
+            )
         stop = None if self._stop is None or self._stop.path != file.path else self._stop.at
         if stop is not None and self._format.unit == "row":
             budget = min(budget, stop - file.at)
@@ -286,8 +293,17 @@ class FileEnumerator(SplitEnumerator):
         if end >= index.end and stop is None:
             self._current = None
         else:
-            self._current = replace(file, at=end, line=file.line + rows)
+            begun = replace(file, at=end, line=file.line + rows)
+            self._current = begun if file.tag is not None else replace(begun, mark=self._mark(opened, begun))
         return Portion(file, end, rows, index) if rows else None
+
+    def _mark(self, opened: SourceFile, file: Progress) -> str:
+        """What tells a file from another one of its name and size: its bytes before the place that has been reached, so that more
+        may be appended; or Parquet's footer."""
+        end = file.size if self._format.unit == "row" else file.at
+        start = max(0, end - _MARKED)
+        with opened.opened() as read:
+            return blake2b(read(start, end - start), digest_size=8).hexdigest()
 
 
 def _check_version(position: JSON) -> None:

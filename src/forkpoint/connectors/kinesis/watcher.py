@@ -20,7 +20,7 @@ from forkpoint.connectors.kinesis.client import AwsClient, Stream
 from forkpoint.connectors.kinesis.errors import code_of, forkpoint_error, is_expired, is_throttled
 from forkpoint.connectors.kinesis.position import InitialPosition, ShardPosition
 from forkpoint.connectors.kinesis.requests import RECORDS, Shard, StreamRequests, Summary
-from forkpoint.errors import ConfigError, ForkpointError, StorageError, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, InputLost, StorageError, SystemUnavailable
 
 log = logging.getLogger("forkpoint.kinesis")
 
@@ -31,6 +31,7 @@ LONGEST_RETRY_S = 10.0
 TICK_S = 0.1
 CLOCKS_MS = 5000  # by which clocks may differ
 CLOSE_S = 5.0
+CHECK_S = 1.0
 _LOOKS = 20
 FIRST_ANSWER_S = 60.0  # how long it may take
 
@@ -77,6 +78,7 @@ class ShardWatcher:
         self._lock = threading.Lock()
         self._listing = threading.Lock()
         self._closed = threading.Event()
+        self._checked_s = 0.0
         self._silent = False
         self._limit = LEAST_AHEAD
         self._thread = threading.Thread(target=self._run, name="forkpoint-kinesis", daemon=True)
@@ -84,7 +86,7 @@ class ShardWatcher:
 
     @property
     def created_s(self) -> int | None:
-        return self._summary.created_s if self._summary is not None else self._created_s
+        return self._created_s
 
     def listed(self) -> Mapping[str, Shard] | None:
         """The shards that the service has; None if it has not answered yet. Raises what the source fails with."""
@@ -119,8 +121,7 @@ class ShardWatcher:
         began = time.monotonic()
         while not self._closed.is_set():
             try:
-                self._summary = requests.summary()
-                self._check_created(self._summary)
+                self._check_created(requests)
                 self._list(requests)
                 return True
             except ForkpointError:
@@ -132,9 +133,14 @@ class ShardWatcher:
             self._closed.wait(RETRY_S)
         return False
 
-    def _check_created(self, summary: Summary) -> None:
-        if self._created_s is not None and summary.created_s != self._created_s:
-            raise StorageError(
+    def _check_created(self, requests: StreamRequests) -> None:
+        """Raise InputLost if the stream is another one by the same name."""
+        self._checked_s = time.monotonic()
+        self._summary = summary = requests.summary()
+        if self._created_s is None:
+            self._created_s = summary.created_s
+        if summary.created_s != self._created_s:
+            raise InputLost(
                 f"{self._watch.what} was created anew since the job read it: its records are others. To read them, "
                 "give the source a new uid"
             )
@@ -195,7 +201,10 @@ class ShardWatcher:
 
     def _list_again(self, requests: StreamRequests) -> None:
         try:
+            self._check_created(requests)
             self._list(requests)
+        except ForkpointError:
+            raise
         except Exception as error:
             self._temporary(error)
 
@@ -206,6 +215,8 @@ class ShardWatcher:
         try:
             self._check_kept(requests, shard)
             if shard.iterator is None:
+                if time.monotonic() > self._checked_s + CHECK_S:  # an iterator is lost with its stream
+                    self._check_created(requests)
                 shard.iterator = requests.iterator(shard.id, shard.position.iterator())
             asked_ms = time.time_ns() // 1_000_000
             answer = requests.records(shard.iterator, min(self._watch.batch, self._limit))
