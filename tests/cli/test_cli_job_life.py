@@ -40,7 +40,7 @@ def test_start_savepoint_stop_and_go_on(cli):
     assert counted(second) == dict.fromkeys(range(10), position // 10)
 
     again = cli.json("run", "-d", "-s", "latest", "digits.py")
-    assert again.keys() == {"job", "run", "state", "state_root", "pid", "log"}
+    assert again.keys() == {"job", "run", "state", "state_root", "pid", "log", "failure"}
     assert (again["job"], again["state"]) == ("digits", "running")
     cli.wait_epoch(last["epoch"] + 3)
     third = cli.json("stop", "digits", "--savepoint-path", "elsewhere")

@@ -695,6 +695,13 @@ def kills(model: Model) -> Iterator[list[Segment]]:
             yield [Segment(0, first, kill=True), Segment(1, second, kill=True)]
 
 
+def killed_once(model: Model) -> Iterator[list[Segment]]:
+    """A driver is killed before each of its steps."""
+    model.run([Segment(0)], check=False)
+    for at in range(model.steps[0]):
+        yield [Segment(0, at, kill=True)]
+
+
 def deaths_beside(model: Model) -> Iterator[list[Segment]]:
     """One driver sleeps before each of its steps; another is killed before each of its own, and the first wakes up."""
     for asleep, awake, last in sleeps(model):

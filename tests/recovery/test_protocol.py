@@ -25,6 +25,7 @@ from protocol_model import (
     deaths_beside,
     drawn,
     explore,
+    killed_once,
     kills,
     sleeps,
     takes_over,
@@ -133,7 +134,9 @@ LATE: dict[str, Any] = {"stops": {0: Stop(1)}, "late": (1,), "retained": 50}
 
 
 @pytest.mark.parametrize(
-    ("schedules", "every"), [(kills, 17), (sleeps, 41)], ids=lambda each: getattr(each, "__name__", str(each))
+    ("schedules", "every"),
+    [(killed_once, 1), (kills, 67), (sleeps, 97)],
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 @pytest.mark.parametrize("sink", [FileSink.text, LedgerSink], ids=["files", "tasks"])
 def test_a_driver_dies_while_it_publishes_the_output_of_a_drain(sink: Any, schedules: Any, every: int) -> None:
@@ -146,7 +149,7 @@ def test_a_driver_dies_while_it_publishes_the_output_of_a_drain(sink: Any, sched
 def test_one_of_two_standbys_takes_over_and_the_other_one_stands_by_again() -> None:
     """Whatever step of the take-over the other one comes at. None ends with an error."""
     with modelled(**STANDBYS) as model:
-        report = explore(model, takes_over, READERS, every=1 if DEEP else 97)
+        report = explore(model, takes_over, READERS, every=1 if DEEP else 199)
     assert not report.violations, report
 
 
@@ -215,7 +218,7 @@ def test_it_finds_a_standby_that_buries_another_one() -> None:
 
 def test_it_finds_a_drain_that_is_refused_before_its_output_is_published() -> None:
     with modelled(faults=[patch.object(Starter, "publish", never)], **DRAINS) as model:
-        assert explore(model, kills, ("none",), every=67, enough=1).said("refused with")
+        assert explore(model, killed_once, ("none",), enough=1).said("refused with")
 
 
 def test_it_finds_a_fence_that_is_collected() -> None:
