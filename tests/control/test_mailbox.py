@@ -228,7 +228,7 @@ def test_a_driver_that_is_killed_during_a_savepoint(program, storage, monkeypatc
         program.wait()
         known = client._last[request][0]
         if known.status == "IN_PROGRESS":
-            with pytest.raises(JobFailed, match="before its savepoint was complete"):
+            with pytest.raises(JobFailed, match="before it said that its savepoint was complete"):
                 client.wait(request)
 
 

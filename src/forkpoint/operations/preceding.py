@@ -8,7 +8,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.programs import find_program
 from forkpoint.driver.history import History
 from forkpoint.driver.restorer import NONE
-from forkpoint.errors import SavepointCorrupt, StorageError
+from forkpoint.errors import SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
@@ -22,14 +22,12 @@ def with_predecessor(root: StateRoot, request: RunRequest) -> RunRequest:
     runs. Otherwise the driver looks for it, before its engine starts."""
     if request.predecessor is not None or request.standby or request.succeeds is not None:
         return request
-    job = _job(root.storage, request)
-    if job is None:
-        return request
     try:
-        run = History(root.storage, JobPaths(job)).newest_run()
-    except (StorageError, SavepointCorrupt):  # the start then says why
+        job = _job(root.storage, request)
+        run = None if job is None else History(root.storage, JobPaths(job)).newest_run()
+    except (StorageError, SavepointCorrupt, SavepointNotFound):  # the start then says why
         return request
-    return replace(request, predecessor=(job, run))
+    return request if job is None else replace(request, predecessor=(job, run))
 
 
 def _job(storage: Storage, request: RunRequest) -> str | None:
