@@ -289,6 +289,31 @@ def test_a_value_that_does_not_fit_is_bad_and_says_why() -> None:
     assert "expected JSON" in one(Document, column("string"), "{")
 
 
+def test_intervals() -> None:
+    """Microseconds by default; text has each unit, and with years or months it is no timedelta."""
+    span = timedelta(days=1, hours=2, minutes=3, seconds=4.5)
+    for of in (column("string", TIME + "Interval"), None):
+        assert one(timedelta | None, of, "P0Y0M1DT2H3M4.5S") == span
+        assert "units" in one(timedelta, of, "P1Y2M3DT4H5M6.78S")
+    assert one(timedelta, None, span // timedelta(microseconds=1), time_precision_mode="adaptive") == span
+    assert one(timedelta, column("int64", TIME + "NanoDuration"), -1) == -timedelta(microseconds=1)
+    assert one(Any, column("int64", TIME + "MicroDuration"), 5) == timedelta(microseconds=5)
+
+
+def test_values_of_unions_and_maps() -> None:
+    """A value in a union is what the schema says; without one a number stays the int that it may be."""
+    stamp = column("int64", TIME + "MicroTimestamp")
+    assert one(int | datetime, stamp, 0) == EPOCH
+    assert one(int | datetime, None, 5) == 5
+    assert one(dict[str, Decimal], column("map", values=decimal_column(1)), {"a": unscaled(15)}) == {
+        "a": Decimal("1.5")
+    }
+    assert one(dict[int, Decimal], column("map", values=decimal_column(1)), [[1, unscaled(15)]]) == {1: Decimal("1.5")}
+    assert one(dict[str, str], column("string", DATA + "Json"), '{"a": "1"}') == {"a": "1"}
+    assert one(Any, column("string", DATA + "Json"), '{"a": [null]}') == {"a": [None]}
+    assert one(str, column("string", DATA + "Json"), '{"a": 1}') == '{"a": 1}'
+
+
 def test_bytes_in_the_modes_of_binary_handling() -> None:
     """The same text is other bytes in another mode: the schema says that it is text, the option which."""
     for of in (column("string"), None):

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import Unreadable, shorten
 from forkpoint.errors import ConfigError
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, Types
 
 Schema: TypeAlias = Mapping[str, Any]
 Decode: TypeAlias = Callable[[Any], Any]
@@ -41,7 +41,6 @@ _TIMESTAMPS = {
 }  # fmt: skip
 _DURATIONS = {_TIME + "MicroDuration": "us", _TIME + "NanoDuration": "ns", **_TIMES}  # MySQL's TIME is a duration, too
 _ISO = {_TIME + "IsoDate", _TIME + "IsoTime", _TIME + "IsoTimestamp"}  # written with a Z, though columns have no zone
-_ZONED = _TIME + "ZonedTimestamp"
 _INTEGERS = ("byte", "short", "int", "long", "big_int")
 _SEQUENCES = ("list", "tuple_of", "set", "frozenset")
 
@@ -151,10 +150,9 @@ def decoder(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | Non
         return _binary(modes.binary_handling_mode)
     if name in _ISO and kind in ("date", "time", "timestamp"):
         return lambda raw: raw.removesuffix("Z") if isinstance(raw, str) else raw
-    numbers = _numbers(kind, name)
-    if numbers is not None:
-        return _of_number(numbers, kind)
-    return _of_number(_refuse(remedy), kind) if remedy else None
+    numbers = _numbers(kind, name) or (_refuse(remedy) if remedy else None)
+    of_number = None if numbers is None else _of_number(numbers, kind)
+    return _interval(of_number) if kind == "duration" else of_number
 
 
 def _likely(type: TypeInformation) -> list[TypeInformation]:
@@ -171,13 +169,11 @@ def _likely(type: TypeInformation) -> list[TypeInformation]:
 
 def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
     """The values of ANY: what the schema says they are."""
-    from forkpoint.types import Types, type_of
-
     if name == _JSON:
         return _from_json(None)
     for names, of in (
         ({_DECIMAL, _VARIABLE_SCALE}, Types.BIG_DEC()), (_DATES, Types.SQL_DATE()), (_TIMES, Types.SQL_TIME()),
-        (_TIMESTAMPS, Types.SQL_TIMESTAMP()), (_DURATIONS, type_of(timedelta)),
+        (_TIMESTAMPS, Types.SQL_TIMESTAMP()), (_DURATIONS, Types.DURATION()),
     ):  # fmt: skip
         if name in names:
             decode = decoder(of, schema, modes)
@@ -331,6 +327,17 @@ def _of_number(convert: Decode, kind: str) -> Decode:
             raise Unreadable(f"{raw} is beyond the values of a {kind}") from None
 
     return of_number
+
+
+def _interval(of_number: Decode | None) -> Decode:
+    """Text of an interval has each unit, and years and months are no fixed time: only without them it is a timedelta."""
+
+    def convert(raw: Any) -> Any:
+        if isinstance(raw, str):
+            return "P" + raw.removeprefix("P0Y0M") if raw.startswith("P0Y0M") else raw
+        return raw if of_number is None else of_number(raw)
+
+    return convert
 
 
 def _numbers(kind: str, name: str) -> Decode | None:
