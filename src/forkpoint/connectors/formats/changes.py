@@ -6,17 +6,26 @@ A row's kind is a field, as ROW types store no kinds. An element stands for one 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Generic, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from forkpoint.connectors.formats.base import BadMessage
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part
+from forkpoint.connectors.formats.debezium import (
+    BinaryHandlingMode,
+    DecimalHandlingMode,
+    Decode,
+    Modes,
+    TimePrecisionMode,
+    row_decoder,
+)
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
 from forkpoint.types import Field, RowKind, TypeInformation, TypeLike, Types, type_of
@@ -128,21 +137,66 @@ class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Ge
 
 
 _DEBEZIUM = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
+_MOST_SCHEMAS = 100  # that are kept: a topic has few
+
+
+class _Message(msgspec.Struct):
+    """A message of Debezium with its schema, or without."""
+
+    schema: msgspec.Raw = msgspec.Raw()
+    payload: Any = msgspec.UNSET
+    op: Any = None
+    before: Any = None
+    after: Any = None
+    source: Any = None
 
 
 @dataclass(frozen=True)
 class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
     """Reads Debezium's JSON, with or without its schema, as changes of rows of ``type_info``: see `change_type`.
 
-    A row read by a snapshot is an INSERT. Values are as the connector writes them: times are numbers, unless it is configured
-    otherwise.
+    A row read by a snapshot is an INSERT. A message with its schema (``schemas.enable``) says how its values are encoded. For
+    those without, say how the connector is configured: ``decimal_handling_mode`` and ``time_precision_mode``, and for columns
+    whose encoding depends on it, the ``fraction_digits``: the scale of a decimal, the digits of seconds of a time. A value
+    that could mean another without them is bad. ``binary_handling_mode``: how bytes in text are encoded.
     """
+
+    decimal_handling_mode: DecimalHandlingMode | None = None
+    time_precision_mode: TimePrecisionMode | None = None
+    binary_handling_mode: BinaryHandlingMode = "bytes"
+    fraction_digits: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._modes  # checked where the mistake is
+
+    @cached_property
+    def _modes(self) -> Modes:
+        return Modes(
+            self.decimal_handling_mode, self.time_precision_mode, self.binary_handling_mode, self.fraction_digits
+        )
+
+    @cached_property
+    def _messages(self) -> JsonText:
+        return JsonText(self._type, _Message)
+
+    @cached_property
+    def _decoders(self) -> dict[bytes, Decode]:
+        return {}
 
     def _rows(self, type: TypeInformation[T]) -> RecordConverter:
         return RecordConverter(type)
 
+    def _decode(self, message: bytes) -> Any:
+        try:
+            return self._messages.decode(message)
+        except Unreadable:
+            return super()._decode(message)  # says what it is instead
+
     def _changes(self, message: Any) -> Iterator[_Change]:
-        payload = message["payload"] if "payload" in message and "schema" in message else message
+        schema, payload = bytes(message.schema), message.payload
+        if not schema or payload is msgspec.UNSET:
+            schema, payload = b"", {name: getattr(message, name) for name in ("op", "before", "after", "source")}
         if payload is None:  # a tombstone with its schema
             return
         payload = _object(payload)
@@ -155,7 +209,35 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
             hint = "; on PostgreSQL, set the table's REPLICA IDENTITY to FULL" if kind is RowKind.DELETE else ""
             raise Unreadable(f"a change with op {op!r} without {missing!r}{hint}")
         source = _object(payload.get("source") or {})
+        decode = self._decoder(schema)
+        before, after = _decoded(decode, before, "before"), _decoded(decode, after, "after")
         yield _Change(kind, before, after, _text(source, "db"), _text(source, "table"), _time(source, "ts_ms"))
+
+    def _decoder(self, schema: bytes) -> Decode:
+        """What decodes rows by the schema in a message, of which a topic has few."""
+        decoder = self._decoders.get(schema)
+        if decoder is None:
+            if len(self._decoders) >= _MOST_SCHEMAS:
+                self._decoders.clear()
+            type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+            decoder = self._decoders[schema] = row_decoder(type, _schema_of_rows(schema), self._modes)
+        return decoder
+
+
+def _schema_of_rows(schema: bytes) -> dict[str, Any]:
+    envelope = JsonText(None).decode(schema) if schema else None
+    fields = envelope.get("fields") if isinstance(envelope, dict) else None
+    for field in fields if isinstance(fields, list) else ():
+        if isinstance(field, dict) and field.get("field") in ("after", "before"):
+            return field
+    return {}
+
+
+def _decoded(decode: Decode, row: Any, name: str) -> Any:
+    try:
+        return decode(row)
+    except Unreadable as error:
+        raise Unreadable(f"{name}: {error}") from None
 
 
 _CANAL = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}

@@ -42,12 +42,12 @@ _JSON_NAME = attrgetter("encoded_name")
 
 
 class JsonText:
-    """Reads JSON as values of a type."""
+    """Reads JSON as values of a type. ``of``: the class of what is decoded, which has fields that hold such values."""
 
-    def __init__(self, type: TypeInformation | None) -> None:
+    def __init__(self, type: TypeInformation | None, of: Any = Any) -> None:
         self._type = type
         exact = type is not None and "big_dec" in kinds(type)
-        self._decode = msgspec.json.Decoder(float_hook=Decimal if exact else None).decode
+        self._decode = msgspec.json.Decoder(of, float_hook=Decimal if exact else None).decode
         schema = text_schema(type, _JSON_NAME)
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
