@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
@@ -22,6 +24,7 @@ from forkpoint.types.information import cast_exactly
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
+_PLAIN = " ,+@()"  # beside letters and digits, in names of buckets
 NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -184,15 +187,32 @@ class _CsvFile(_FileWriter):
                 f"FileSink.csv: {', '.join(nested)} of {self._staged.final.rpartition('/')[0]} cannot be a CSV column; "
                 "map the elements to records of plain fields, or write json or parquet"
             )
+        # Alone in its line, a None would be a blank line, which readers skip; as text it is "".
+        self._alone = schema is not None and len(schema) == 1 and schema.field(0).nullable
+        schema = pa.schema([(f.name, pa.string() if self._as_text(f.type) else f.type) for f in schema or ()])
+        self._schema = schema
         self._writer = pacsv.CSVWriter(
             self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"])
         )
 
+    def _as_text(self, type: pa.DataType) -> bool:
+        return self._alone or bool(pa.types.is_duration(type))
+
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
-        self._writer.write_batch(table)
+        columns = [_text_of(column) if self._as_text(column.type) else column for column in table.columns]
+        if self._alone:
+            columns = [pc.fill_null(columns[0], "")]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _end(self) -> None:
         self._writer.close()
+
+
+def _text_of(column: pa.Array) -> pa.StringArray:
+    """A column as text: durations in ISO 8601, as in JSON."""
+    if pa.types.is_duration(column.type):
+        return pa.array(msgspec.to_builtins(column.to_pylist()), pa.string())
+    return column.cast(pa.string())
 
 
 _KINDS: dict[str, type[_FileWriter]] = {
@@ -258,7 +278,8 @@ def _hive_names(
 
 
 def _hive_name(field: str, value: Any) -> str:
-    return f"{field}={NULL_BUCKET if value is None else quote(str(value), safe=' ,+@()')}"
+    text = "" if value is None else str(value)
+    return f"{quote(field, safe=_PLAIN)}={quote(text, safe=_PLAIN) if text else NULL_BUCKET}"  # as Spark and Hive do
 
 
 def _field_of(value: Any, field: str) -> Any:
