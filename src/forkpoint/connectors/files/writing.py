@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -24,7 +24,8 @@ from forkpoint.types.information import cast_exactly
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
-_PLAIN = " ,+@()"  # beside letters and digits, in names of buckets
+# Spark takes escapes for characters, not for bytes of UTF-8, so that others than ASCII are left as they are.
+_ESCAPED = re.compile("[^A-Za-z0-9_.~ ,+@()\\-\x80-\U0010ffff]")
 NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -279,7 +280,11 @@ def _hive_names(
 
 def _hive_name(field: str, value: Any) -> str:
     text = "" if value is None else str(value)
-    return f"{quote(field, safe=_PLAIN)}={quote(text, safe=_PLAIN) if text else NULL_BUCKET}"  # as Spark and Hive do
+    return f"{_escape(field)}={_escape(text) or NULL_BUCKET}"  # as Spark and Hive do
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _field_of(value: Any, field: str) -> Any:

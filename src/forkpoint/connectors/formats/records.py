@@ -26,6 +26,7 @@ from forkpoint.connectors.formats.columns import allows
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly
+from forkpoint.types.literals import LiteralType
 from forkpoint.types.records import RecordType
 
 _MISSING = object()
@@ -139,7 +140,7 @@ class RecordConverter:
 
     def _optional(self, of: TypeInformation, raws: list[Any]) -> list[Any]:
         # An empty CSV value is None, except that a str is empty.
-        if self._from_text and of.kind not in ("string", "char"):
+        if self._from_text and not _may_be_empty(of):
             raws = [None if raw == "" else raw for raw in raws]
         values = iter(self._values(of, [raw for raw in raws if raw is not None]))
         return [None if raw is None else next(values) for raw in raws]
@@ -200,6 +201,10 @@ def _object(raw: Any, type: TypeInformation, fields: tuple[Field, ...]) -> dict[
     if len(raw) != len(names):
         raise Unreadable(f"expected an array of {len(names)} values, got {shorten(repr(raw), 80)}")
     return dict(zip(names, raw, strict=True))
+
+
+def _may_be_empty(type: TypeInformation) -> bool:
+    return type.kind in ("string", "char") and (not isinstance(type, LiteralType) or "" in type.allowed)
 
 
 def _default(field: Field) -> Any:
