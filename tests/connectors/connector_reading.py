@@ -84,3 +84,11 @@ class Elements:
             self.decoded = True
             self.given = self.type.from_columns(self.table.columns)
         return self.given
+
+
+def read_planned(source: Source) -> list[Any]:
+    """All elements of a bounded source of one split, in order."""
+    enumerator, out = source.create_enumerator(None), []
+    while planned := enumerator.plan(1000):
+        out += [element for each in planned for element in elements(source, each)]
+    return out

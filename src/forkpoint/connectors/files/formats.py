@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.files.index import FileIndex, LineIndex, RowIndex, WholeIndex
-from forkpoint.connectors.files.places import MUST_BE_COMPLETE, SourceFile
+from forkpoint.connectors.files.places import HEAD, HEAD_WITH_CR, MUST_BE_COMPLETE, SourceFile
+from forkpoint.connectors.formats.csv import what_csv_says
 from forkpoint.errors import RecordParseError
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -78,12 +79,22 @@ class CsvFormat(LineFormat):
     def start(self, file: SourceFile, size: int) -> FileStart:
         if not self.header or self.whole(file):
             return FileStart(0)
-        line = file.first_line(size)
-        return FileStart(len(line), 2, self.parse_header(line))
+        return self.after_header(file, file.head(size))
 
-    def parse_header(self, line: bytes) -> list[str]:
-        text = line.removeprefix(BOM).decode("utf-8", "replace").rstrip("\r\n")
-        return next(csv.reader([text], delimiter=self.delimiter), [])
+    def after_header(self, file: SourceFile, data: bytes) -> FileStart:
+        """Where the records of a file start that begins with this. Blank lines before its header are skipped."""
+        head = (HEAD_WITH_CR if self.newlines_in_values else HEAD).match(data)
+        assert head is not None  # both match anything
+        text = head["line"].decode("utf-8", "replace").rstrip("\r\n")
+        try:
+            header = next(csv.reader([text], delimiter=self.delimiter), [])
+        except csv.Error as e:
+            raise RecordParseError(
+                f"{file}: its column names are not a line of CSV ({what_csv_says(e)}). Lines end with LF or CRLF; give the "
+                "source newlines_in_values=True if they end with CR"
+            ) from None
+        lines = head["blank"].count(b"\n") or head["blank"].count(b"\r")
+        return FileStart(head.end(), lines + 2, header)
 
 
 @dataclass(frozen=True)

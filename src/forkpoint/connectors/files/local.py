@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from forkpoint.connectors.base import JSON
 from forkpoint.connectors.files.places import (
+    HEAD_BYTES,
     MUST_BE_COMPLETE,
     FileName,
     SinkFiles,
@@ -21,6 +22,7 @@ from forkpoint.connectors.files.places import (
     SourceFiles,
     StagedFile,
     exists_already,
+    has_head,
 )
 from forkpoint.errors import ConfigError, StorageError, StorageUnavailable
 from forkpoint.storage.base import sync_directory
@@ -71,9 +73,12 @@ class LocalFile(SourceFile):
         finally:
             os.close(fd)
 
-    def first_line(self, size: int) -> bytes:
+    def head(self, size: int) -> bytes:
+        data = b""
         with self.path.open("rb") as file:
-            return file.readline(size)
+            while len(data) < size and not has_head(data):
+                data += file.read(min(size - len(data), len(data) + HEAD_BYTES))
+        return data
 
     @contextmanager
     def for_parquet(self, size: int) -> Iterator[Any]:

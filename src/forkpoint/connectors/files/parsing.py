@@ -105,6 +105,7 @@ class CsvParser(LineParser):
         self._type = type
         self._schema = text_schema(type)
         whole = options.newlines_in_values
+        self._blank = bytes(set(b" \t\r\v\f") - set(options.delimiter.encode()))
         self._hint = "" if whole else "; if values have line ends in quotes, give the source newlines_in_values=True"
 
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
@@ -119,7 +120,9 @@ class CsvParser(LineParser):
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
+        twice = self._named_twice(names)
         for number, data, row, problem in self._rows(stretch):
+            problem = problem or twice
             if problem is not None:
                 yield Record(number, data, problem=problem)
                 continue
@@ -128,12 +131,18 @@ class CsvParser(LineParser):
             except Unreadable as e:
                 yield Record(number, data, problem=f"{e}{self._hint}")
 
+    def _named_twice(self, names: list[str]) -> str | None:
+        """What is wrong with a header that has two columns for one field. Other columns may have any names."""
+        used = names if self._type is None else [name for name in names if name in self._type.column_names]
+        twice = sorted({name for name in used if used.count(name) > 1})
+        return f"the header names {', '.join(map(repr, twice))} more than once" if twice else None
+
     def _rows(self, stretch: Stretch) -> Iterator[tuple[int, bytes, list[str], str | None]]:
         if self._options.newlines_in_values:
             yield from self._rows_over_lines(stretch)
             return
         for number, line in _lines(stretch):
-            if not line.strip():
+            if not line.strip(self._blank):
                 continue
             try:
                 yield number, line, split_record(line, delimiter=self._options.delimiter), None

@@ -24,8 +24,19 @@ MUST_BE_COMPLETE = "a file must be complete when it appears (write under a hidde
 Place = Path | str
 """A directory or file of the local file system, or a URL."""
 
+HEAD_BYTES = 1 << 16  # how much of a file is read at first to find its first line
+HEAD = re.compile(rb"(?:\xef\xbb\xbf)?(?P<blank>(?:[ \t\r]*\n)*)(?P<line>[^\n]*\n?)")
+HEAD_WITH_CR = re.compile(rb"(?:\xef\xbb\xbf)?(?P<blank>(?:[ \t]*(?:\r\n|\r|\n))*)(?P<line>[^\r\n]*(?:\r\n|\r|\n)?)")
+"""A byte order mark, blank lines, and the first line that is not blank."""
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _REMOTE = ("s3", "gs", "az", "hdfs", "memory")
+
+
+def has_head(data: bytes) -> bool:
+    """Whether a line that is not blank ends in these first bytes of a file."""
+    head = HEAD.match(data)
+    return head is not None and head["line"].endswith(b"\n")
 
 
 def place_of(path: str | Path, what: str) -> str | None:
@@ -79,8 +90,8 @@ class SourceFile(ABC):
         """What reads so many bytes from a place on. Raises StorageError if it is not the file that was found."""
 
     @abstractmethod
-    def first_line(self, size: int) -> bytes:
-        """With its line end. Raises FileNotFoundError."""
+    def head(self, size: int) -> bytes:
+        """Its first bytes, up to the end of the first line that is not blank, or more. Raises FileNotFoundError."""
 
     @abstractmethod
     def for_parquet(self, size: int) -> AbstractContextManager[Any]:

@@ -87,8 +87,8 @@ class FileReader(FormatReader[Any]):
     def _stretch(self, file: SourceFile, segment: dict[str, Any], data: bytes) -> Stretch:
         header, line = segment.get("header"), segment["line"]
         if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # a file read as a whole
-            first, _, data = data.partition(b"\n")
-            header, line = self._format.parse_header(first), line + 1
+            start = self._format.after_header(file, data)
+            header, line, data = start.header, start.line, data[start.at :]
         return Stretch(file, data, line, header)
 
     def _parse(self, parser: LineParser, group: list[Stretch]) -> Iterator[Elements | SourceBatch]:

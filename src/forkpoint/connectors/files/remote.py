@@ -14,7 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.files.listing import glob_matcher
-from forkpoint.connectors.files.places import MUST_BE_COMPLETE, FileEntry, FileListing, SourceFile, SourceFiles
+from forkpoint.connectors.files.places import (
+    HEAD_BYTES,
+    MUST_BE_COMPLETE,
+    FileEntry,
+    FileListing,
+    SourceFile,
+    SourceFiles,
+    has_head,
+)
 from forkpoint.errors import ConfigError, NotFound, StorageError, StorageUnavailable, SystemUnavailable
 from forkpoint.storage.files import FileChanged, FileStorage, StoredFile, open_files, split_url
 
@@ -23,7 +31,6 @@ LOOK_SECONDS = 1.0
 WHOLE_BYTES = 4 << 20
 AT_ONCE = 16  # requests
 AHEAD_BYTES = 32 << 20
-_LINE_BYTES = 1 << 16
 
 # The part of the time that whole listings may take.
 _WHOLE_SHARE = 0.05
@@ -152,12 +159,11 @@ class RemoteFile(SourceFile):
                     f"{MUST_BE_COMPLETE} and not change"
                 ) from None
 
-    def first_line(self, size: int) -> bytes:
+    def head(self, size: int) -> bytes:
         data = b""
-        while len(data) < size and b"\n" not in data:
-            data += self.read(len(data), min(size, 2 * len(data) + _LINE_BYTES))
-        line, end, _ = data.partition(b"\n")
-        return line + end
+        while len(data) < size and not has_head(data):
+            data += self.read(len(data), min(size, 2 * len(data) + HEAD_BYTES))
+        return data
 
     @contextmanager
     def for_parquet(self, size: int) -> Iterator[Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
@@ -22,6 +24,8 @@ from forkpoint.types.information import cast_exactly
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
+# Spark takes escapes for characters, not for bytes of UTF-8, so that others than ASCII are left as they are.
+_ESCAPED = re.compile("[^A-Za-z0-9_.~ ,+@()\\-\x80-\U0010ffff]")
 NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -184,15 +188,32 @@ class _CsvFile(_FileWriter):
                 f"FileSink.csv: {', '.join(nested)} of {self._staged.final.rpartition('/')[0]} cannot be a CSV column; "
                 "map the elements to records of plain fields, or write json or parquet"
             )
+        # Alone in its line, a None would be a blank line, which readers skip; as text it is "".
+        self._alone = schema is not None and len(schema) == 1 and schema.field(0).nullable
+        schema = pa.schema([(f.name, pa.string() if self._as_text(f.type) else f.type) for f in schema or ()])
+        self._schema = schema
         self._writer = pacsv.CSVWriter(
             self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"])
         )
 
+    def _as_text(self, type: pa.DataType) -> bool:
+        return self._alone or bool(pa.types.is_duration(type))
+
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
-        self._writer.write_batch(table)
+        columns = [_text_of(column) if self._as_text(column.type) else column for column in table.columns]
+        if self._alone:
+            columns = [pc.fill_null(columns[0], "")]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _end(self) -> None:
         self._writer.close()
+
+
+def _text_of(column: pa.Array) -> pa.StringArray:
+    """A column as text: durations in ISO 8601, as in JSON."""
+    if pa.types.is_duration(column.type):
+        return pa.array(msgspec.to_builtins(column.to_pylist()), pa.string())
+    return column.cast(pa.string())
 
 
 _KINDS: dict[str, type[_FileWriter]] = {
@@ -258,7 +279,12 @@ def _hive_names(
 
 
 def _hive_name(field: str, value: Any) -> str:
-    return f"{field}={NULL_BUCKET if value is None else quote(str(value), safe=' ,+@()')}"
+    text = "" if value is None else str(value)
+    return f"{_escape(field)}={_escape(text) or NULL_BUCKET}"  # as Spark and Hive do
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _field_of(value: Any, field: str) -> Any:

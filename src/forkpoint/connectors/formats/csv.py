@@ -37,6 +37,8 @@ def read_csv(
     """
     if len(data) > _LARGEST or b"0x" in data or b"0X" in data or not is_utf8(data):
         return None  # Arrow reads 0x10 as 16
+    if rows is not None and b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
+        return None  # Arrow ends a line at a CR
     if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict(delimiter)).as_py():
         return None  # Arrow reads "a"b as ab
     reading = pacsv.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names)
@@ -70,7 +72,12 @@ def split_record(record: bytes, **dialect: Any) -> list[str]:
     except UnicodeDecodeError as e:
         raise Unreadable(f"not UTF-8 ({e.reason} at byte {e.start})") from None
     except (csv.Error, StopIteration) as e:
-        raise Unreadable(f"not CSV ({e})") from None
+        raise Unreadable(f"not CSV ({what_csv_says(e)})") from None
+
+
+def what_csv_says(error: Exception) -> str:
+    """What the csv module says, except about a CR in the middle of a line."""
+    return "a CR outside of quotes" if str(error).startswith("new-line character") else str(error)
 
 
 def named_values(row: list[str], names: list[str]) -> dict[str, Any]:

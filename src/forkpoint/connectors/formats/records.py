@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
@@ -25,6 +26,7 @@ from forkpoint.connectors.formats.columns import allows
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly
+from forkpoint.types.literals import LiteralType
 from forkpoint.types.records import RecordType
 
 _MISSING = object()
@@ -138,7 +140,7 @@ class RecordConverter:
 
     def _optional(self, of: TypeInformation, raws: list[Any]) -> list[Any]:
         # An empty CSV value is None, except that a str is empty.
-        if self._from_text and of.kind not in ("string", "char"):
+        if self._from_text and not _may_be_empty(of):
             raws = [None if raw == "" else raw for raw in raws]
         values = iter(self._values(of, [raw for raw in raws if raw is not None]))
         return [None if raw is None else next(values) for raw in raws]
@@ -201,6 +203,10 @@ def _object(raw: Any, type: TypeInformation, fields: tuple[Field, ...]) -> dict[
     return dict(zip(names, raw, strict=True))
 
 
+def _may_be_empty(type: TypeInformation) -> bool:
+    return type.kind in ("string", "char") and (not isinstance(type, LiteralType) or "" in type.allowed)
+
+
 def _default(field: Field) -> Any:
     if field.has_default:
         return field.make_default()
@@ -249,6 +255,7 @@ def _expect(cls: type) -> Callable[[Any], Any]:
     return convert
 
 
+_MICROS = re.compile(r"-?[0-9]+")
 _BEYOND_MICROS = re.compile(r"([.,][0-9]{6})[0-9]+")
 
 
@@ -279,16 +286,33 @@ def _datetime(raw: Any) -> datetime:
     return _datetime_via(raw)  # type: ignore[no-any-return]
 
 
+def _duration_from_text(raw: Any) -> Any:
+    if isinstance(raw, str) and _MICROS.fullmatch(raw):  # as the CSV sink once wrote them
+        try:
+            return timedelta(microseconds=int(raw))
+        except (OverflowError, ValueError):
+            raise Unreadable(f"{shorten(raw, 80)} µs are beyond a timedelta") from None
+    return _duration(raw)
+
+
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as Jackson, and so Flink and Spark, write them in JSON
 
 
 def _float(raw: Any) -> float:
     if type(raw) in (float, int, Decimal) or raw in _NOT_FINITE:
-        try:
-            return float(raw)
-        except OverflowError:
-            raise Unreadable(f"{shorten(repr(raw), 80)} is beyond a float") from None
+        return _nearest_float(raw)
     raise Unreadable(f"expected float, got {shorten(repr(raw), 80)}")
+
+
+def _nearest_float(number: Any) -> float:
+    """A number, or its text, as a float. A number beyond the largest one is no infinity."""
+    try:
+        value = float(number)
+    except OverflowError:
+        value = math.inf
+    if math.isinf(value) and any(map(str.isdigit, str(number))):
+        raise Unreadable(f"{shorten(str(number), 80)!r} is beyond a float")
+    return value
 
 
 def _exact_float(raw: Any) -> float:
@@ -325,11 +349,11 @@ def _enum(type: TypeInformation, raw: Any, from_text: bool) -> Any:
         raise Unreadable(f"{shorten(repr(raw), 80)} is not valid for {type!r}") from None
 
 
-def _from_text(cls: Callable[[str], Any]) -> Callable[[Any], Any]:
+def _from_text(cls: type, parse: Callable[[str], Any] | None = None) -> Callable[[Any], Any]:
     def convert(raw: Any) -> Any:
         try:
             if isinstance(raw, str) and "_" not in raw:
-                return cls(raw.strip())
+                return (parse or cls)(raw.strip())
         except ValueError:
             pass
         raise Unreadable(f"expected {cls.__name__}, got {shorten(repr(raw), 80)}")
@@ -394,6 +418,7 @@ _LIKE: dict[str, tuple[type, ...]] = {
 }
 _INTEGERS = ("byte", "short", "int", "long", "big_int")
 _datetime_via = _via(datetime)
+_duration = _via(timedelta)
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_INTEGERS, _expect(int)),
     **dict.fromkeys(("float", "double"), _float),
@@ -405,12 +430,13 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "uuid": _via(UUID),
     "date": _via(date),
     "time": _via(time),
-    "duration": _via(timedelta),
+    "duration": _duration,
     "null": _expect(type(None)),
 }
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_INTEGERS, _from_text(int)),
-    **dict.fromkeys(("float", "double"), _from_text(float)),
-    "boolean": _from_text(bool_of),
+    **dict.fromkeys(("float", "double"), _from_text(float, _nearest_float)),
+    "boolean": _from_text(bool, bool_of),
+    "duration": _duration_from_text,
 }
 _FROM_COLUMNS: dict[str, Callable[[Any], Any]] = dict.fromkeys(("float", "double"), _exact_float)
