@@ -48,6 +48,9 @@ class Disk:
     def empty(self) -> None:
         self.ballast.unlink(missing_ok=True)
 
+    def remount(self, how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", self.root], check=True)
+
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
@@ -125,6 +128,35 @@ def test_with_restarts_the_job_waits_for_space(disk: Disk, step: str, caplog: py
         assert f"on host {socket.gethostname()}: No space left" in failure
         assert ADVICE in failure
     assert state_of(disk.root) == sums(ELEMENTS)
+
+
+@pytest.mark.parametrize("read_only", ["state root", "output"])
+def test_a_file_system_that_becomes_read_only_pauses_the_job(disk: Disk, tmp_path: Path, read_only: str) -> None:
+    class Repairs:
+        failures: ClassVar[list[str]] = []
+
+        def on_step(self, step: str, epoch: int) -> None:
+            if (step, epoch) == ("planned", 4) and not self.failures:
+                disk.remount("ro")
+
+        def on_event(self, event: Any) -> None:
+            if isinstance(event, Restarting):
+                self.failures.append(event.failure)
+                if len(self.failures) == 2:
+                    disk.remount("rw")
+
+    def change(options: JobOptions) -> JobOptions:
+        return replace(options, restart=RestartStrategy.fixed_delay(0, 20))  # no failure of its own
+
+    repairs = Repairs()
+    root, output = (disk.root, tmp_path) if read_only == "state root" else (tmp_path, disk.root)
+    sink = fp.FileSink.json(str(output / "out"))
+    result = run(root, ELEMENTS, sink=sink, steps=repairs, change=change, listeners=[repairs])
+    assert result.outcome == "finished"
+    assert len(repairs.failures) == 2
+    assert all("Read-only file system" in failure for failure in repairs.failures)
+    assert state_of(root) == sums(ELEMENTS)
+    assert sum(len(path.read_text().splitlines()) for path in (output / "out").glob("part-*")) == len(ELEMENTS)
 
 
 def test_a_savepoint_that_does_not_fit_fails_alone(disk: Disk, tmp_path: Path) -> None:
