@@ -151,8 +151,8 @@ class LocalSinkFiles(SinkFiles):
             )
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
                 raise StorageUnavailable(
-                    f"{failed} Free space on the file system, raise its quota, or mount it writable again: a paused job then goes "
-                    "on, an ended one resumes from the last checkpoint when it is started again"
+                    f"{failed} Free space on the file system, raise its quota, or mount it writable again: a paused job then "
+                    "goes on, an ended one resumes from the last checkpoint when it is started again"
                 ) from error
             raise StorageError(
                 f"{failed} Check that it is a reachable directory that this user may write to, then start the job again: it "
