@@ -72,7 +72,7 @@ def test_what_a_dead_driver_left_of_a_drain_is_shown_and_published_by_one_comman
     (kept,) = cli.look("gc", "--older-than", "1ms")["unpublished"]
     assert kept["job"] == "dying"
     done = cli.json("publish", "dying")
-    assert done == {"job": "dying", "run": shown["run"], "epoch": shown["epoch"]}
+    assert done == {"job": "dying", "run": shown["run"], "epoch": shown["epoch"], "skipped": []}
     assert len(visible(cli)) == 4
     assert cli.jobs() == []
     assert [each["state"] for each in cli.jobs("-a")] == ["stopped"]

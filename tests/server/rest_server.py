@@ -43,11 +43,11 @@ class Server:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=self._environment, cwd=self.directory, text=True, stdout=pipe, stderr=pipe)
 
-    def forkpoint(self, *arguments: str) -> dict[str, Any]:
-        """The result of a command."""
+    def forkpoint(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """The result of a command, which ends with this exit code."""
         process = self._start("--output", "json", *arguments)
         out, err = process.communicate()
-        assert process.returncode == 0, f"{arguments}: {out}\n{err}"
+        assert process.returncode == code, f"{arguments}: {out}\n{err}"
         found: dict[str, Any] = json.loads(out)
         return found
 

@@ -82,10 +82,13 @@ class AsyncWait:
 
     async def _answer(self, value: Any) -> list[Any]:
         try:
-            results = await within(self._invoke(value), self._timeout_seconds)
+            return await within(self._taken(value), self._timeout_seconds)
         except RequestExpired:
-            results = _as_list(self._uid, self._timed_out(value))
-        return list(self._outlet.taking(results))
+            return list(self._outlet.taking(_as_list(self._uid, self._timed_out(value))))
+
+    async def _taken(self, value: Any) -> list[Any]:
+        """The results, taken before any other request goes on, which may change them."""
+        return list(self._outlet.taking(await self._invoke(value)))
 
     def _failed(self, value: Any, error: BaseException) -> ForkpointError:
         return user_error(self._uid, error, value)

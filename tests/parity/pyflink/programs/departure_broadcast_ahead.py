@@ -1,4 +1,4 @@
-"""Broadcast state without keys: limits that are all there before the first element."""
+"""Broadcast state without keys: limits that are all there before the first element, but are of later times than some."""
 
 from parity_inputs import readings
 from pyflink.common import Types
@@ -9,6 +9,10 @@ INPUTS = {
     "limits": readings(seed=71, count=7, step_ms=10, disorder_ms=0, silence_ms=0),
     "readings": readings(seed=72, count=50, keys="abcx", after=("limits",)),
 }
+DEPARTURE = (
+    "Flink's broadcast elements take effect when they arrive, so what elements see depends on how far ahead the broadcast "
+    "stream is read. Here they take effect at their own time, when the watermark of the other stream reaches it"
+)
 PARALLELISM = 1  # each subtask emits something for each limit
 LIMITS = MapStateDescriptor("limits", Types.STRING(), Types.LONG())
 
