@@ -21,7 +21,6 @@ _DEFAULTS = {
 }
 MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
 QUEUED_BYTES = 64 << 20  # the most that a producer holds, or a few of the largest records
-_NO_TIMES = pa.array([0, -1], pa.int64())
 _FULL_S = 0.01  # until a full queue is tried again
 _QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
 _PRODUCERS_ONLY = re.compile(
@@ -69,7 +68,7 @@ def produce(producer: Any, records: pa.RecordBatch, on_delivery: Callable[..., N
 def _expressible(times: pa.Int64Array) -> pa.Int64Array:
     """Times as the client can send them: it takes 0 for the time of sending, and consumers take -1 for no time. Those are
     sent as 1 and -2: a millisecond beside the truth, not 56 years."""
-    if len(times) == times.null_count or not pc.any(pc.is_in(times, _NO_TIMES)).as_py():
+    if len(times) == times.null_count or not pc.any(pc.or_(pc.equal(times, 0), pc.equal(times, -1))).as_py():
         return times
     return pc.if_else(pc.equal(times, 0), 1, pc.if_else(pc.equal(times, -1), -2, times))
 
