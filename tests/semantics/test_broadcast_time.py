@@ -192,3 +192,21 @@ def test_streams_without_event_time_do_not_wait():
 
     run = run_local(build, TestSource([PAUSE, ("a", 10)]), TestSource([("x", 50, 1)]))
     assert run.output == [("a", 10, (("x", 1),))]
+
+
+class OfElements(Generator):
+    """Watermarks from the elements themselves, which have no timestamps."""
+
+    def on_event(self, event, timestamp, output):
+        output.emit_watermark(event[1] - 1)
+
+
+def test_elements_without_timestamps_take_effect_when_they_are_read():
+    """Also if their own watermark is ahead of the other stream's."""
+
+    def build(env, orders, rates):
+        rated = env.from_source(rates, fp.WatermarkStrategy.for_generator(OfElements), "rates", RATE).broadcast(RATES)
+        return env.from_source(orders, watermarks(0), "orders", ORDER).connect(rated).process(Plain())
+
+    run = run_local(build, TestSource([("a", 10), PAUSE, ("a", 20)]), TestSource([("x", 50, 1), ("y", 60, 2)]))
+    assert run.output[-1] == ("a", 20, (("x", 1), ("y", 2)))

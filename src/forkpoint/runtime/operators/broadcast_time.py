@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import MapStateDescriptor
@@ -88,13 +89,14 @@ class BroadcastTime:
                 state.roll_back()
 
     def _in_effect(self, first: Batch, arrived: Batch, time: EventTime) -> InEffect:
-        if not (arrived.size or self._waiting):
-            return InEffect(arrived, 0)
+        timed = arrived.stamps != NO_TIMESTAMP_MS
+        if not (timed.any() or self._waiting):
+            return InEffect(arrived, arrived.size)
         reached = 2 * time.end + 1
         seen = max(reached, int(spread(first.positions, first.size).max()) if first.size else _FIRST)
         earlier = [w for w in self._waiting if w.position <= seen]
         batch = concat(
-            [b for b in (self._batch(earlier, time), self._at_own_time(arrived, time)) if b.size], self._type
+            [b for b in (self._batch(earlier, time), self._placed(arrived, timed, time)) if b.size], self._type
         )
         batch = batch.in_order()
         positions = spread(batch.positions, batch.size)
@@ -106,9 +108,10 @@ class BroadcastTime:
         self._keep(arrived, time, reached)
         return InEffect(batch if processed == batch.size else batch.slice(0, processed), lasting)
 
-    def _at_own_time(self, arrived: Batch, time: EventTime) -> Batch:
-        moved = arrived.slice(0, arrived.size)
-        moved.positions = self._own_positions(arrived, time)
+    def _placed(self, arrived: Batch, timed: npt.NDArray[np.bool_], time: EventTime) -> Batch:
+        """The elements where they take effect; those without a timestamp have no later time to wait for."""
+        moved, positions = arrived.slice(0, arrived.size), self._own_positions(arrived, time)
+        moved.positions = np.where(timed, positions, np.minimum(positions, 2 * time.end + 1))
         moved.ordered = False
         return moved
 
@@ -122,7 +125,7 @@ class BroadcastTime:
         return np.where(stamps == NO_TIMESTAMP_MS, positions, own)
 
     def _keep(self, arrived: Batch, time: EventTime, reached: int) -> None:
-        """Let the elements wait that the other stream has not reached. Those without a timestamp have no time of their own."""
+        """Let the elements wait that the other stream has not reached."""
         if not arrived.size:
             return
         positions, stamps = self._own_positions(arrived, time), arrived.stamps
