@@ -462,12 +462,11 @@ class JobDriver:
             return
         try:
             runner.notify()
-        except Exception:
-            log.exception(
-                "job %r: functions were not notified that epoch %d, the last one, is complete",
-                self.job,
-                runner.manifest.epoch,
-            )
+        except Exception as error:
+            log.error(
+                "job %r: functions were not notified that epoch %d, the last one, is complete: %s",
+                self.job, runner.manifest.epoch, error,
+            )  # fmt: skip
 
     def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
         if self._autoscaler is None or runner.trial.active:

@@ -13,7 +13,6 @@ state are left to the time when the element takes effect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,14 +45,6 @@ class _Waiting(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True)
-class InEffect:
-    """The broadcast elements of one epoch in their order; after the first ``lasting`` ones, they are provisional."""
-
-    elements: Batch
-    lasting: int
-
-
 class BroadcastTime:
     """The waiting elements of one operator on one subtask, and what its epochs see of them."""
 
@@ -64,15 +55,30 @@ class BroadcastTime:
         self._state, self._others = waiting, states
         self._waiting = sorted(_Waiting._make((*entry[:4], number)) for number, entry in waiting.items())
         self._next = max((w.number for w in self._waiting), default=-1) + 1
-        self._lasting = 0
+        self._lasting = 0  # how many of the epoch's elements are not provisional: the first ones
         self._processed = 0
 
     def begin(self, first: Batch, arrived: Batch, time: EventTime | None) -> Batch:
         """The broadcast elements that the epoch processes, in order. ``first``: the other stream's elements; ``time``: its
         event time, None if it has none."""
-        effect = self._in_effect(first, arrived, time or EventTime(MAX_MS, MAX_MS, apart=False))
-        self._lasting, self._processed = effect.lasting, 0
-        return effect.elements
+        self._lasting = self._processed = 0
+        timed = arrived.stamps != NO_TIMESTAMP_MS
+        if time is None or not (timed.any() or self._waiting):
+            time = EventTime(MAX_MS, MAX_MS, apart=False)
+        reached = 2 * time.end + 1
+        seen = max(reached, int(spread(first.positions, first.size).max()) if first.size else _FIRST)
+        earlier = [w for w in self._waiting if w.position <= seen]
+        placed = arrived.slice(0, arrived.size)
+        placed.positions, placed.ordered = self._positions(arrived, timed, time), False
+        batch = concat([b for b in (self._batch(earlier, time), placed) if b.size], self._type).in_order()
+        positions = spread(batch.positions, batch.size)
+        self._lasting, processed = int((positions <= reached).sum()), int((positions <= seen).sum())
+        for waiting in earlier:
+            if waiting.position <= reached:
+                self._state.remove(waiting.number)
+        self._waiting = [w for w in self._waiting if w.position > reached]
+        self._keep(placed, np.flatnonzero(spread(placed.positions, placed.size) > reached))
+        return batch if processed == batch.size else batch.slice(0, processed)
 
     def provisional(self) -> bool:
         """Whether the next broadcast element is; counts it."""
@@ -88,50 +94,19 @@ class BroadcastTime:
             for state in self._others:
                 state.roll_back()
 
-    def _in_effect(self, first: Batch, arrived: Batch, time: EventTime) -> InEffect:
-        timed = arrived.stamps != NO_TIMESTAMP_MS
-        if not (timed.any() or self._waiting):
-            return InEffect(arrived, arrived.size)
-        reached = 2 * time.end + 1
-        seen = max(reached, int(spread(first.positions, first.size).max()) if first.size else _FIRST)
-        earlier = [w for w in self._waiting if w.position <= seen]
-        batch = concat(
-            [b for b in (self._batch(earlier, time), self._placed(arrived, timed, time)) if b.size], self._type
-        )
-        batch = batch.in_order()
-        positions = spread(batch.positions, batch.size)
-        lasting, processed = int((positions <= reached).sum()), int((positions <= seen).sum())
-        for waiting in earlier:
-            if waiting.position <= reached:
-                self._state.remove(waiting.number)
-        self._waiting = [w for w in self._waiting if w.position > reached]
-        self._keep(arrived, time, reached)
-        return InEffect(batch if processed == batch.size else batch.slice(0, processed), lasting)
-
-    def _placed(self, arrived: Batch, timed: npt.NDArray[np.bool_], time: EventTime) -> Batch:
-        """The elements where they take effect; those without a timestamp have no later time to wait for."""
-        moved, positions = arrived.slice(0, arrived.size), self._own_positions(arrived, time)
-        moved.positions = np.where(timed, positions, np.minimum(positions, 2 * time.end + 1))
-        moved.ordered = False
-        return moved
-
-    def _own_positions(self, arrived: Batch, time: EventTime) -> Longs:
+    def _positions(self, arrived: Batch, timed: npt.NDArray[np.bool_], time: EventTime) -> Longs:
         """Where each element takes effect: where the other stream's watermark reaches its timestamp. Elements from the other
-        stream's own source keep their place in it, and those without a timestamp that in their own source."""
-        positions, stamps = spread(arrived.positions, arrived.size), arrived.stamps
-        if not time.apart:
-            return positions
-        own = timer_positions(np.clip(stamps, MIN_MS + 1, MAX_MS) - 1)
-        return np.where(stamps == NO_TIMESTAMP_MS, positions, own)
+        stream's own source keep their place in it. Those without a timestamp have no later time to wait for."""
+        positions = spread(arrived.positions, arrived.size)
+        at_once = np.minimum(positions, 2 * time.end + 1)
+        own = timer_positions(np.clip(arrived.stamps, MIN_MS + 1, MAX_MS) - 1) if time.apart else positions
+        return np.where(timed, own, at_once)
 
-    def _keep(self, arrived: Batch, time: EventTime, reached: int) -> None:
+    def _keep(self, arrived: Batch, rows: Longs) -> None:
         """Let the elements wait that the other stream has not reached."""
-        if not arrived.size:
-            return
-        positions, stamps = self._own_positions(arrived, time), arrived.stamps
-        rows = np.flatnonzero((positions > reached) & (stamps != NO_TIMESTAMP_MS))
         if not len(rows):
             return
+        positions, stamps = spread(arrived.positions, arrived.size), arrived.stamps
         splits = spread(arrived.splits, arrived.size)
         places = zip(*(column[rows].tolist() for column in (positions, splits, arrived.sequence, stamps)), strict=True)
         for place, value in zip(places, arrived.objects(rows), strict=True):
