@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka test test-slow test-fast test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
+.PHONY: help setup lock demo demo-kafka test test-slow test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
 	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
@@ -50,6 +50,12 @@ test-slow: setup ## the slow tests, before a release: the same proofs on more sy
 
 test-fast: setup ## the tests of `make test` without Spark
 	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow"
+
+test-newest: setup ## `make test-fast` in a new virtual environment, .newest, with the newest versions that pyproject.toml allows
+	$(RUN) python -m venv --clear .newest
+	.newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	.newest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
+	$(RUN) PATH="$$PWD/.newest/bin:$$PATH" $(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow"
 
 test-spark: setup ## the tests of `make test` with Spark
 	$(RUN) $(WITH_SPARK) -m "spark and not slow"
@@ -131,4 +137,4 @@ pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on fo
 	touch $@
 
 clean: ## remove all build products, except .venv and .flink
-	rm -rf .coverage* .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .newest .coverage* .bench .chaos .demo .fuzz .lmdb build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -1,4 +1,5 @@
-"""What `forkpoint` loads with its first name must stay light: no Spark, no server, no command line.
+"""What `forkpoint` loads with its public names must stay light: no Spark, no server, no command line. So must a command that only
+reads records: no Arrow, no columns.
 
 The import contracts check the package's own imports; this checks what a fresh interpreter really loads.
 """
@@ -8,35 +9,41 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = (
-    "pyspark",
-    "starlette",
-    "uvicorn",
-    "click",
-    "duckdb",
-    "pandas",
-    "rocksdict",
-    "prometheus_client",
-    "opentelemetry",
-)
+PUBLIC = "import forkpoint.public"
+LIST = "from forkpoint.cli import jobs, main; from forkpoint.operations import list_jobs"
+HEAVY = {
+    PUBLIC: {
+        "pyspark",
+        "starlette",
+        "uvicorn",
+        "click",
+        "duckdb",
+        "pandas",
+        "rocksdict",
+        "prometheus_client",
+        "opentelemetry",
+    },
+    LIST: {"pyarrow", "numpy", "cloudpickle", "pyspark", "starlette", "uvicorn", "duckdb", "confluent_kafka"},
+}
 
 
-def loaded_by_import() -> set[str]:
-    """Top-level names in `sys.modules` after the first use of `forkpoint` in a fresh interpreter."""
-    program = "import sys, forkpoint.public; print(*{name.partition('.')[0] for name in sys.modules})"
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names in `sys.modules` after a statement in a fresh interpreter."""
+    program = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
     return set(done.stdout.split())
 
 
 def main() -> int:
-    found = sorted(loaded_by_import() & set(HEAVY))
-    if found:
-        print(
-            f"`import forkpoint` loads {', '.join(found)}. See how: python -X importtime -c 'import forkpoint.public'"
-        )
-        return 1
-    print(f"`import forkpoint` loads none of {', '.join(HEAVY)}")
-    return 0
+    failed = False
+    for statement, heavy in HEAVY.items():
+        found = sorted(loaded_by(statement) & heavy)
+        failed |= bool(found)
+        if found:
+            print(f"`{statement}` loads {', '.join(found)}. See how: python -X importtime -c '{statement}'")
+        else:
+            print(f"`{statement}` loads none of {', '.join(sorted(heavy))}")
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -2,24 +2,21 @@
 
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.lazy import loader
+
 if TYPE_CHECKING:
     from forkpoint.public import *  # noqa: F403 (mypy and pyright know its __all__)
 
+_load = loader(__name__, listing=f"{__name__}.public")
+
 
 def __getattr__(name: str) -> Any:
-    """Load the public names with the first one that is used: shell completion and pytest import only what they need."""
-    from importlib import import_module
-    from importlib.util import find_spec
+    """Load each public name when it is first used: a program, a worker and shell completion load only what they need."""
+    if name == "__all__":
+        from forkpoint.public import __all__
 
-    if find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
-    if name == "__all__" or not name.startswith("__"):
-        public = import_module(f"{__name__}.public")
-        globals().update({"__all__": public.__all__, **{each: getattr(public, each) for each in public.__all__}})
-    try:
-        return globals()[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        return __all__
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -7,14 +7,15 @@ import click
 import pytest
 
 from forkpoint.cli import main
+from forkpoint.cli.command import COMMANDS
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_and_option_is_documented(name):
-    command = main.commands[name]
-    assert command.help
+    command = main.get_command(click.Context(main), name)
+    assert (command.name, command.get_short_help_str(1_000)) == (name, COMMANDS[name][1])
     _, _, behind = DOCS.partition(f"\n### {name}")
     section = behind.partition("\n## ")[0].partition("\n### ")[0] + DOCS.partition("## Commands")[0]
     assert behind

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main
+from forkpoint.cli.command import COMMANDS
+from forkpoint.cli.jobs import rescale
 from forkpoint.testing import Eof, run_local
 from servers.debian import debian
 
@@ -195,7 +197,7 @@ def test_fish(shell_env, tmp_path, root):
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
         return dict(each.partition("\t")[::2] for each in done.stdout.splitlines())
 
-    assert complete("forkpoint resc") == {"rescale": main.commands["rescale"].get_short_help_str()}
+    assert complete("forkpoint resc") == {"rescale": rescale.get_short_help_str()}
     assert set(complete("forkpoint cancel mo")) == {"money", "motion-alarm"}
     assert list(complete("forkpoint show bef")) == ["before-sale"]
     assert set(complete("forkpoint state get before-sale sums ")) == {"state", "timers"}
@@ -235,10 +237,10 @@ def test_a_new_version_of_the_commands_is_completed_without_delay_of_the_others(
     completions("forkpoint ", env)
     (kept,) = (tmp_path / "cache" / "forkpoint" / "commands").iterdir()
     tree = json.loads(kept.read_text())
-    assert set(tree["commands"]) == set(main.commands)
+    assert set(tree["commands"]) == set(COMMANDS)
     kept.write_text("damaged")
     assert "plain,rescale" in completions("forkpoint ", env).stdout
-    assert set(json.loads(kept.read_text())["commands"]) == set(main.commands)
+    assert set(json.loads(kept.read_text())["commands"]) == set(COMMANDS)
 
 
 def test_a_completion_over_100_jobs_takes_less_than_300_ms(shell_env, tmp_path):

@@ -12,6 +12,8 @@ import forkpoint as fp
 from forkpoint.api.defaults import SETTABLE, variable
 from forkpoint.cli import main
 from forkpoint.cli.configuring import general_options, known_options
+from forkpoint.cli.gc import gc
+from forkpoint.cli.state import state
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "configuration.md").read_text()
@@ -108,8 +110,8 @@ def test_flags_before_variables_before_the_file(place, monkeypatch):
 
 def test_options_of_commands_get_their_values(place, monkeypatch):
     got = {}
-    monkeypatch.setattr(main.commands["gc"], "callback", lambda **given: got.update(given))
-    monkeypatch.setattr(main.commands["state"].commands["get"], "callback", lambda **given: got.update(given))
+    for command in (gc, state.commands["get"]):
+        monkeypatch.setattr(command, "callback", lambda **given: got.update(given))
     write(place, '[gc]\ndry-run = true\nolder-than = "2h"\n\n[state.get]\nlimit = 7\n')
     assert invoke("gc").exit_code == 0
     assert (got["dry_run"], got["age_ms"]) == (True, 7_200_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -136,3 +137,16 @@ def test_a_class_comes_back_as_itself_in_its_own_process(pickler: object) -> Non
     copy = cloudpickle.loads(pickler(of))  # type: ignore[operator]
     assert type(copy.decode(of.encode(Local(2)))) is Local
     assert copy.decode(of.encode(Local(2))).twice() == 4
+
+
+def test_code_tells_where_it_is_from_with_each_cloudpickle():
+    """A release of cloudpickle replaces the file by a placeholder; tracebacks of workers need it, of inner functions, too."""
+
+    def outer():
+        return lambda: [each for each in (1, 2)]  # noqa: C416
+
+    sent = pickle.loads(dumps(outer))
+    assert sent is not outer
+    for function in (sent, sent()):
+        assert function.__code__.co_filename == __file__
+    assert sent().__code__.co_firstlineno == outer().__code__.co_firstlineno

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
 from forkpoint.checkpoint.paths import EpochFile, JobPaths
 from forkpoint.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
 from forkpoint.checkpoint.format import Record
-from forkpoint.types import TypeInformation, from_description
-from forkpoint.types.keys import has_many_forms
+
+if TYPE_CHECKING:
+    from forkpoint.types import TypeInformation
 
 StateKind = Literal[
     "value",
@@ -70,6 +71,8 @@ class StateInfo(Record):
         key_version: int = 1,
     ) -> StateInfo:
         """The state with this operator, name and types, as this release saves it."""
+        from forkpoint.types.keys import has_many_forms
+
         key, value, namespace = (None if t is None else t.describe() for t in (key_type, value_type, namespace_type))
         keys = (key_type, namespace_type if kind in ("map", "broadcast") else None)
         return StateInfo(
@@ -89,6 +92,9 @@ class StateInfo(Record):
 
     def as_saved_now(self) -> StateInfo:
         """The same state, once this release has saved it."""
+        from forkpoint.types import from_description
+        from forkpoint.types.keys import has_many_forms
+
         keys: tuple[Any, ...] = (self.key_type, self.namespace_type if self.kind in ("map", "broadcast") else None)
         if self.canonical_keys or not any(t is not None and has_many_forms(from_description(t)) for t in keys):
             return self

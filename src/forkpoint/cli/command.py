@@ -4,38 +4,105 @@ from __future__ import annotations
 
 import os
 import signal
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 import click
 
 from forkpoint.cli import failures
-from forkpoint.cli.ab import ab
-from forkpoint.cli.check import check
-from forkpoint.cli.completion import completion
-from forkpoint.cli.config import config
-from forkpoint.cli.doctor import doctor
-from forkpoint.cli.edit import edit
-from forkpoint.cli.fork import fork
-from forkpoint.cli.gc import gc
-from forkpoint.cli.import_spark import import_spark
-from forkpoint.cli.jobs import cancel, list_, rescale, savepoint, stop
 from forkpoint.cli.output import JsonOutput
-from forkpoint.cli.publish import publish
-from forkpoint.cli.recovering import recover
-from forkpoint.cli.run import run
-from forkpoint.cli.savepoints import dispose, label, savepoints, show
-from forkpoint.cli.server import server
 from forkpoint.cli.settings import configure, current, options
-from forkpoint.cli.state import diff_, sql_, state
-from forkpoint.cli.supervise import supervise
-from forkpoint.cli.tree import tree
-from forkpoint.cli.upgrade import upgrade
 from forkpoint.errors import ForkpointError
+
+COMMANDS = {
+    "run": ("run.run", "Run the program APP as `python APP ARGS` would, and its jobs with these options."),
+    "supervise": (
+        "supervise.supervise",
+        "Keep a job running: run the program APP as `run` does, and start it again when it dies.",
+    ),
+    "upgrade": ("upgrade.upgrade", "Replace the program of JOB with APP; roll back if APP fails."),
+    "fork": (
+        "fork.fork",
+        "Start the program APP as a new job from a savepoint, or from the current state of a running JOB.",
+    ),
+    "ab": (
+        "ab.ab",
+        "Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output.",
+    ),
+    "check": ("check.check", "Check what `run -s` would do with a savepoint's state in the program APP."),
+    "list": ("jobs.list_", "List running jobs, and lost ones, whose driver was killed."),
+    "savepoint": ("jobs.savepoint", "Take a savepoint of JOB while it runs, and print its path."),
+    "rescale": ("jobs.rescale", "Change the parallelism of JOB while it runs, without a restart."),
+    "stop": ("jobs.stop", "Stop JOB with a savepoint, and print the savepoint's path."),
+    "cancel": ("jobs.cancel", "Cancel JOB, without a savepoint."),
+    "savepoints": (
+        "savepoints.savepoints",
+        "List the savepoints of JOB, or of all jobs, below the state root, oldest first.",
+    ),
+    "show": (
+        "savepoints.show",
+        "Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks.",
+    ),
+    "state": (
+        "state.state",
+        "Read the state of a SAVEPOINT (path, URL, id, label, or `latest`), or of a JOB at its last committed epoch.",
+    ),
+    "sql": (
+        "state.sql_",
+        "Run a SELECT over the state of JOB at its last committed epoch, or over SAVEPOINT: the same as `state query`.",
+    ),
+    "diff": (
+        "state.diff_",
+        "Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks.",
+    ),
+    "edit": ("edit.edit", "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path."),
+    "import-spark-checkpoint": (
+        "import_spark.import_spark",
+        "Make a savepoint from the checkpoint at PATH of a Structured Streaming query, and print its path.",
+    ),
+    "dispose": ("savepoints.dispose", "Delete SAVEPOINT (path, URL, id or label)."),
+    "label": ("savepoints.label", "Set the label or note of SAVEPOINT (path, URL, id or label), or both."),
+    "gc": ("gc.gc", "Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs."),
+    "recover": (
+        "recovering.recover",
+        "Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.",
+    ),
+    "publish": (
+        "publish.publish",
+        "Publish what JOB has committed and its dead driver left unpublished, without starting the job.",
+    ),
+    "tree": (
+        "tree.tree",
+        "Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first.",
+    ),
+    "doctor": ("doctor.doctor", "Check that this machine, and the hosts of a Spark cluster, can run jobs."),
+    "server": ("server.server", "Serve a web page, REST and metrics for all jobs below the state root, until Ctrl-C."),
+    "completion": (
+        "completion.completion",
+        "Print the script that makes SHELL complete commands, options, jobs, savepoints, uids and states.",
+    ),
+    "config": ("config.config", "Show the settings of forkpoint.toml, the environment and the command line."),
+}
+"""By name: where each command is, and its help in one line."""
 
 
 class Group(click.Group):
-    """Turns errors into a message and an exit code."""
+    """Loads a command when it is called. Turns errors into a message and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(".")
+        command: click.Command = getattr(import_module(f"forkpoint.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -65,8 +132,6 @@ main = Group(
     params=options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
-    commands=[run, supervise, upgrade, fork, ab, check, list_, savepoint, rescale, stop, cancel, savepoints, show, state, sql_,
-              diff_, edit, import_spark, dispose, label, gc, recover, publish, tree, doctor, server, completion, config],
     no_args_is_help=True,
-)  # fmt: skip
+)
 click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)

@@ -41,9 +41,18 @@ def _upper(name: str) -> str:
     return name.upper().replace("-", "_").replace(".", "_")
 
 
+def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """The commands of a group by name, which loads them."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
+
+
 def known_options(group: click.Group, prefix: str = "") -> Iterator[Known]:
     """The options of all commands below a group that can be set outside of the command line."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group):
         section = f"{prefix}{name}"
         for param in command.params:
             if isinstance(param, click.Option) and not param.hidden and param.name not in _COMMON:
@@ -60,7 +69,9 @@ def general_options(group: click.Group) -> list[Known]:
 def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
     """The options that the environment or the file sets, by full name. Raises ConfigError for what is wrong in either."""
     file = config_file()
-    known = {each.name: each for each in (*general_options(group), *known_options(group))}
+    known = {each.name: each for each in general_options(group)}
+    if file.content.keys() - known.keys() - {JOB} or any(map(_is_ours, os.environ)):
+        known |= {each.name: each for each in known_options(group)}  # loads all commands
     found: dict[str, tuple[Known, Setting]] = {}
     for name, value in _flat(group, file.content, ""):
         if name not in known:
@@ -112,7 +123,7 @@ def _flat(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iter
     """Keys and values of a table; tables within it are those of commands."""
     for key, value in table.items():
         if prefix or key != JOB:
-            inner = command.commands.get(key) if isinstance(command, click.Group) else None
+            inner = command.get_command(click.Context(command), key) if isinstance(command, click.Group) else None
             if isinstance(value, Mapping) and inner is not None:
                 yield from _flat(inner, value, f"{prefix}{key}.")
             else:

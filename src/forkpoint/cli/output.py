@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -21,7 +21,9 @@ from rich.text import Text
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.text import visible, visible_cell, visible_json
 from forkpoint.operations.observer import Observer, OnStep
-from forkpoint.savepoint.tasks import Progress as OnProgress
+
+if TYPE_CHECKING:
+    from forkpoint.savepoint.tasks import Progress as OnProgress
 
 _WIDE = 10_000  # without a terminal, nothing may be wrapped or cut
 

@@ -6,12 +6,11 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 from pydantic import ValidationError
 
-from forkpoint.control.endpoint import Endpoint
 from forkpoint.control.messages import (
     Accepted,
     Answer,
@@ -29,6 +28,9 @@ from forkpoint.control.messages import (
     StopBody,
 )
 from forkpoint.errors import ForkpointError, JobFailed
+
+if TYPE_CHECKING:
+    from forkpoint.control.endpoint import Endpoint
 
 TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.1

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from forkpoint.connectors import Backlog
 from forkpoint.driver.journal import KEPT_FAILURES, EpochEntry, FailureEntry
 from forkpoint.driver.measurements import Hold, is_time
-from forkpoint.driver.metrics import BacklogThen
 from forkpoint.wording import about, number, one_line, size
+
+if TYPE_CHECKING:
+    from forkpoint.connectors import Backlog
+    from forkpoint.driver.metrics import BacklogThen
 
 LOOP_MS, LOOP_RESTARTS = 600_000, 3
 LONG_EPOCH_MS, LONG_EPOCH_TIMES = 60_000, 10
@@ -165,7 +167,8 @@ def _silent_sources(now: Situation) -> Iterator[Problem]:
         if passed_ms is None or source.bounded or source.rare or source.trouble is not None:
             continue
         waiting = source.backlog is not None and source.backlog.amount > 0
-        but = f", although {_amount(source.backlog)} wait there" if waiting and source.backlog is not None else ""
+        left = _amount(source.backlog.amount, source.backlog.unit) if source.backlog is not None else ""
+        but = f", although {left} wait there" if waiting else ""
         text = f"no data: source {source.uid!r} has read nothing for {about(passed_ms)}{but}"
         yield Problem("warning", "no-data", source.uid, text)
 
@@ -280,13 +283,13 @@ def _backlogs(now: Situation) -> Iterator[Problem]:
         rising = sum(a.amount < b.amount for a, b in pairwise(known))
         enough = grown >= GROWTH_LEAST[unit] and last.amount >= GROWTH_TIMES * first.amount
         if passed_ms >= GROWTH_MS and enough and rising >= 0.7 * (len(known) - 1):
-            start, end = _amount(Backlog(first.amount, unit)), _amount(Backlog(last.amount, unit))
+            start, end = _amount(first.amount, unit), _amount(last.amount, unit)
             text = f"source {source.uid!r} does not keep up: its backlog has grown from {start} to {end} in {about(passed_ms)}"
             yield Problem("warning", "backlog", source.uid, text)
 
 
-def _amount(backlog: Backlog) -> str:
-    return size(backlog.amount) if backlog.unit == "bytes" else f"{number(backlog.amount)} elements"
+def _amount(amount: int, unit: str) -> str:
+    return size(amount) if unit == "bytes" else f"{number(amount)} elements"
 
 
 def _silence(now: Situation, active_ms: int | None) -> int | None:

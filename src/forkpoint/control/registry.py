@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
 from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
@@ -20,7 +20,9 @@ from forkpoint.control.problems import Problem, problem_of_run
 from forkpoint.control.unpublished import Unpublished, find_unpublished
 from forkpoint.driver.history import History
 from forkpoint.errors import ForkpointError, JobNotFound
-from forkpoint.storage.base import Storage
+
+if TYPE_CHECKING:
+    from forkpoint.storage.base import Storage
 
 T = TypeVar("T")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forkpoint.control.problems import Situation, SourceNow, TimedOperator
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.metrics import JobMetrics
-from forkpoint.driver.status import Status
-from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import DataFrameSpec, SourceSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
+
+if TYPE_CHECKING:
+    from forkpoint.driver.job_driver import JobDriver
+    from forkpoint.driver.metrics import JobMetrics
+    from forkpoint.driver.status import Status
+    from forkpoint.graph.job import JobGraph, Operator
 
 
 def situation(driver: JobDriver, status: Status, now_ms: int, doing: str | None) -> Situation:

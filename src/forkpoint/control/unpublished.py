@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.manifest import Manifest, Run
-from forkpoint.driver.history import History
 from forkpoint.errors import SavepointCorrupt, StorageError
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Manifest, Run
+    from forkpoint.driver.history import History
 
 
 @dataclass(frozen=True)

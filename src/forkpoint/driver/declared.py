@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import DeclaredState, WatermarkSpec
 from forkpoint.savepoint.compatibility import ProgramOperator
 from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Manifest
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
+    from forkpoint.graph.job import JobGraph, Operator
 
 
 def check_program(

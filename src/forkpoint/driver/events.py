@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from forkpoint.driver.measurements import MeasuredState, Measurements
-from forkpoint.runtime.exchange.control import CatchUp
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.exchange.control import CatchUp
 
 Outcome = Literal["finished", "stopped", "cancelled", "failed"]
 Phase = Literal["planned", "computed", "written", "committed", "published"]

@@ -7,12 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.gc import own_files, plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
-from forkpoint.storage.base import Storage
+
+if TYPE_CHECKING:
+    from forkpoint.storage.base import Storage
 
 NEWEST_TRIES = 10
 READERS = 16

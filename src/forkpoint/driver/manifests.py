@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.checkpoint.manifest import (
     ChangesRef,
@@ -23,11 +23,13 @@ from forkpoint.checkpoint.manifest import (
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.declared import with_versions
 from forkpoint.errors import RestoreRefused, error_of
-from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import SourceSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import Splits, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, Snapshot, SplitProgress, SplitStart
 from forkpoint.state import OPERATOR_KG, key_group_range
+
+if TYPE_CHECKING:
+    from forkpoint.graph.job import JobGraph, Operator
 
 SNAPSHOT_FLOOR = 8 * 2**20
 """The size of changes, in bytes, that no snapshot is written for: they are read and applied within a second."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from forkpoint.checkpoint.manifest import Manifest, SplitState
-from forkpoint.checkpoint.states import StateKind
-from forkpoint.connectors import Backlog
-from forkpoint.driver.manifests import split_starts
-from forkpoint.graph.job import JobGraph
-from forkpoint.graph.specs import WatermarkSpec
-from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
-from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
-from forkpoint.state import StoreSize
+from forkpoint.state.store import StoreSize
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Manifest, SplitState
+    from forkpoint.checkpoint.states import StateKind
+    from forkpoint.connectors import Backlog
+    from forkpoint.graph.job import JobGraph
+    from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
 
 NOTABLE_MS = 10_000
 
@@ -114,6 +113,10 @@ def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
 def holds(graph: JobGraph, manifest: Manifest, context: EpochContext) -> dict[str, Hold]:
     """What holds each watermark back at the end of an epoch, by the uid of what generates it. Splits that are idle or read to
     their ends don't; nor does an origin that has ended or is idle as a whole."""
+    from forkpoint.driver.manifests import split_starts  # what asks for a job's problems needs none of this
+    from forkpoint.graph.specs import WatermarkSpec
+    from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+
     found: dict[str, Hold] = {}
     starts = split_starts(graph, manifest, context.processing_time_ms)
     for operator in graph.operators:
@@ -148,4 +151,6 @@ def hold_of(splits: Mapping[str, SplitState]) -> Hold | None:
 
 def is_time(watermark_ms: int) -> bool:
     """Whether a watermark is a point in time: neither from before the first element nor the final one."""
+    from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+
     return MIN_MS < watermark_ms < MAX_MS

@@ -10,9 +10,8 @@ import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from forkpoint.connectors import Backlog
 from forkpoint.driver.events import (
     AttemptStarted,
     EpochCommitted,
@@ -25,9 +24,12 @@ from forkpoint.driver.events import (
     SavepointEnded,
     added_up,
 )
-from forkpoint.driver.measurements import Hold, MeasuredState, UserReport
-from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
-from forkpoint.state import StoreSize
+
+if TYPE_CHECKING:
+    from forkpoint.connectors import Backlog
+    from forkpoint.driver.measurements import Hold, MeasuredState, UserReport
+    from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
+    from forkpoint.state import StoreSize
 
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
 

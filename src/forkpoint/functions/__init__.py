@@ -1,155 +1,162 @@
 """The interfaces between the runtime and user code: functions, contexts, state, time. Independent of the engine."""
 
-from forkpoint.functions.aggregates import Aggregates, RowShape, WindowRows, row_shape
-from forkpoint.functions.aggregators import (
-    Aggregator,
-    Avg,
-    Collect,
-    Count,
-    CountDistinct,
-    First,
-    Last,
-    Max,
-    MaxBy,
-    Min,
-    MinBy,
-    StdDev,
-    Sum,
-    TopN,
-    WindowBound,
-    WindowEnd,
-    WindowStart,
-)
-from forkpoint.functions.async_io import (
-    AsyncFunction,
-    AsyncRetryPredicate,
-    AsyncRetryStrategy,
-    ExponentialBackoffDelayRetryStrategy,
-    FixedDelayRetryStrategy,
-    NoRetryStrategy,
-    RetryPredicate,
-    empty_result_predicate,
-    exception_type_predicate,
-    has_exception_predicate,
-)
-from forkpoint.functions.base import (
-    AggregateFunction,
-    FilterFunction,
-    FlatMapFunction,
-    Function,
-    KeySelector,
-    MapFunction,
-    Partitioner,
-    ReduceFunction,
-)
-from forkpoint.functions.batch_function import BatchContext, BatchState, KeyedBatchFunction
-from forkpoint.functions.broadcast import (
-    BroadcastProcessFunction,
-    BroadcastState,
-    KeyedBroadcastProcessFunction,
-    ReadOnlyBroadcastState,
-    keyed_states,
-)
-from forkpoint.functions.checkpointed import (
-    CheckpointedFunction,
-    CheckpointListener,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-    OperatorStateStore,
-)
-from forkpoint.functions.co_functions import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedCoProcessFunction,
-)
-from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-    declared_states,
-)
-from forkpoint.functions.durations import Duration, Time, to_ms
-from forkpoint.functions.join_functions import (
-    CoGroupFunction,
-    FlatJoinFunction,
-    JoinFunction,
-    ProcessJoinFunction,
-    TaggedUnion,
-)
-from forkpoint.functions.lookups import AsyncLookupFunction, LookupFunction
-from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
-from forkpoint.functions.output_tag import OutputTag
-from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
-from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
-from forkpoint.functions.triggers import (
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    DeltaTrigger,
-    EndOfStreamTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    OnMergeContext,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Trigger,
-    TriggerContext,
-    TriggerResult,
-)
-from forkpoint.functions.ttl import StateTtlConfig, StateTtlConfigBuilder
-from forkpoint.functions.watermarks import (
-    MAX_WATERMARK,
-    MIN_WATERMARK,
-    TimestampAssigner,
-    WatermarkAlignment,
-    WatermarkGenerator,
-    WatermarkOutput,
-    WatermarkStrategy,
-    epoch_ms,
-)
-from forkpoint.functions.window_assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
-    EventTimeSessionWindows,
-    GlobalWindows,
-    MergeCallback,
-    MergingWindowAssigner,
-    ProcessingTimeSessionWindows,
-    SessionWindowTimeGapExtractor,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
-    WindowAssigner,
-    WindowAssignerContext,
-)
-from forkpoint.functions.window_functions import (
-    AllWindowFunction,
-    CountEvictor,
-    DeltaEvictor,
-    Evictor,
-    EvictorContext,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    TimeEvictor,
-    TimestampedValue,
-    WindowFunction,
-)
-from forkpoint.functions.windows import (
-    CountWindow,
-    CountWindowSerializer,
-    GlobalWindow,
-    GlobalWindowSerializer,
-    TimeWindow,
-    TimeWindowSerializer,
-    Window,
-    WindowSerializer,
-)
+from typing import TYPE_CHECKING
+
+from forkpoint.lazy import loader
+
+if TYPE_CHECKING:
+    from forkpoint.functions.aggregates import Aggregates, RowShape, WindowRows, row_shape
+    from forkpoint.functions.aggregators import (
+        Aggregator,
+        Avg,
+        Collect,
+        Count,
+        CountDistinct,
+        First,
+        Last,
+        Max,
+        MaxBy,
+        Min,
+        MinBy,
+        StdDev,
+        Sum,
+        TopN,
+        WindowBound,
+        WindowEnd,
+        WindowStart,
+    )
+    from forkpoint.functions.async_io import (
+        AsyncFunction,
+        AsyncRetryPredicate,
+        AsyncRetryStrategy,
+        ExponentialBackoffDelayRetryStrategy,
+        FixedDelayRetryStrategy,
+        NoRetryStrategy,
+        RetryPredicate,
+        empty_result_predicate,
+        exception_type_predicate,
+        has_exception_predicate,
+    )
+    from forkpoint.functions.base import (
+        AggregateFunction,
+        FilterFunction,
+        FlatMapFunction,
+        Function,
+        KeySelector,
+        MapFunction,
+        Partitioner,
+        ReduceFunction,
+    )
+    from forkpoint.functions.batch_function import BatchContext, BatchState, KeyedBatchFunction
+    from forkpoint.functions.broadcast import (
+        BroadcastProcessFunction,
+        BroadcastState,
+        KeyedBroadcastProcessFunction,
+        ReadOnlyBroadcastState,
+        keyed_states,
+    )
+    from forkpoint.functions.checkpointed import (
+        CheckpointedFunction,
+        CheckpointListener,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
+        OperatorStateStore,
+    )
+    from forkpoint.functions.co_functions import (
+        CoFlatMapFunction,
+        CoMapFunction,
+        CoProcessFunction,
+        KeyedCoProcessFunction,
+    )
+    from forkpoint.functions.context import RuntimeContext
+    from forkpoint.functions.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+        ValueStateDescriptor,
+        declared_states,
+    )
+    from forkpoint.functions.durations import Duration, Time, to_ms
+    from forkpoint.functions.join_functions import (
+        CoGroupFunction,
+        FlatJoinFunction,
+        JoinFunction,
+        ProcessJoinFunction,
+        TaggedUnion,
+    )
+    from forkpoint.functions.lookups import AsyncLookupFunction, LookupFunction
+    from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
+    from forkpoint.functions.output_tag import OutputTag
+    from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
+    from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+    from forkpoint.functions.triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        DeltaTrigger,
+        EndOfStreamTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        OnMergeContext,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerContext,
+        TriggerResult,
+    )
+    from forkpoint.functions.ttl import StateTtlConfig, StateTtlConfigBuilder
+    from forkpoint.functions.watermarks import (
+        MAX_WATERMARK,
+        MIN_WATERMARK,
+        TimestampAssigner,
+        WatermarkAlignment,
+        WatermarkGenerator,
+        WatermarkOutput,
+        WatermarkStrategy,
+        epoch_ms,
+    )
+    from forkpoint.functions.window_assigners import (
+        CountSlidingWindowAssigner,
+        CountTumblingWindowAssigner,
+        EventTimeSessionWindows,
+        GlobalWindows,
+        MergeCallback,
+        MergingWindowAssigner,
+        ProcessingTimeSessionWindows,
+        SessionWindowTimeGapExtractor,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+        WindowAssignerContext,
+    )
+    from forkpoint.functions.window_functions import (
+        AllWindowFunction,
+        CountEvictor,
+        DeltaEvictor,
+        Evictor,
+        EvictorContext,
+        ProcessAllWindowFunction,
+        ProcessWindowFunction,
+        TimeEvictor,
+        TimestampedValue,
+        WindowFunction,
+    )
+    from forkpoint.functions.windows import (
+        CountWindow,
+        CountWindowSerializer,
+        GlobalWindow,
+        GlobalWindowSerializer,
+        TimeWindow,
+        TimeWindowSerializer,
+        Window,
+        WindowSerializer,
+    )
+
+__getattr__ = loader(__name__)
 
 __all__ = [
     "MAX_WATERMARK",

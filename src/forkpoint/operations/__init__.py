@@ -12,54 +12,61 @@
 ``Observer``. All raise forkpoint's errors.
 """
 
-from forkpoint.driver.preflight import HostReport
-from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
-from forkpoint.operations.checking import check
-from forkpoint.operations.cleaning import gc
-from forkpoint.operations.comparing import VersionsCompared, ab
-from forkpoint.operations.detached import DriverFailed, Started
-from forkpoint.operations.doctor import doctor
-from forkpoint.operations.driving import Announcer
-from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
-from forkpoint.operations.foreground import ProgramEnd, drive
-from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
-from forkpoint.operations.inspecting import (
-    QueryResult,
-    StateEntries,
-    StateShown,
-    StatesShown,
-    diff,
-    entries,
-    entries_of,
-    query,
-    query_of,
-    states,
-    states_of,
-)
-from forkpoint.operations.lineage import Tree, tree
-from forkpoint.operations.live_state import follow_state, open_live
-from forkpoint.operations.machine import Check, check_machine
-from forkpoint.operations.observer import Observer
-from forkpoint.operations.preceding import with_predecessor
-from forkpoint.operations.program import NoJob, ProgramFailed
-from forkpoint.operations.publishing import Published, publish
-from forkpoint.operations.recovering import Recovery, recover
-from forkpoint.operations.replacing import Upgraded
-from forkpoint.operations.request import RunRequest
-from forkpoint.operations.running import (
-    Cancelled,
-    Rescaled,
-    SavepointTaken,
-    Stopped,
-    cancel,
-    list_jobs,
-    rescale,
-    savepoint,
-    stop,
-)
-from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
-from forkpoint.operations.supervising import supervise
-from forkpoint.operations.upgrading import Refused, upgrade
+from typing import TYPE_CHECKING
+
+from forkpoint.lazy import loader
+
+if TYPE_CHECKING:
+    from forkpoint.driver.preflight import HostReport
+    from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
+    from forkpoint.operations.checking import check
+    from forkpoint.operations.cleaning import gc
+    from forkpoint.operations.cluster import doctor
+    from forkpoint.operations.comparing import VersionsCompared, ab
+    from forkpoint.operations.detached import DriverFailed, Started
+    from forkpoint.operations.driving import Announcer
+    from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
+    from forkpoint.operations.foreground import ProgramEnd, drive
+    from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
+    from forkpoint.operations.inspecting import (
+        QueryResult,
+        StateEntries,
+        StateShown,
+        StatesShown,
+        diff,
+        entries,
+        entries_of,
+        query,
+        query_of,
+        states,
+        states_of,
+    )
+    from forkpoint.operations.lineage import Tree, tree
+    from forkpoint.operations.live_state import follow_state, open_live
+    from forkpoint.operations.machine import Check, check_machine
+    from forkpoint.operations.observer import Observer
+    from forkpoint.operations.preceding import with_predecessor
+    from forkpoint.operations.program import NoJob, ProgramFailed
+    from forkpoint.operations.publishing import Published, publish
+    from forkpoint.operations.recovering import Recovery, recover
+    from forkpoint.operations.replacing import Upgraded
+    from forkpoint.operations.request import RunRequest
+    from forkpoint.operations.running import (
+        Cancelled,
+        Rescaled,
+        SavepointTaken,
+        Stopped,
+        cancel,
+        list_jobs,
+        rescale,
+        savepoint,
+        stop,
+    )
+    from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
+    from forkpoint.operations.supervising import supervise
+    from forkpoint.operations.upgrading import Refused, upgrade
+
+__getattr__ = loader(__name__)
 
 __all__ = [
     "Announcer",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from forkpoint.savepoint.tasks import Progress, no_progress
+if TYPE_CHECKING:
+    from forkpoint.savepoint.tasks import Progress
 
 OnStep = Callable[[str], None]
 
@@ -15,7 +17,7 @@ class Observer:
 
     def progress(self, what: str, unit: str = "parts") -> AbstractContextManager[Progress]:
         """Entered when ``what`` starts; provides a function of (done, total), both in ``unit``."""
-        return nullcontext(no_progress)
+        return nullcontext(lambda done, total: None)
 
     def steps(self, what: str) -> AbstractContextManager[OnStep]:
         """Entered when ``what`` starts; provides a function that takes each step, in words."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.config_file import DEFAULT_STATE_ROOT, STATE_ROOT, state_root
 from forkpoint.errors import JobNotFound
-from forkpoint.savepoint.catalog import free_label
-from forkpoint.savepoint.naming import new_savepoint_id
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
@@ -40,6 +38,11 @@ class StateRoot:
 
     def new_savepoint(self, job: str, to: str | None, label: str | None) -> tuple[str, str]:
         """A new savepoint's id and place: ``to``, or below the state root. ConfigError if the label is taken."""
+        from forkpoint.savepoint.catalog import (
+            free_label,  # every command needs the state root, and few make savepoints
+        )
+        from forkpoint.savepoint.naming import new_savepoint_id
+
         if label is not None:
             free_label(self.storage, job, label)
         savepoint_id = new_savepoint_id()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import DriverGone, RunClient
-from forkpoint.control.endpoint import Endpoint
 from forkpoint.control.registry import RunView, find_live, list_runs
 from forkpoint.control.unpublished import unpublished_of
 from forkpoint.driver.history import History
@@ -16,8 +16,11 @@ from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.catalog import list_savepoints, readable
-from forkpoint.storage.base import Storage
 from forkpoint.storage.places import absolute, plain_place
+
+if TYPE_CHECKING:
+    from forkpoint.control.endpoint import Endpoint
+    from forkpoint.storage.base import Storage
 
 ENDING_SECONDS = 60.0
 REMARK_SECONDS = 20.0

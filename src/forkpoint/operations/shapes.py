@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.control.leftovers import Leftovers
-from forkpoint.control.registry import RunView
-from forkpoint.operations.catalog import SavepointShown
-from forkpoint.operations.editing import Edited
-from forkpoint.operations.inspecting import QueryResult, StateEntries, StateShown, StatesShown
 from forkpoint.operations.lineage import Tree, job_of
-from forkpoint.operations.recovering import Recovery
 from forkpoint.savepoint.display import totals
-from forkpoint.savepoint.naming import Found
-from forkpoint.state_processor import SavepointDiff
 from forkpoint.storage.places import plain_place
 from forkpoint.types import Row
 from forkpoint.wording import type_name
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.lineage import Node
+    from forkpoint.control.leftovers import Leftovers
+    from forkpoint.control.registry import RunView
+    from forkpoint.operations.catalog import SavepointShown
+    from forkpoint.operations.editing import Edited
+    from forkpoint.operations.inspecting import QueryResult, StateEntries, StateShown, StatesShown
+    from forkpoint.operations.recovering import Recovery
+    from forkpoint.savepoint.naming import Found
+    from forkpoint.state_processor import SavepointDiff
 
 
 def attributes(thing: Any, names: str) -> dict[str, Any]:

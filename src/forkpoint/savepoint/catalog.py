@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape, within
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.label import check_label, labelled
-from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
-from forkpoint.storage.base import Storage
+
+if TYPE_CHECKING:
+    from forkpoint.savepoint.reading import OpenedSavepoint
+    from forkpoint.storage.base import Storage
 
 LATEST = "latest"
 
@@ -80,6 +82,8 @@ def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSave
             f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {known}. To name one elsewhere, give "
             "its directory"
         )
+    from forkpoint.savepoint.reading import open_savepoint  # loads Arrow
+
     return open_savepoint(storage, newest(found, name))
 
 

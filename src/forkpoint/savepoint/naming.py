@@ -6,14 +6,17 @@ import os
 import time
 import uuid
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.manifest import Run
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog import Listed, jobs_with_savepoints, list_savepoints, matching, newest
-from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
-from forkpoint.storage.base import Storage
 from forkpoint.storage.places import absolute, plain_place
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Run
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
+    from forkpoint.savepoint.reading import OpenedSavepoint
+    from forkpoint.storage.base import Storage
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ def _readable(storage: Storage) -> list[tuple[Savepoint, Found]]:
 
 def named_savepoint(storage: Storage, name: str) -> OpenedSavepoint:
     """Open the savepoint with this path, URL, id or label, or for ``latest`` the newest if all are of one job."""
+    from forkpoint.savepoint.reading import open_savepoint  # loads Arrow
+
     return open_savepoint(savepoint_place(storage, name))
 
 
@@ -65,6 +70,8 @@ def savepoint_place(storage: Storage, name: str) -> str:
 
 def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savepoint, str]]:
     """Savepoints and their places by id: those below the state root, and those elsewhere that runs started from."""
+    from forkpoint.savepoint.reading import open_savepoint  # loads Arrow
+
     known = {savepoint.id: (savepoint, each.path) for savepoint, each in _readable(storage)}
     for run in runs:
         savepoint_id, path = run.parent.savepoint_id, run.parent.savepoint_path

@@ -10,19 +10,26 @@
 After Flink's State Processor API. It runs no jobs; Spark, DuckDB and pandas are loaded only when they are used.
 """
 
-from forkpoint.state_processor.diffing import Sample, SavepointDiff, StateDiff, diff
-from forkpoint.state_processor.following import StateFollower
-from forkpoint.state_processor.live import LiveState, LiveStateReader
-from forkpoint.state_processor.reader import SavepointReader, StateReader
-from forkpoint.state_processor.spark_import import (
-    CheckpointFound,
-    ImportedCheckpoint,
-    import_spark_checkpoint,
-    inspect_spark_checkpoint,
-)
-from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState, StateFound
-from forkpoint.state_processor.state_rows import StateCollection, StateRows
-from forkpoint.state_processor.writer import SavepointWriter
+from typing import TYPE_CHECKING
+
+from forkpoint.lazy import loader
+
+if TYPE_CHECKING:
+    from forkpoint.state_processor.diffing import Sample, SavepointDiff, StateDiff, diff
+    from forkpoint.state_processor.following import StateFollower
+    from forkpoint.state_processor.live import LiveState, LiveStateReader
+    from forkpoint.state_processor.reader import SavepointReader, StateReader
+    from forkpoint.state_processor.spark_import import (
+        CheckpointFound,
+        ImportedCheckpoint,
+        import_spark_checkpoint,
+        inspect_spark_checkpoint,
+    )
+    from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState, StateFound
+    from forkpoint.state_processor.state_rows import StateCollection, StateRows
+    from forkpoint.state_processor.writer import SavepointWriter
+
+__getattr__ = loader(__name__)
 
 __all__ = [
     "CheckpointFound",

@@ -10,15 +10,22 @@
 Nothing that is stored is pickled.
 """
 
-from forkpoint.types.annotations import Instant, type_of
-from forkpoint.types.copying import independent, independent_all
-from forkpoint.types.description import from_description
-from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes, same_keys
-from forkpoint.types.factory import Types
-from forkpoint.types.infer import infer_type
-from forkpoint.types.information import Field, RenamedFrom, TypeInformation, TypeLike
-from forkpoint.types.row import Row, RowKind
-from forkpoint.types.shipping import before_loading, dumps
+from typing import TYPE_CHECKING
+
+from forkpoint.lazy import loader
+
+if TYPE_CHECKING:
+    from forkpoint.types.annotations import Instant, type_of
+    from forkpoint.types.copying import independent, independent_all
+    from forkpoint.types.description import from_description
+    from forkpoint.types.evolution import Evolution, Misfit, Step, evolve, same_bytes, same_keys
+    from forkpoint.types.factory import Types
+    from forkpoint.types.infer import infer_type
+    from forkpoint.types.information import Field, RenamedFrom, TypeInformation, TypeLike
+    from forkpoint.types.row import Row, RowKind
+    from forkpoint.types.shipping import before_loading, dumps
+
+__getattr__ = loader(__name__)
 
 __all__ = [
     "Evolution",

@@ -12,6 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -29,6 +30,8 @@ _NOT_SENT = frozenset(
     {"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "__annotations__", "__match_args__"}
 )
 
+_NO_FILE = "<dynamic-code>"
+"""What cloudpickle, from 3.1.3 on, has code come from, so that tracebacks would not tell where a function is. We send that beside it."""
 
 _preparations: list[Callable[[], None]] = []
 
@@ -66,9 +69,15 @@ def _pickler() -> Any:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, CodeType) and obj.co_filename != _NO_FILE:
+                return _in_file, (obj.replace(co_filename=_NO_FILE), obj.co_filename)
             return _reduce(obj) if _by_value(obj) else super().reducer_override(obj)
 
     return Pickler
+
+
+def _in_file(code: CodeType, filename: str) -> CodeType:
+    return code.replace(co_filename=filename)
 
 
 def portable(cls: type | None) -> Any:

@@ -1,0 +1,54 @@
+"""Packages whose names are loaded when somebody uses them, so that a command or a worker loads only what it needs.
+
+A package imports its names under ``if TYPE_CHECKING``, where type checkers see them, and has ``__getattr__ = loader(__name__)``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def loader(package: str, listing: str | None = None) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package: a name that ``listing``, by default the package, imports, or one of its modules."""
+    places: dict[str, str] = {}
+
+    def load(name: str) -> Any:
+        if not places:
+            places.update(_imported(listing or package))
+        if name in places:
+            value = getattr(import_module(places[name]), name)
+        elif not name.startswith("__") and find_spec(f"{package}.{name}") is not None:
+            value = import_module(f"{package}.{name}")
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load
+
+
+def _imported(module: str) -> Iterator[tuple[str, str]]:
+    """The names that a module takes from others, and where from; the module is read, not run."""
+    import ast  # takes longer than the rest of `import forkpoint`
+
+    for node in ast.walk(ast.parse(_source(module))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("forkpoint."):
+            yield from ((alias.name, node.module) for alias in node.names)
+
+
+def _source(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None
+    if isinstance(spec.loader, InspectLoader):  # also in a zip file
+        source = spec.loader.get_source(module)
+        if source is None:
+            raise ImportError(f"the source of {module} is missing; install forkpoint with its .py files")
+        return source
+    assert spec.origin is not None
+    return Path(spec.origin).read_text("utf-8")
