@@ -31,7 +31,7 @@ _NOT_SENT = frozenset(
 )
 
 _NO_FILE = "<dynamic-code>"
-"""What cloudpickle, from 3.1.3 on, has code come from, so that tracebacks would not tell where a function is. We send that beside it."""
+"""The file of all code that cloudpickle sends, from 3.1.3 on. Tracebacks need the real one, which is sent beside it."""
 
 _preparations: list[Callable[[], None]] = []
 
