@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,15 +21,14 @@ HOUR_MS = 3_600_000
 
 
 class Shop:
-    """A state root with two jobs, and its server. ``url``: the page's."""
+    """A state root with two jobs, or those given by name, program and arguments, and its server. ``url``: the page's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, jobs: Sequence[tuple[str, Path, *tuple[str, ...]]] = ()) -> None:
         self.root = directory / "state"
         self._environment = ENVIRONMENT | {"FORKPOINT_SERVER_TOKEN": OPERATE, "FORKPOINT_SERVER_READ_TOKEN": READ}
-        starts = [
-            self._start("run", "-d", str(ORDERS), "--", str(time.time_ns() // 1_000_000 - HOUR_MS), name)
-            for name in ("orders", HOSTILE)
-        ]
+        since = str(time.time_ns() // 1_000_000 - HOUR_MS)
+        orders = [(name, ORDERS, since, name) for name in ("orders", HOSTILE)]
+        starts = [self._start("run", "-d", str(app), "--", *arguments) for _, app, *arguments in jobs or orders]
         self._server = self._start("server", "--port", "0")
         assert self._server.stdout is not None
         self.url = json.loads(self._server.stdout.readline())["url"]

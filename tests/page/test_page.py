@@ -84,7 +84,7 @@ def test_text_can_be_read_in_both_schemes(open_page: Open, shot: Shot, scheme: s
     pairs = [
         (page.locator("h1"), ground), (page.locator(".facts dt").first, ground), (page.locator(".crumbs a"), ground),
         (page.locator(".operator .uid").first, surface), (page.locator(".state"), ground),
-        (page.locator(".tag.warn").first, None), (page.locator(".banner.warn"), None), (page.locator("button.primary"), None),
+        (page.locator(".tag.warn").first, None), (page.locator(".notices.warn"), None), (page.locator("button.primary"), None),
     ]  # fmt: skip
     for element, behind in pairs:
         color, own = element.evaluate(style)
@@ -115,8 +115,8 @@ def test_a_token_that_may_only_read_gets_no_actions(open_page: Open) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("link", name="orders", exact=True).click()
     actions = page.get_by_role("group", name="Actions").get_by_role("button")
-    expect(actions).to_have_count(6)
-    expect(page.locator("[aria-disabled=true]")).to_have_count(6)
+    expect(actions).to_have_count(7)
+    expect(page.locator("[aria-disabled=true]")).to_have_count(7)
 
 
 def test_it_asks_for_a_token_and_says_that_one_is_wrong(open_page: Open, shop: Shop) -> None:

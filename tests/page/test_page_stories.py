@@ -59,7 +59,7 @@ def test_the_split_that_holds_the_watermark_is_found(open_page: Open, shot: Shot
     source = page.locator(".operator[data-uid=orders]")
     expect(source).to_contain_text("held by lima")
     expect(page.locator(".operator[data-uid=paid]")).not_to_contain_text("held")
-    page.get_by_role("button", name="Show its splits").click()
+    page.get_by_role("link", name="Show its splits").click()
     rows = page.get_by_role("table", name="Splits of this source").get_by_role("row")
     expect(rows).to_have_count(5)
     expect(rows.nth(1)).to_contain_text("lima")
@@ -79,8 +79,8 @@ def test_each_operator_tells_how_much_state_and_how_many_timers_it_keeps(open_pa
     open_job(page)
     operators = page.get_by_role("table", name="All operators")
     kept = operators.get_by_role("row").filter(has=page.get_by_role("button", name="totals"))
-    expect(kept.get_by_role("cell").nth(6)).to_have_text(re.compile(r"^4 · \d\d+ B$"))  # one for each drink
-    expect(kept.get_by_role("cell").nth(7)).to_have_text("0")
+    expect(kept.get_by_role("cell").nth(9)).to_have_text(re.compile(r"^4 · \d\d+ B$"))  # one for each drink
+    expect(kept.get_by_role("cell").nth(10)).to_have_text("0")
     page.locator(".operator[data-uid=per-minute]").click()
     detail = page.locator(".detail")
     # The split that stands still keeps all windows open.
@@ -280,10 +280,10 @@ def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(
     shop.forkpoint("run", "-d", str(program))
     try:
         page = open_page()
-        wrong = page.get_by_role("region", name="What is wrong")
-        expect(wrong).to_contain_text("waits: no data: source 'lines' has read nothing for ")
-        wrong.get_by_role("link", name="waits", exact=True).click()
-        expect(page.locator(".banner.warn")).to_contain_text("no data: source 'lines' has read nothing for ")
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name="waits", exact=True))
+        expect(row).to_contain_text("no data: source 'lines' has read nothing for ")
+        row.get_by_role("link", name="waits", exact=True).click()
+        expect(page.locator(".notices.warn")).to_contain_text("no data: source 'lines' has read nothing for ")
         shot(page, "page-wrong")
     finally:
         shop.forkpoint("cancel", "waits")

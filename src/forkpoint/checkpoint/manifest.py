@@ -253,7 +253,8 @@ class Run(Record):
     """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
     `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on. `published`: the
     epoch up to which its output is known to be published, whatever its end. `skipped`: the files with records that sinks' systems
-    refused, and that were left out of it on request."""
+    refused, and that were left out of it on request. `records`: the elements that its operators had received (or emitted, if they
+    have no input) when it ended, by uid."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -273,6 +274,7 @@ class Run(Record):
     engine_lost: bool = False
     published: Epoch | None = None
     skipped: list[str] = Field(default_factory=list)
+    records: dict[str, Count] = Field(default_factory=dict)
 
     @property
     def ended_well(self) -> bool:

@@ -315,7 +315,8 @@ class JobDriver:
     def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
         try:
             lost, published = isinstance(error, EngineLost), self._publisher.published
-            self._records.end(outcome, reason, self.now_ms(), engine_lost=lost, published=published)
+            records = self._status.status.run_records
+            self._records.end(outcome, reason, self.now_ms(), engine_lost=lost, published=published, records=records)
         except StorageError as unwritten:
             log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
         finally:

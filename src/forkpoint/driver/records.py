@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Literal
@@ -75,13 +75,14 @@ class RunRecords:
 
     def end(
         self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int, *, engine_lost: bool = False,
-        published: int | None = None,
+        published: int | None = None, records: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish; up to epoch
         ``published``, there is none."""
         if self._run is not None:
             end = {
                 "outcome": outcome, "reason": reason, "ended_ms": ended_ms, "engine_lost": engine_lost, "published": published,
+                "records": dict(records or {}),
             }  # fmt: skip
             self._run = self._run.model_copy(update=end)
             self._put(self._run)

@@ -32,12 +32,12 @@ State = Literal["starting", "standby", "running", "restarting", "ended"]
 @dataclass(frozen=True)
 class Status:
     """A run's status, as ``list`` and the control port show it. ``records`` (received, or emitted where there is no input) and
-    ``late_records_dropped`` count by operator uid since the last (re)start. ``ignored_files``: by source, the number of files
-    that appeared too late to be read. ``restored`` and ``savepoint_progress``: parts done and in total; None if nothing is
-    restored or no savepoint is made. ``rescaling_to``: the parallelism that the job will have soon. ``caught_up``: whether the
-    stores of a run that waits to lead are close to the job's epochs. ``unpublished``: how many committed epochs each sink has
-    not published yet, by uid; ``publishing_problem``: why it doesn't. ``reading_problems``: by source, the fault for
-    which it has nothing to read for now."""
+    ``late_records_dropped`` count by operator uid since the last (re)start, ``run_records`` since the run's start.
+    ``ignored_files``: by source, the number of files that appeared too late to be read. ``restored`` and
+    ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made. ``rescaling_to``: the
+    parallelism that the job will have soon. ``caught_up``: whether the stores of a run that waits to lead are close to the job's
+    epochs. ``unpublished``: how many committed epochs each sink has not published yet, by uid; ``publishing_problem``: why it
+    doesn't. ``reading_problems``: by source, the fault for which it has nothing to read for now."""
 
     job: str
     run: str
@@ -46,6 +46,7 @@ class Status:
     epoch: int = 0
     restarts: int = 0
     records: Mapping[str, int] = field(default_factory=dict)
+    run_records: Mapping[str, int] = field(default_factory=dict)
     late_records_dropped: Mapping[str, int] = field(default_factory=dict)
     ignored_files: Mapping[str, int] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
@@ -88,10 +89,12 @@ def after(status: Status, event: Event) -> Status:
         case EpochReached(epoch, "committed"):
             return replace(status, epoch=epoch)
         case EpochCommitted():
+            counted = {**event.records_out, **event.records_in}
             return replace(
                 status,
                 watermarks=event.watermarks,
-                records=added_up((status.records, {**event.records_out, **event.records_in})),
+                records=added_up((status.records, counted)),
+                run_records=added_up((status.run_records, counted)),
                 late_records_dropped=added_up((status.late_records_dropped, event.late_records_dropped)),
             )
         case Restarting(failure, restarts):

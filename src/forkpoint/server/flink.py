@@ -14,11 +14,12 @@ from forkpoint.control.messages import (
     JournalMessage,
     MetricsMessage,
     OperatorMetrics,
+    StateMetrics,
     StatusMessage,
     WatermarkMetrics,
 )
 from forkpoint.control.metrics import watermark_metrics
-from forkpoint.driver.measurements import hold_of
+from forkpoint.driver.measurements import MeasuredState, hold_of, states_of
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.server import messages as m
 from forkpoint.server.service import JobEntry
@@ -98,8 +99,16 @@ def details(
 ) -> m.JobDetails:  # fmt: skip
     """``measured``: before ``newest`` was read."""
     shown, state, status = overview(entry, now_ms), state_of(entry), entry.view.status
+    counts = {operator.uid: _count(operator.uid, status, record, newest) for operator in found.operators}
+    read = [n for each in found.operators if not each.inputs and (n := counts[each.uid]) is not None]
+    if not shown.records_read and read:
+        shown = shown.model_copy(update={"records_read": sum(read)})
     watermarks = status.watermarks if status is not None else {} if newest is None else newest.watermarks
-    vertices = [_vertex(shown, operator, status, watermarks, record, measured) for operator in found.operators]
+    states = _states(newest, measured)
+    vertices = [
+        _vertex(shown, operator, status, counts[operator.uid], watermarks, record, measured, states)
+        for operator in found.operators
+    ]
     stamps = dict.fromkeys(_COUNTED, 0) | {state: shown.last_modification}
     drawn = plan(entry, found, record)
     return m.JobDetails(
@@ -107,7 +116,7 @@ def details(
         end_time=shown.end_time, duration=shown.duration, maxParallelism=_option(record, "max_parallelism", NONE),
         now=now_ms, timestamps=stamps, vertices=vertices, status_counts={task_state(state): len(vertices)}, plan=drawn,
         job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, measured),
-        state_size=_state_size(measured),
+        state_size=_state_size(states),
         unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
     )  # fmt: skip
 
@@ -275,11 +284,23 @@ def statistics(values: Sequence[int]) -> m.Statistics:
     )  # fmt: skip
 
 
+def _count(uid: str, status: StatusMessage | None, record: Run | None, newest: Manifest | None) -> int | None:
+    """How many elements an operator has received, or emitted if it has no input: since the run's last (re)start while it runs,
+    and what is last known of one that has ended, or has committed nothing since it restarted. None if nothing is."""
+    if status is not None and (status.records or not status.restarts):
+        return status.records.get(uid, 0)
+    if status is None and record is not None and record.records:
+        return record.records.get(uid, 0)
+    position = None if newest is None else newest.sources.get(uid)
+    return None if position is None or not position.splits else sum(each.count for each in position.splits.values())
+
+
 def _vertex(
-    shown: m.JobOverview, operator: PlanOperator, status: StatusMessage | None, watermarks: Mapping[str, int],
-    record: Run | None, measured: MetricsMessage | None,
+    shown: m.JobOverview, operator: PlanOperator, status: StatusMessage | None, count: int | None,
+    watermarks: Mapping[str, int], record: Run | None, measured: MetricsMessage | None,
+    states: Sequence[MeasuredState | StateMetrics] | None,
 ) -> m.Vertex:  # fmt: skip
-    records = 0 if status is None else status.records.get(operator.uid, 0)
+    records = count or 0
     late = 0 if status is None else status.late_records_dropped.get(operator.uid, 0)
     mark = watermarks.get(operator.uid)
     read_in = 0 if not operator.inputs else records
@@ -289,26 +310,34 @@ def _vertex(
         maxParallelism=_option(record, "max_parallelism", NONE), parallelism=shown.parallelism or 0,
         status=at,
         start_time=shown.start_time, end_time=shown.end_time, duration=shown.duration, tasks={at: shown.parallelism or 0},
-        metrics=_vertex_metrics(read_in, records - read_in, None if measured is None else measured.operators.get(operator.uid)),
+        metrics=_vertex_metrics(
+            read_in, records - read_in, count is not None, None if measured is None else measured.operators.get(operator.uid)
+        ),
         backlog=_backlog(None if measured is None else measured.backlog.get(operator.uid)),
         watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
-        stateful=operator.stateful, states=_states(operator.uid, measured),
+        stateful=operator.stateful, states=_states_of(operator.uid, states),
     )  # fmt: skip
 
 
-def _state_size(measured: MetricsMessage | None) -> m.StateSize:
-    states = None if measured is None else measured.states
+def _states(newest: Manifest | None, measured: MetricsMessage | None) -> Sequence[MeasuredState | StateMetrics] | None:
+    """How much there is of each state, as the driver says, or else the newest manifest; None if it is not known."""
+    if measured is not None:
+        return measured.states
+    return None if newest is None else states_of(newest)
+
+
+def _state_size(states: Sequence[MeasuredState | StateMetrics] | None) -> m.StateSize:
     if states is None:
         return m.StateSize(entries=None, bytes=None)
     return m.StateSize(entries=sum(each.entries for each in states), bytes=sum(each.bytes for each in states))
 
 
-def _states(uid: str, measured: MetricsMessage | None) -> list[m.StateShown] | None:
-    if measured is None or measured.states is None:
+def _states_of(uid: str, states: Sequence[MeasuredState | StateMetrics] | None) -> list[m.StateShown] | None:
+    if states is None:
         return None
     return [
         m.StateShown(name=each.name, kind=each.kind, entries=each.entries, bytes=each.bytes)
-        for each in measured.states
+        for each in states
         if each.uid == uid
     ]
 
@@ -317,13 +346,17 @@ def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:
     return None if known is None else m.BacklogShown(amount=known.amount, unit=known.unit, files=known.files)
 
 
-def _vertex_metrics(read: int, written: int, measured: OperatorMetrics | None) -> m.VertexMetrics:
+def _vertex_metrics(read: int, written: int, known: bool, measured: OperatorMetrics | None) -> m.VertexMetrics:
+    counted = m.VertexMetrics(
+        read_records=read, write_records=written, read_records_complete=known, write_records_complete=known
+    )
     if measured is None:
-        return m.VertexMetrics(read_records=read, write_records=written)
-    return m.VertexMetrics(
-        read_records=read, write_records=written, read_bytes=measured.bytes_in, read_bytes_complete=True,
-        write_bytes=measured.bytes_out, write_bytes_complete=True, accumulated_busy_time=measured.busy_ms,
-    )  # fmt: skip
+        return counted
+    more = {
+        "read_bytes": measured.bytes_in, "read_bytes_complete": True, "write_bytes": measured.bytes_out,
+        "write_bytes_complete": True, "accumulated_busy_time": measured.busy_ms,
+    }  # fmt: skip
+    return counted.model_copy(update=more)
 
 
 def _parallelism(entry: JobEntry, record: Run | None) -> int:

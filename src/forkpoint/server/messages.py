@@ -108,6 +108,8 @@ class JobOverviews(Snake):
 
 
 class VertexMetrics(Shape):
+    """What is not ``complete`` is not known."""
+
     read_bytes: int = 0
     read_bytes_complete: bool = False
     write_bytes: int = 0

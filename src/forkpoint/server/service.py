@@ -53,6 +53,10 @@ class JobNotRunning(ForkpointError):
     """The job is there, and does not run."""
 
 
+class JobRunning(ForkpointError):
+    """The job runs already."""
+
+
 class CheckpointNotFound(ForkpointError):
     """The job's driver does not remember this checkpoint."""
 

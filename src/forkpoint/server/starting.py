@@ -10,9 +10,11 @@ from fastapi import APIRouter, Query
 from pydantic import Field, model_validator
 from starlette.requests import Request
 
-from forkpoint.errors import ConfigError
+from forkpoint.control.programs import find_program
+from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations import RunRequest, with_predecessor
+from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server import messages as m
 from forkpoint.server.commands import CHECK_SECONDS
@@ -20,6 +22,7 @@ from forkpoint.server.context import ERRORS, Context, Job, Served, command
 from forkpoint.server.programs import Programs, Uploaded
 from forkpoint.server.requests import Asked
 from forkpoint.server.segments import SegmentRoute
+from forkpoint.server.service import JobRunning
 
 router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["programs"])
 Setting = Annotated[str, Field(max_length=10_000)]
@@ -97,6 +100,17 @@ class RunBody(ProgramBody):
     until: m.Text | None = None
 
 
+class RestartBody(m.Body):
+    """``run``: the run of the job that it is started like; None for the newest. ``savepoint``: an id, a label, or `latest`;
+    None for where the job ended."""
+
+    run: m.Text | None = None
+    savepoint: m.Text | None = None
+    parallelism: int | None = Field(None, ge=1, le=32768)
+    allow_non_restored_state: bool = False
+    allow_drained: bool = False
+
+
 class ForkBody(ProgramBody):
     """``origin``: a savepoint's id or label; None for the job's current state."""
 
@@ -167,6 +181,23 @@ def run(body: RunBody, request: Request, served: Served, root: Annotated[str | N
     return _begin(served, request, "run", body.name, at, ["run", "-d", *asked.command_line])
 
 
+@router.post("/jobs/{job}/restart", status_code=202, response_model=m.RequestId)
+def restart(entry: Job, body: RestartBody, request: Request, served: Served) -> m.RequestId:
+    """Start a job again that does not run, on the server's machine: with the program, arguments and options of its newest run."""
+    at, run = entry.root, body.run or entry.view.run
+    if entry.view.is_live:
+        raise JobRunning(f"job {entry.name!r} runs (run {entry.view.run} is {entry.view.state}); stop it first")
+    if all(each.run != run for each in entry.runs):
+        raise JobNotFound(f"job {entry.name!r} has no run {run!r}")
+    find_program(at.storage, run)  # raises if none is on record
+    restored = body.savepoint
+    if restored not in (None, "latest"):
+        _, restored = served.service.savepoint(restored, at.place)
+    restore = RestoreOptions(restored, body.allow_non_restored_state, allow_drained=body.allow_drained)
+    asked = with_predecessor(at, RunRequest(f"{PREFIX}{run}", restore=restore, parallelism=body.parallelism))
+    return _begin(served, request, "run", entry.name, at, ["run", "-d", *asked.command_line])
+
+
 @router.post("/jobs/{job}/fork", status_code=202, response_model=m.RequestId, openapi_extra=command("fork"))
 def fork(entry: Job, body: ForkBody, request: Request, served: Served) -> m.RequestId:
     """Start a program as a new job, from a savepoint or the current state of a job."""
@@ -232,7 +263,7 @@ def _request(
     served: Context, at: StateRoot, body: ProgramBody, *, savepoint: str | None = None, claim: bool = False,
     allow_drained: bool = False, **more: Any,
 ) -> RunRequest:  # fmt: skip
-    app = f"run:{body.run}" if body.program is None else str(_programs(served).find(body.program).file)
+    app = f"{PREFIX}{body.run}" if body.program is None else str(_programs(served).find(body.program).file)
     started, schedule, bounds = _started(body, app), body.savepoint_schedule, body.autoscale
     return replace(
         started, restore=replace(started.restore, savepoint=savepoint, claim=claim, allow_drained=allow_drained),

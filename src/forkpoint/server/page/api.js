@@ -1,6 +1,9 @@
 // Calls of the server, with the token that the page was opened with.
 
+import { decoded } from "./address.js";
 import { parse } from "./exact.js";
+
+export { query } from "./address.js";
 
 const KEY = "forkpoint-token";
 const PATIENCE_MS = 60_000;
@@ -18,7 +21,7 @@ export class Problem extends Error {
 export function takeToken() {
   const found = /^#token=(.+)$/.exec(location.hash);
   if (found === null) return;
-  setToken(decodeURIComponent(found[1]));
+  setToken(decoded(found[1]));
   history.replaceState(null, "", `${location.pathname}#/jobs`);
 }
 
@@ -26,15 +29,10 @@ export const hasToken = () => sessionStorage.getItem(KEY) !== null;
 export const setToken = (token) => sessionStorage.setItem(KEY, token);
 export const forgetToken = () => sessionStorage.removeItem(KEY);
 
-/** The path of the API for these parts, whatever is in them. */
+/** The path of the API for these parts, whatever is in them. Raises Problem for those that a browser would take for another path. */
 export function path(...parts) {
-  return "/" + parts.map(encodeURIComponent).join("/");
-}
-
-/** Parameters of a query; those that are null are left out. */
-export function query(parameters) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
+  if (parts.some((part) => part === "." || part === "..")) throw new Problem(404, "No path has such a part.");
+  return "/" + parts.map((part) => encodeURIComponent(part)).join("/");
 }
 
 async function send(method, where, body, type) {

@@ -24,7 +24,7 @@ export function bytes(n) {
 }
 
 /** A share of one, in percent. */
-export const share = (part) => `${parts.format(Math.min(1, part) * 100)} %`;
+export const share = (part) => (part > 0 && part < 0.01 ? "<1 %" : `${numbers.format(Math.min(1, part) * 100)} %`);
 
 export function duration(ms) {
   if (ms === null || ms === undefined || ms < 0) return NONE;

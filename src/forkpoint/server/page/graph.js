@@ -5,19 +5,23 @@ import { bytes, count, duration, iso, isTime, plural, rate, share, shortWatermar
 import { layout, pathOf } from "./layout.js";
 import { holds, kept, records, sourcesOf, watermarkOf } from "./operators.js";
 import { emptiness, facts, table, when } from "./parts.js";
+import { LEVELS, pressure } from "./pressure.js";
 
-const HEIGHT = 116, WIDTH = { most: 208, least: 148 };
+const HEIGHT = 156, WIDTH = { most: 208, least: 148 };
 const NARROW = 700;
+const MUCH_S = 5; // so long it would take to read what waits
 const SHIP = { FORWARD: "forward", HASH: "by key", REBALANCE: "rebalance", BROADCAST: "broadcast", RESCALE: "rescale", SHUFFLE: "shuffle", GLOBAL: "global" };
 
 export function graphView(shared, [uid = null]) {
   let selected = uid, drawn = null, drawnFor = "";
 
   function placed(nodes, isTall) {
-    // Downwards, as many as there are in a row share the width.
-    const width = isTall ? Math.max(WIDTH.least, Math.min(WIDTH.most, Math.floor((innerWidth - 86) / 2))) : WIDTH.most;
-    const now = JSON.stringify([isTall, width, nodes.map((node) => [node.id, node.stage, node.inputs])]);
-    if (now !== drawnFor) [drawn, drawnFor] = [layout(nodes, { width, height: HEIGHT }, isTall), now];
+    const now = JSON.stringify([isTall, innerWidth, nodes.map((node) => [node.id, node.stage, node.inputs])]);
+    if (now === drawnFor) return drawn;
+    [drawn, drawnFor] = [layout(nodes, { width: WIDTH.most, height: HEIGHT }, isTall), now];
+    // Downwards, those in a row share the width.
+    const narrower = Math.max(WIDTH.least, Math.floor((innerWidth - 86) / 2));
+    if (isTall && drawn.width > innerWidth - 50 && narrower < WIDTH.most) drawn = layout(nodes, { width: narrower, height: HEIGHT }, isTall);
     return drawn;
   }
 
@@ -25,16 +29,16 @@ export function graphView(shared, [uid = null]) {
     const { details } = shared, nodes = details.plan.nodes;
     if (nodes.length === 0) return emptiness("No plan", "This run was started by an older release, which did not note its operators.");
     const held = holds(details.sources), isTall = innerWidth < NARROW, vertices = new Map(details.vertices.map((each) => [each.id, each]));
-    const at = placed(nodes, isTall);
+    const at = placed(nodes, isTall), slow = pressure(nodes, busyOf, details.vertices.some(waitsLong));
     return [
-      held.filter((each) => each.isNotable).map((each) => heldBanner(each, pick)),
       h("div", { class: "scroll graph", role: "group", "aria-label": "Operators: arrow keys follow the edges, Enter shows details",
         on: { keydown: (event) => move(event, at, isTall) } },
       h("div", { class: "canvas", style: { width: `${at.width}px`, height: `${at.height}px` } },
         edges(at, isTall),
-        at.nodes.map((place) => operator(place, vertices.get(place.id), nodes.find((node) => node.id === place.id), held, isTall)))),
-      selected !== null && vertices.has(selected) ? detail(vertices.get(selected), held) : null,
-      h("h2", { key: "all" }, "Operators"), operatorTable(details, held),
+        at.nodes.map((place) => operator(place, vertices.get(place.id), nodes.find((node) => node.id === place.id), held, isTall, slow.get(place.id))))),
+      legend(),
+      selected !== null && vertices.has(selected) ? detail(vertices.get(selected), held, slow.get(selected)) : null,
+      h("h2", { key: "all" }, "Operators"), operatorTable(details, held, slow),
     ];
   }
 
@@ -44,30 +48,47 @@ export function graphView(shared, [uid = null]) {
     shared.app.redraw();
   }
 
-  function operator({ id, x, y }, vertex, node, held, isTall) {
+  /** The share of its time in which an operator is at work, over all subtasks; null if that is not known. */
+  function busyOf(id) {
+    const vertex = shared.details.vertices.find((each) => each.id === id), perSecond = shared.rates.of(`busy ${id}`);
+    return perSecond === null || shared.details.state !== "RUNNING" ? null : perSecond / 1000 / Math.max(1, vertex.parallelism);
+  }
+
+  /** Whether more waits to be read at a source than it reads in some seconds. */
+  function waitsLong({ id, backlog }) {
+    const perSecond = backlog === null ? null : shared.rates.of(backlog.unit === "bytes" ? `bytes ${id}` : id);
+    return perSecond !== null && backlog.amount > MUCH_S * perSecond;
+  }
+
+  function operator({ id, x, y }, vertex, node, held, isTall, slow) {
     const mine = held.find((each) => each.uid === id), own = watermarkOf(id, shared.details, held), perSecond = shared.rates.of(id), hasInput = node.inputs.length > 0;
-    const behind = lag(own, shared.details);
-    return h("button", { key: id, type: "button", class: `operator${mine?.isNotable ? " holding" : ""}`, "data-uid": id, "aria-pressed": String(selected === id),
+    const behind = lag(own, shared.details), isNone = watermark(own) === "none yet";
+    return h("button", { key: id, type: "button", class: `operator ${slow.level ?? ""}${mine?.isNotable ? " holding" : ""}`, "data-uid": id, "aria-pressed": String(selected === id),
       style: { left: `${x}px`, top: `${y}px`, width: `${drawn.size.width}px`, height: `${drawn.size.height}px` }, on: { click: () => pick(id) } },
     h("span", { class: "name" }, vertex.name), h("code", { class: "uid" }, id),
     h("span", { class: "line" }, h("span", { class: "n" }, counted(vertex) ? count(records(vertex)) : "–"), h("span", { class: "quiet" }, hasInput ? "in" : "read"),
       h("span", { class: "n end" }, counted(vertex) ? rate(perSecond) : "")),
     h("span", { class: "line", title: isTime(own) ? `Watermark: ${iso(own)}` : null },
-      h("span", { class: behind === null && isTime(own) && isTall ? "hidden" : "quiet" }, behind !== null ? "lag" : isTime(own) ? "up to" : "watermark"), h("span", { class: "n end" }, behind === null ? shortWatermark(own) : duration(behind))),
+      h("span", { class: behind === null && isTime(own) && isTall ? "hidden" : "quiet" }, behind !== null ? "lag" : isTime(own) ? "up to" : isNone ? "no watermark yet" : "watermark"), h("span", { class: "n end" }, isNone ? "" : behind === null ? shortWatermark(own) : duration(behind))),
+    h("span", { class: "line" }, h("span", { class: "quiet" }, "busy"), h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: share(slow.busy ?? 0).replace(" ", "") } })),
+      h("span", { class: "n" }, slow.busy === null ? "–" : share(slow.busy))),
     h("span", { class: "line tags" },
+      slow.level === "slow" && h("span", { class: "tag bad" }, LEVELS.slow[0]),
+      slow.level === "held" && h("span", { class: "tag warn" }, `${LEVELS.held[0]} ${share(slow.held)}`),
+      vertex.backlog && h("span", { class: "tag", title: `Waits to be read: ${waiting(vertex.backlog)}` }, `backlog ${waiting({ ...vertex.backlog, files: null })}`),
       vertex.stateful && h("span", { class: "tag" }, "state"),
       vertex["late-records-dropped"] > 0 && h("span", { class: "tag warn" }, `${count(vertex["late-records-dropped"])} late`),
       mine?.split && h("span", { class: `tag ${mine.isNotable ? "warn" : ""}` }, mine.isNotable ? `held by ${mine.split}` : `slowest: ${mine.split}`)));
   }
 
-  function detail(vertex, held) {
+  function detail(vertex, held, slow) {
     const { details } = shared, node = details.plan.nodes.find((each) => each.id === vertex.id), source = details.sources.find((each) => each.uid === vertex.id);
     const own = watermarkOf(vertex.id, details, held), behind = lag(own, details);
     return h("section", { class: "card detail", "aria-labelledby": "operator-name" },
       h("div", { class: "spread" }, h("h2", { id: "operator-name" }, vertex.name), h("button", { class: "plain", type: "button", on: { click: () => pick(vertex.id) } }, "Close")),
       facts([["uid", h("code", null, vertex.id)], ["Kind", vertex.kind], ["Records", counted(vertex) ? count(records(vertex)) : "not counted"], ["Rate", rate(shared.rates.of(vertex.id))],
         ["Watermark", isTime(own) ? when(own) : watermark(own)], behind !== null && ["Behind the clock", duration(behind)],
-        ...measured(vertex, shared),
+        ...measured(vertex, slow),
         ["Late, dropped", count(vertex["late-records-dropped"]), vertex["late-records-dropped"] ? "warn" : null], ["Keeps state", vertex.stateful ? "yes" : "no"],
         ...sizes(kept(vertex)),
         shared.details.unpublished[vertex.id] ? ["Epochs not published", count(shared.details.unpublished[vertex.id]), "warn"] : null]),
@@ -94,12 +115,13 @@ export function graphView(shared, [uid = null]) {
         split.holds && held?.behind ? duration(held.behind) : "", count(split.records), when(split.last_active)], { class: split.holds && held?.isNotable ? "marked" : null }]))];
   }
 
-  function operatorTable(details, held) {
-    return table("All operators", [["Operator"], ["uid"], ["Records", "n"], ["Rate", "n"], ["Watermark", "n"], ["Late", "n"], ["State", "n"], ["Timers", "n"]],
+  function operatorTable(details, held, slow) {
+    return table("All operators", [["Operator"], ["uid"], ["Records", "n"], ["Rate", "n"], ["Busy", "n"], ["Back pressure", "n"], ["Backlog", "n"], ["Watermark", "n"], ["Late", "n"], ["State", "n"], ["Timers", "n"]],
       details.vertices.map((vertex) => {
         const own = watermarkOf(vertex.id, details, held), mine = kept(vertex);
         return [vertex.id, [vertex.name, h("button", { class: "link", type: "button", on: { click: () => pick(vertex.id) } }, h("code", null, vertex.id)),
-          counted(vertex) ? count(records(vertex)) : "–", counted(vertex) ? rate(shared.rates.of(vertex.id)) : "–", isTime(own) ? when(own) : watermark(own),
+          counted(vertex) ? count(records(vertex)) : "–", counted(vertex) ? rate(shared.rates.of(vertex.id)) : "–",
+          ...pressed(slow.get(vertex.id)), vertex.backlog ? waiting(vertex.backlog) : "", isTime(own) ? when(own) : watermark(own),
           count(vertex["late-records-dropped"]), mine === null ? (vertex.stateful ? "yes" : "no") : `${count(mine.entries)} · ${bytes(mine.bytes)}`,
           mine === null ? "" : count(mine.eventTimers + mine.processingTimers)]];
       }));
@@ -108,14 +130,21 @@ export function graphView(shared, [uid = null]) {
   return { draw, turnTo: ([id = null]) => { selected = id; shared.app.redraw(); } };
 }
 
+/** The shares of its time that an operator is busy, and held up. */
+const pressed = ({ busy, held }) => (busy === null ? ["–", "–"] : [share(busy), share(held)]);
+
 /** What is measured of an operator beside its records: how much of a subtask's time it is at work, bytes, and what waits to be read. */
-function measured(vertex, shared) {
-  const { metrics, backlog } = vertex, busy = shared.rates.of(`busy ${vertex.id}`);
+function measured({ metrics, backlog }, slow) {
   return [
-    metrics["accumulated-busy-time"] > 0 && busy !== null && ["Busy", share(busy / 1000 / Math.max(1, vertex.parallelism))],
+    slow.busy !== null && ["Busy", share(slow.busy)], slow.held > 0 && ["Back pressure", share(slow.held), "warn"],
     metrics["read-bytes"] > 0 && ["Bytes in", bytes(metrics["read-bytes"])], metrics["write-bytes"] > 0 && ["Bytes out", bytes(metrics["write-bytes"])],
     backlog && ["Waits to be read", waiting(backlog)],
   ];
+}
+
+function legend() {
+  return h("ul", { class: "plain legend levels", "aria-label": "What the colours of operators mean", key: "legend" }, Object.entries(LEVELS).map(([level, [name, meaning]]) =>
+    h("li", { key: level }, h("span", { class: `swatch ${level}`, "aria-hidden": "true" }), h("strong", null, name), ` ${meaning}`)));
 }
 
 /** About how much an operator keeps. */
@@ -143,17 +172,8 @@ function status(split, held) {
   return split.idle ? h("span", { class: "tag" }, "idle") : null;
 }
 
-function heldBanner(held, pick) {
-  return h("p", { class: "banner warn held", key: `held ${held.uid}`, role: "status" },
-    h("strong", null, `Split ${held.split} of source ${held.uid} holds the watermark back`),
-    held.others > 0 && ` (and ${count(held.others)} more)`,
-    held.behind === null ? ": it has no watermark yet, the others have." : `: it is ${duration(held.behind)} behind the next one, ${held.next}.`, " ",
-    h("button", { class: "link", type: "button", on: { click: () => pick(held.uid) } }, "Show its splits"));
-}
-
-/** Operators without records of their own, such as filters in a chain, have no counts. */
-const counted = (vertex) => vertex.kind === "source" || records(vertex) > 0 || vertex.watermark !== null;
-
+/** Operators without records of their own, such as filters in a chain, have no counts; nor has what ended before it counted any. */
+const counted = (vertex) => vertex.metrics["read-records-complete"] && (vertex.kind === "source" || records(vertex) > 0 || vertex.watermark !== null);
 
 /** How far a watermark is behind the clock; null if that says nothing. */
 function lag(mark, details) {

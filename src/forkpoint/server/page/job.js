@@ -6,13 +6,14 @@ import { configView } from "./config.js";
 import { h } from "./dom.js";
 import { epochsView } from "./epochs.js";
 import { exceptionsView } from "./exceptions.js";
-import { bytes, count, duration, plural, rate } from "./format.js";
+import { bytes, count, duration, rate } from "./format.js";
 import { graphView } from "./graph.js";
 import { logView } from "./log.js";
 import { records } from "./operators.js";
+import { noticesOf } from "./notices.js";
 import { action, facts, Rates, stateMark } from "./parts.js";
 import { savepointsView } from "./savepoints.js";
-import { forkJob, upgradeJob } from "./starting.js";
+import { forkJob, restartJob, upgradeJob } from "./starting.js";
 import { stateView } from "./state.js";
 
 const TABS = [
@@ -21,7 +22,7 @@ const TABS = [
   ["configuration", "Configuration", configView],
 ];
 
-const TONES = { critical: "bad", warning: "warn" };
+const ENDED = ["finished", "stopped", "cancelled", "failed", "superseded", "lost", "elsewhere", "unknown"];
 
 /** `before`: the view that was shown: the same job's goes on. */
 export function jobView(app, [id, tab = "graph", ...rest], before) {
@@ -30,6 +31,7 @@ export function jobView(app, [id, tab = "graph", ...rest], before) {
     return before;
   }
   const shared = { id, app, details: null, rates: new Rates(), path: (...parts) => path("jobs", id, ...parts) };
+  const notices = noticesOf(shared);
   let current = null, part = null, asked = 0;
 
   const view = {
@@ -46,14 +48,15 @@ export function jobView(app, [id, tab = "graph", ...rest], before) {
       shared.details = byUid(await get(shared.path()));
       const counts = Object.fromEntries(shared.details.vertices.map((each) => [each.id, records(each)]));
       const busy = Object.fromEntries(shared.details.vertices.map((each) => [`busy ${each.id}`, each.metrics["accumulated-busy-time"]]));
-      shared.rates.note(shared.details.now, { ...counts, ...busy, "": shared.details.overview["records-read"] ?? 0 });
+      const inBytes = Object.fromEntries(shared.details.vertices.map((each) => [`bytes ${each.id}`, each.metrics["read-bytes"]]));
+      shared.rates.note(shared.details.now, { ...counts, ...busy, ...inBytes, "": shared.details.overview["records-read"] ?? 0 });
       const mine = part;
       if (mine.load !== undefined && (now || Date.now() - asked >= (mine.every ?? 0))) {
         asked = Date.now();
         await mine.load();
       }
     },
-    draw: () => [head(shared), tabs(), h("section", { class: "part", key: current, "aria-label": TABS.find(([name]) => name === current)[1] }, part.draw())],
+    draw: () => [head(shared), tabs(), notices.draw(), h("section", { class: "part", key: current, "aria-label": TABS.find(([name]) => name === current)[1] }, part.draw())],
   };
 
   function tabs() {
@@ -65,34 +68,28 @@ export function jobView(app, [id, tab = "graph", ...rest], before) {
   return view;
 }
 
+/** What is always there, in the same places, whatever the job does: its actions don't move under the pointer. */
 function head(shared) {
-  const { details, app } = shared, job = details.overview, isRunning = ["RUNNING", "RESTARTING", "INITIALIZING"].includes(details.state);
-  const told = job.reason ?? job.doing;
+  const { details, app } = shared, job = details.overview, size = details["state-size"], isRunning = ["RUNNING", "RESTARTING", "INITIALIZING"].includes(details.state);
   const notRunning = app.whyNot() ?? (isRunning ? null : "The job is not running.");
+  const notEnded = app.whyNot() ?? (ENDED.includes(job["forkpoint-state"]) ? null : "The job has not ended.");
   return h("div", { class: "head job" },
-    h("p", { class: "crumbs" }, h("a", { href: "#/jobs" }, "Jobs"), " / "),
-    h("h1", null, details.name), stateMark(details.state, job["forkpoint-state"]),
-    job.problems.map((each) => h("p", { class: `banner ${TONES[each.severity]}`, key: `${each.kind} ${each.uid}`, role: "status" }, each.text)),
-    told && !job.problems.some((each) => each.text.includes(told)) && h("p", { class: `banner ${details.state === "RUNNING" ? "" : "bad"}`, role: "status" }, told),
-    facts([
-      ["Run", h("code", null, job.run)], ["Epoch", count(job.epoch)], [isRunning ? "Uptime" : "Took", duration(job.duration)],
-      ["Records read", count(job["records-read"])], isRunning && ["Rate", rate(shared.rates.of(""))],
-      ["Late", count(job["late-records-dropped"]), job["late-records-dropped"] ? "warn" : null], ["Restarts", count(job.restarts)],
-      ["Parallelism", count(job.parallelism)],
-      details["state-size"].entries !== null && ["State", stateSize(details["state-size"])],
-    ]),
+    h("p", { class: "crumbs" }, h("a", { href: app.jobs }, "Jobs"), " / "),
+    h("div", { class: "title" }, h("h1", null, details.name), stateMark(details.state, job["forkpoint-state"])),
     h("div", { class: "actions", role: "group", "aria-label": "Actions" },
-      action("Take savepoint …", notRunning, () => takeSavepoint(shared), "primary"),
+      action("Take savepoint …", notRunning, () => takeSavepoint(shared), notRunning === null ? "primary" : ""),
       action("Upgrade …", notRunning ?? app.whyNot(true), () => upgradeJob(shared)),
       action("Fork …", app.whyNot(true), () => forkJob(shared)),
       action("Rescale …", notRunning, () => rescale(shared)),
       action("Stop …", notRunning, () => stop(shared)),
-      action("Cancel …", notRunning, () => cancel(shared), "danger plain")));
-}
-
-function stateSize({ entries, bytes: size }) {
-  const listed = plural(entries, "entry", "entries");
-  return size === null ? listed : `${listed}, ${bytes(size)}`;
+      action("Cancel …", notRunning, () => cancel(shared), "danger plain"),
+      action("Start again …", notEnded, () => restartJob(shared), notEnded === null ? "primary" : "")),
+    facts([
+      ["Run", h("code", null, job.run)], ["Epoch", count(job.epoch)], [isRunning ? "Uptime" : "Took", duration(job.duration)],
+      ["Records read", count(job["records-read"])], ["Rate", rate(isRunning ? shared.rates.of("") : null)],
+      ["Late", count(job["late-records-dropped"]), job["late-records-dropped"] ? "warn" : null], ["Restarts", count(job.restarts)],
+      ["Parallelism", count(job.parallelism ?? details.plan.nodes[0]?.parallelism)], ["State", bytes(size.bytes)], ["Entries", count(size.entries)],
+    ]));
 }
 
 // Operators have ids in Flink's form; all else about them goes by uid.

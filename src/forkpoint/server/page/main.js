@@ -1,5 +1,6 @@
 // The page: what the address names is shown, and kept up to date while it can be seen.
 
+import { parsed } from "./address.js";
 import { forgetToken, get, hasToken, setToken, takeToken } from "./api.js";
 import { h, render, say } from "./dom.js";
 import { closeDialogs } from "./dialogs.js";
@@ -14,6 +15,7 @@ const TICK_MS = Number(sessionStorage.getItem("forkpoint-tick")) || 1000;
 /** What all views share. `config`: what the server is, and what the token may do. */
 const app = {
   config: null,
+  jobs: "#/jobs", // where all jobs were last seen, as they were filtered
   get mayOperate() { return app.config?.role === "operate"; },
   get takesPrograms() { return app.config?.features["web-submit"] === true; },
   /** Why an action cannot be used; null if it can. */
@@ -36,11 +38,10 @@ let looking = null;
 const main = document.getElementById("main");
 
 function route() {
-  const parts = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const [kind, ...rest] = parts;
+  const { parts: [kind, ...rest], parameters } = parsed(location.hash);
   if (kind === "requests") return requestsView(app, rest);
   if (kind === "jobs" && rest[0]) return jobView(app, rest, view);
-  return jobsView(app);
+  return jobsView(app, parameters);
 }
 
 /** Show what the address names. */

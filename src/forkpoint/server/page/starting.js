@@ -1,8 +1,9 @@
 // What starts or replaces jobs with a program: upgrade, fork, start, and the check before.
 
-import { call, finished, get, query, upload } from "./api.js";
+import { call, finished, get, Problem, query, upload } from "./api.js";
 import { ask, check, field } from "./dialogs.js";
-import { h, render } from "./dom.js";
+import { h, say } from "./dom.js";
+import { count } from "./format.js";
 import { checked } from "./outcomes.js";
 
 /** The fields for a program: a file, or one that was uploaded before. `given`: the arguments that a job was started with. */
@@ -75,6 +76,40 @@ export function forkJob(shared, saved = null) {
     ...program, name: form.elements.name.value.trim(), origin: saved?.id ?? null, parallelism: numberOf(form.elements.parallelism),
     allow_non_restored_state: form.elements.drop.checked,
   }), shared);
+}
+
+/** Start a job again that has ended, where it ended or from a savepoint, like its newest run or an earlier one. */
+export async function restartJob(shared) {
+  const { details } = shared, job = details.overview;
+  const [{ runs }, { savepoints }] = await Promise.all([get(shared.path("runs")), get(shared.path("savepoints"))]);
+  const known = runs.filter((run) => run.program !== null), newest = runs.find((run) => run.newest) ?? runs[0];
+  let chosen = newest, saved = "";
+  const fields = (redraw) => [
+    known.length > 1 && field("As run", h("select", { name: "run", on: { change: (event) => { chosen = runs.find((run) => run.run === event.target.value); redraw(); } } },
+      known.slice(0, 50).map((run) => h("option", { key: run.run, value: run.run, selected: run === chosen }, `${run.run} · ${run.state} · ${run.program.split("/").pop()}`)))),
+    h("dl", { class: "facts" }, h("div", null, h("dt", null, "Program"), h("dd", null, h("code", null, chosen.program ?? "not on record"))),
+      h("div", null, h("dt", null, "Arguments"), h("dd", null, h("code", null, chosen.arguments?.join(" ") || "none")))),
+    field("From", h("select", { name: "savepoint", on: { change: (event) => { saved = event.target.value; redraw(); } } },
+      h("option", { value: "" }, job.epoch === null ? "where it ended" : `where it ended: epoch ${count(job.epoch)}`),
+      [...savepoints].reverse().slice(0, 50).map((each) => h("option", { key: each.id, value: each.id }, `savepoint ${each.label ?? each.id}`))),
+    saved === "" ? "nothing is lost, nothing is read twice" : "all since then is read again, and its output is written again"),
+    parallelism(), dropped(),
+    job["forkpoint-state"] === "stopped" && check("drained", "Also if it was stopped with a drain"),
+  ];
+  const made = await ask({
+    title: `Start ${details.name} again?`, label: "Start again",
+    text: "It runs in the background, on the server's machine, with the program as it was then, and the same arguments and options.", fields,
+    submit: async (form, tell) => {
+      const found = await finished(await call("POST", shared.path("restart"), {
+        run: chosen.run, savepoint: saved || null, parallelism: numberOf(form.elements.parallelism),
+        allow_non_restored_state: form.elements.drop.checked, allow_drained: form.elements.drained?.checked ?? false,
+      }), (asked) => tell(asked.step ?? "The job is starting …"));
+      if (found.failure) throw new Problem(409, `It runs as ${found.run}, but its first epoch fails again and again: ${found.failure}`);
+      return found;
+    },
+  });
+  if (made !== undefined) say(`${details.name} runs again.`);
+  shared.app.refresh();
 }
 
 export function startJob(app) {
