@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Self, TypedDict, Unpack, overload
+from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.base import check_type
@@ -47,6 +47,9 @@ class _FrameOptions(TypedDict, total=False):
 
 class StreamExecutionEnvironment(AcceptedMixin):
     """Holds the operators and options of a job. Setters return the environment."""
+
+    # As in PyFlink: annotations are hints, and the keys of two streams have no type unless both have.
+    explicit_types_only: ClassVar[bool] = False
 
     def __init__(self, options: JobOptions | None = None) -> None:
         self.options = options or JobOptions()

@@ -13,7 +13,13 @@ from forkpoint.pyflink.former import CheckpointStorage, FlinkKafkaConsumer, Stat
 
 
 class StreamExecutionEnvironment(Environment):
-    """The environment of a program that imports ``pyflink``, which rarely sets uids: they are optional."""
+    """The environment of a program that imports ``pyflink``.
+
+    Uids are optional, as such programs rarely set them. Types are those that are given as ``output_type``,
+    ``key_type`` and the like: PyFlink does not read annotations.
+    """
+
+    explicit_types_only = True
 
     def __init__(self, options: JobOptions | None = None) -> None:
         super().__init__(options)
