@@ -99,6 +99,7 @@ def operator_of(stream):
         (lambda a, b: a.connect(b).key_by(0, 0).map(Merge()), KeyedCoProcessSpec, (KeyBy, KeyBy)),
         (lambda a, b: a.key_by("n").connect(b.key_by("n")).flat_map(Remembering()), KeyedCoProcessSpec, (KeyBy, KeyBy)),
         (lambda a, b: a.key_by("n").connect(b.key_by("n")).process(Keyed()), KeyedCoProcessSpec, (KeyBy, KeyBy)),
+        (lambda a, b: a.key_by("n").connect(b.key_by("n")).process(Process()), KeyedCoProcessSpec, (KeyBy, KeyBy)),
         (lambda a, b: a.connect(b.broadcast(RULES)).process(Ruled()), BroadcastProcessSpec, (Rebalance, Broadcast)),
         (
             lambda a, b: a.key_by("n").connect(b.broadcast(RULES)).process(RuledByKey()),
@@ -151,7 +152,7 @@ def test_keys_of_one_type_whatever_the_elements_are():
         (lambda a, b: a.connect(b).map(lambda x: x), r"ConnectedStreams.map\(\) takes a CoMapFunction"),
         (lambda a, b: a.connect(b).flat_map(Merge()), "takes a CoFlatMapFunction"),
         (lambda a, b: a.connect(b).process(Keyed()), "takes a CoProcessFunction, as the connected streams are not keyed"),
-        (lambda a, b: a.connect(b).key_by(0, 0).process(Process()), "takes a KeyedCoProcessFunction, as .* are keyed"),
+        (lambda a, b: a.connect(b).key_by("n", "n").process(print), "takes a KeyedCoProcessFunction, as .* are keyed"),
         (lambda a, b: a.connect(b).flat_map(Remembering()), "state 'seen' is keyed, but the connected streams are not"),
         (lambda a, b: a.key_by(0).connect(b).map(Merge()), "only the first of the connected streams is keyed"),
         (lambda a, b: a.connect(b.key_by(0)).map(Merge()), "only the second of the connected streams is keyed"),

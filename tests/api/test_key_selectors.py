@@ -143,8 +143,8 @@ def test_a_key_selector_object_is_traced_too():
 
 def test_where_the_key_type_comes_from():
     assert key_by(lambda e: e.room, Types.INT(), EVENT).key_type == Types.INT()
-    assert key_by(parity, None, EVENT).key_type == Types.LONG()
-    assert key_by(parity, None, None).key_type == Types.LONG()
+    assert key_by(parity, None, EVENT, Types.LONG()).key_type == Types.LONG()
+    assert key_by(lambda e: e.kind, None, EVENT, Types.LONG()).key_type == Types.STRING()
     assert key_by(nobody, None, None).key_type == Types.ANY()
     assert key_by(ByOwnIndex(), None, None).key_type == Types.ANY()
     assert key_by(nobody, str, None).key_type == Types.STRING()

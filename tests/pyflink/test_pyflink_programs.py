@@ -49,6 +49,17 @@ def test_retries_and_the_plan():
     assert printed("lookups.py") == ["['Data Source', 'Operator', 'Data Sink']", "'<1>'", "'<2>'", "'<3>'"]
 
 
+def test_names_that_flink_has_removed(tmp_path):
+    """They select what has replaced them. Fails before: most could not be imported."""
+    (tmp_path / "in.txt").write_text("a\nbb\n")
+    settings, source, *rows = printed("former.py", tmp_path / "checkpoints", tmp_path / "in.txt")
+    assert settings.startswith("RestartStrategy(kind='fixed-delay', attempts=3, delay_ms=1000")
+    assert settings.endswith("rocksdb TimeCharacteristic.EventTime")
+    assert source == "('in',) committed EARLIEST"
+    assert rows == ["Row(a='a', b=1)", "Row(a='bb', b=2)"]
+    assert (tmp_path / "checkpoints" / "jobs" / "former").is_dir()
+
+
 def test_what_is_absent_may_be_imported_and_says_what_to_use():
     assert printed("pulsar_or_not.py") == ["False", "1", "2"]
     done = run("pulsar_or_not.py", "--pulsar")

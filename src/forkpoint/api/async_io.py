@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from forkpoint.api.base import check_function, operator_name
-from forkpoint.api.signatures import type_of_output
 from forkpoint.api.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms
@@ -71,5 +70,5 @@ def _wait(
     if capacity < 1:
         raise ConfigError(f"the capacity of async_wait({fn!r}) is {capacity}; it must be at least 1")
     spec = AsyncSpec(fn, to_ms(timeout, "the timeout of async_wait", minimum_ms=1), capacity, retry)
-    found = type_of_output(output_type, fn, "async_invoke", many=True)
+    found = stream._output_type(output_type, fn, "async_invoke", many=True)
     return stream._operator(spec, operator_name("async_wait", fn), found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from forkpoint.api.display import graph_html, operator_text, type_text
 from forkpoint.api.keys import key_by
+from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, KeySelector, Partitioner, StateDescriptor, declared_states
 from forkpoint.graph.specs import OperatorSpec
@@ -76,7 +77,7 @@ class StreamBase(ABC, Generic[T_co]):
         the callable's return annotation, else ``Types.ANY()``. Keys are compared and stored by this type. GraphError for
         an unknown field.
         """
-        return self._keyed(key_by(key_selector, key_type, self._type))
+        return self._keyed(self._key_of(key_selector, key_type))
 
     def rebalance(self) -> DataStream[T_co]:
         """Distribute the elements over all subtasks, keeping each split together and in order."""
@@ -95,7 +96,7 @@ class StreamBase(ABC, Generic[T_co]):
             raise GraphError(
                 f"partition_custom() takes a function of a key and the number of subtasks, not {partitioner!r}"
             )
-        selector = key_by(key_selector, None, self._type).selector
+        selector = self._key_of(key_selector, None).selector
         return self._stream(self._partitioned(Custom(function, selector)), self._type)
 
     def rescale(self) -> DataStream[T_co]:
@@ -123,6 +124,18 @@ class StreamBase(ABC, Generic[T_co]):
         """The key that the stream is partitioned by, None if it is not keyed."""
         partitioning = self._edges[0].partitioning
         return partitioning if isinstance(partitioning, KeyBy) else None
+
+    def _key_of(self, selector: Any, key_type: Any) -> KeyBy:
+        """The partitioning by a key of the elements; arguments as for ``key_by``."""
+        return key_by(selector, key_type, self._type, self._output_type(None, selector, "get_key"))
+
+    def _output_type(
+        self, explicit: Any, fn: Any, *methods: str, many: bool = False, with_state: bool = False
+    ) -> TypeInformation | None:
+        """What ``type_of_output`` says; without annotations where they are hints."""
+        if explicit is None and self._env.explicit_types_only:
+            return None
+        return type_of_output(explicit, fn, *methods, many=many, with_state=with_state)
 
     @property
     def _element_type(self) -> TypeInformation[T_co]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, check_not_keyed, check_type, operator_name
-from forkpoint.api.signatures import type_of_both
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     BroadcastProcessFunction,
@@ -19,11 +19,11 @@ from forkpoint.functions import (
     declared_states,
     keyed_states,
 )
-from forkpoint.functions.co_functions import CoAdapter, KeyedCoAdapter
+from forkpoint.functions.co_functions import CoAdapter, KeyedCoAdapter, KeyedCoProcess
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.operators.co_process import CoProcessSpec, KeyedCoProcessSpec
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, Types
 from forkpoint.types.variables import A, B, K, R, T_co
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ConnectedStreams(Generic[A, B, K]):
     """
 
     def __init__(self, first: StreamBase[A], second: StreamBase[B]) -> None:
-        self._first, self._second = first, second
+        self._first, self._second = _with_keys_of_one_type(first, second)
 
     def key_by(
         self, key_selector1: KeyFunction[A, R] | FieldNames, key_selector2: KeyFunction[B, R] | FieldNames,
@@ -100,26 +100,33 @@ class ConnectedStreams(Generic[A, B, K]):
     def map(self, func: CoMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Apply ``map1`` to the first stream's elements and ``map2`` to the second's. None is not emitted."""
         check_type(func, CoMapFunction, "ConnectedStreams.map")
-        found = type_of_both(output_type, func, ("map1", "map2"), many=False)
+        found = self._first._output_type(output_type, func, "map1", "map2")
         return self._either(func, "map", found)
 
     def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
         """Apply ``flat_map1`` and ``flat_map2``, which return any number of elements for each."""
         check_type(func, CoFlatMapFunction, "ConnectedStreams.flat_map")
-        found = type_of_both(output_type, func, ("flat_map1", "flat_map2"), many=True)
+        found = self._first._output_type(output_type, func, "flat_map1", "flat_map2", many=True)
         return self._either(func, "flat_map", found)
 
     def process(
         self, func: CoProcessFunction[A, B, R] | KeyedCoProcessFunction[K, A, B, R], output_type: Any = None
     ) -> DataStream[R]:
-        """Apply a KeyedCoProcessFunction, which has keyed state and timers, if both streams are keyed.
+        """Apply a CoProcessFunction, or a KeyedCoProcessFunction if both streams are keyed.
 
-        Otherwise apply a CoProcessFunction. Both can emit to side outputs.
+        If both are keyed, either may have keyed state. Only a KeyedCoProcessFunction has timers that call it. Both can emit to
+        side outputs.
         """
         keyed = self._keyed("process")
-        _check_kind(func, KeyedCoProcessFunction, CoProcessFunction, keyed, "the connected streams are")
-        found = type_of_both(output_type, func, ("process_element1", "process_element2"), many=True)
-        spec: OperatorSpec = KeyedCoProcessSpec(func) if keyed else CoProcessSpec(func)
+        if not (keyed and isinstance(func, CoProcessFunction)):
+            _check_kind(func, KeyedCoProcessFunction, CoProcessFunction, keyed, "the connected streams are")
+        found = self._first._output_type(output_type, func, "process_element1", "process_element2", many=True)
+        if keyed:
+            spec: OperatorSpec = KeyedCoProcessSpec(
+                KeyedCoProcess(func) if isinstance(func, CoProcessFunction) else func
+            )
+        else:
+            spec = CoProcessSpec(func)
         return self._add(spec, func, "process", found)
 
     def _either(
@@ -197,12 +204,23 @@ class BroadcastConnectedStream(Generic[A, B]):
         if not keyed:
             remedy = "call key_by() first, or pass its descriptor to broadcast()"
             check_not_keyed(states, f"process({type(func).__name__})", remedy=remedy)
-        found = type_of_both(output_type, func, ("process_element", "process_broadcast_element"), many=True)
+        methods = ("process_element", "process_broadcast_element")
+        found = self._stream._output_type(output_type, func, *methods, many=True)
         spec: OperatorSpec = (KeyedBroadcastProcessSpec if keyed else BroadcastProcessSpec)(
             func, descriptors, self._broadcast.stream._type
         )
         name = operator_name("broadcast_process", func)
         return self._stream._two_inputs(self._broadcast.stream, spec, name, found)
+
+
+def _with_keys_of_one_type(first: StreamBase[A], second: StreamBase[B]) -> tuple[StreamBase[A], StreamBase[B]]:
+    """The streams; with keys of type ANY if one key's is, and only explicit types count."""
+    keys = [stream._key for stream in (first, second)]
+    untyped = sum(key is not None and key.key_type.kind == "any" for key in keys)
+    if None in keys or untyped != 1 or not first._env.explicit_types_only:
+        return first, second
+    again = [replace(key, key_type=Types.ANY(), columns=None) for key in keys if key is not None]
+    return first._plain()._keyed(again[0]), second._plain()._keyed(again[1])
 
 
 def _check_kind(func: Any, if_keyed: type, if_not: type, keyed: bool, streams: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
 from forkpoint.api.base import check_type
@@ -48,22 +48,23 @@ class _FrameOptions(TypedDict, total=False):
 class StreamExecutionEnvironment(AcceptedMixin):
     """Holds the operators and options of a job. Setters return the environment."""
 
+    # As in PyFlink: annotations are hints, and the keys of two streams have no type unless both have.
+    explicit_types_only: ClassVar[bool] = False
+
     def __init__(self, options: JobOptions | None = None) -> None:
         self.options = options or JobOptions()
         self.launch = current_launch()  # settings of `forkpoint run` that override the program's
         self._operators: list[Transformation] = []
 
-    @staticmethod
-    def get_execution_environment(
-        configuration: Configuration | Mapping[str, Any] | None = None,
-    ) -> StreamExecutionEnvironment:
+    @classmethod
+    def get_execution_environment(cls, configuration: Configuration | Mapping[str, Any] | None = None) -> Self:
         """Create an environment with the options of the configuration, over those of environment variables and forkpoint.toml."""
-        env = StreamExecutionEnvironment(with_defaults(JobOptions()))
+        env = cls(with_defaults(JobOptions()))
         return env if configuration is None else env.configure(configuration)
 
     # -- options
 
-    def configure(self, configuration: Configuration | Mapping[str, Any]) -> StreamExecutionEnvironment:
+    def configure(self, configuration: Configuration | Mapping[str, Any]) -> Self:
         """Set options by Flink's keys, as in ``{"execution.checkpointing.interval": "10 s"}``.
 
         Flink options without a counterpart here have no effect. ConfigError for unknown keys and invalid values.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast, overload
 from typing_extensions import TypeVar
 
 from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, check_type, operator_name
-from forkpoint.api.keys import key_by
-from forkpoint.api.signatures import type_of_output
 from forkpoint.api.windowed import WindowSettings
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -115,7 +113,7 @@ class JoinedWindows(_OverTwoStreams[A, B]):
         A FlatJoinFunction or generator function gives any number of results; a JoinFunction or other callable gives one.
         Results have the timestamp ``window.max_timestamp()``.
         """
-        found = check_join("join", function, output_type)
+        found = check_join("join", self._stream, function, output_type)
         return self._add(operator_name("join", function), "list", self._value_type, None, JoinedWindow(function), found)
 
 
@@ -128,7 +126,7 @@ class CoGroupedWindows(_OverTwoStreams[A, B]):
         Results have the timestamp ``window.max_timestamp()``.
         """
         check_pair_function("co_group", function, CoGroupFunction)
-        found = type_of_output(output_type, function, "co_group", many=True)
+        found = self._stream._output_type(output_type, function, "co_group", many=True)
         name = operator_name("co_group", function)
         return self._add(name, "list", self._value_type, None, CoGroupedWindow(function), found)
 
@@ -151,7 +149,7 @@ class JoinedStreams(Generic[A, B, WINDOWS]):
 
     def where(self, key_selector: KeyFunction[A, K] | FieldNames, key_type: Any = None) -> Where[A, B, WINDOWS, K]:
         """Set the key of the first stream; selector and type are as in ``key_by``."""
-        return Where(self, _Side(self._first, key_by(key_selector, key_type, self._first.get_type())))
+        return Where(self, _Side(self._first, self._first._key_of(key_selector, key_type)))
 
 
 class Where(Generic[A, B, WINDOWS, K]):
@@ -163,7 +161,7 @@ class Where(Generic[A, B, WINDOWS, K]):
     def equal_to(self, key_selector: KeyFunction[B, K] | FieldNames, key_type: Any = None) -> EqualTo[WINDOWS]:
         """Set the key of the second stream. GraphError if its type differs from the first key's."""
         streams = self._streams
-        second = _Side(streams._second, key_by(key_selector, key_type, streams._second.get_type()))
+        second = _Side(streams._second, streams._second._key_of(key_selector, key_type))
         check_keys(streams._operator, self._first.key, second.key)
         return EqualTo(streams, self._first, second)
 
@@ -244,7 +242,7 @@ class IntervalJoined(Generic[A, B]):
         """
         fn = process_join_function
         check_pair_function("interval_join", fn, ProcessJoinFunction)
-        found = type_of_output(output_type, fn, "process_element", many=True)
+        found = self._left._output_type(output_type, fn, "process_element", many=True)
         exact = Interval(
             self._interval.lower_ms + self._lower_exclusive, self._interval.upper_ms - self._upper_exclusive
         )
@@ -278,7 +276,7 @@ class TemporalJoin(Generic[A, B]):
         A FlatJoinFunction or generator function gives any number of results; a JoinFunction or other callable gives one.
         Results have the element's timestamp.
         """
-        found = check_join("temporal_join", function, output_type)
+        found = check_join("temporal_join", self._left, function, output_type)
         types = (self._left._element_type, self._versions._element_type)
         spec = KeyedCoProcessSpec(joins.TemporalJoin(function, *types, outer=self._outer))
         return self._left._two_inputs(self._versions, spec, operator_name("temporal_join", function), found)
@@ -313,7 +311,7 @@ def check_pair_function(operator: str, function: Any, *kinds: type[Function]) ->
         )
 
 
-def check_join(operator: str, function: Any, output_type: Any) -> TypeInformation | None:
+def check_join(operator: str, stream: StreamBase, function: Any, output_type: Any) -> TypeInformation | None:
     """The output type of a join function; GraphError if it is not one."""
     check_pair_function(operator, function, JoinFunction, FlatJoinFunction)
-    return type_of_output(output_type, function, "join", many=is_flat(function))
+    return stream._output_type(output_type, function, "join", many=is_flat(function))

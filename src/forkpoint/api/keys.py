@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector, TimestampAssigner, WatermarkStrategy
 from forkpoint.graph.transformations import KeyBy
@@ -36,10 +35,12 @@ ONE_KEY = KeyBy(one_key, Types.INT(), columns=())
 """A constant key for all elements."""
 
 
-def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> KeyBy:
+def key_by(
+    selector: Any, key_type: Any, input_type: TypeInformation | None, annotated: TypeInformation | None = None
+) -> KeyBy:
     """The partitioning for a selector: a callable, a KeySelector, a field name or index, or a tuple of names and indices.
 
-    The key's type is ``key_type``, else that of its fields, else the selector's return annotation, else ``Types.ANY()``.
+    The key's type is ``key_type``, else that of its fields, else ``annotated``, else ``Types.ANY()``.
     GraphError for an unknown field or an invalid selector.
     """
     shape = _Shape.of(input_type)
@@ -61,18 +62,16 @@ def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> 
             f"key_by({selector!r}): a key selector is a callable, a field name or index, or a tuple of names and indices"
         )
     columns = None if indices is None else tuple(shape.columns[i] for i in indices)
-    return KeyBy(function, _key_type(key_type, indices, single, selector, shape), columns, single)
+    return KeyBy(function, _key_type(key_type, indices, single, shape) or annotated or Types.ANY(), columns, single)
 
 
-def _key_type(
-    given: Any, indices: tuple[int, ...] | None, single: bool, selector: Any, shape: _Shape
-) -> TypeInformation:
+def _key_type(given: Any, indices: tuple[int, ...] | None, single: bool, shape: _Shape) -> TypeInformation | None:
     if given is not None:
         return type_of(given)
     if indices is not None:
         fields = [shape.types[i] for i in indices]
         return fields[0] if single else Types.TUPLE(fields)
-    return type_of_output(None, selector, "get_key") or Types.ANY()
+    return None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin,
 
 from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, operator_name
 from forkpoint.api.joined import check_join
-from forkpoint.api.keys import key_by
 from forkpoint.api.signatures import annotated_type, return_annotation
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import (
@@ -128,7 +127,7 @@ class LookupJoinMixin(StreamBase[T_co]):
         type = (
             self._pair_type(found, on_missing, output_type)
             if function is None
-            else check_join("lookup_join", function, output_type)
+            else check_join("lookup_join", self, function, output_type)
         )
         spec = LookupJoinSpec(
             asked, function, found, on_missing,
@@ -141,7 +140,7 @@ class LookupJoinMixin(StreamBase[T_co]):
     def _keyed_for_lookup(self, key: Any, key_type: Any) -> StreamBase[T_co]:
         if key is None and self._key is None:
             raise GraphError("lookup_join() needs the key to look up; pass key=, or call key_by() first")
-        stream = self if key is None else self._plain()._keyed(key_by(key, key_type, self._type))
+        stream = self if key is None else self._plain()._keyed(self._key_of(key, key_type))
         of = stream._key
         assert of is not None
         assert of.key_type is not None

@@ -10,24 +10,30 @@ from collections.abc import AsyncIterable, Iterable
 from typing import Any, Union, get_args, get_origin
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.functions import Function, OutputTag
-from forkpoint.types import TypeInformation, type_of
+from forkpoint.functions import OutputTag
+from forkpoint.types import TypeInformation, Types, type_of
 
 _NOTHING = object()
 
 
 def type_of_output(
-    explicit: Any, fn: Any, method: str, *, many: bool = False, with_state: bool = False
+    explicit: Any, fn: Any, *methods: str, many: bool = False, with_state: bool = False
 ) -> TypeInformation | None:
     """The type of a function's output: the explicit type, else the function's return annotation, else None.
 
-    ``method``: the annotated method if ``fn`` is a Function. ``many``: the annotation is that of an iterable of outputs,
-    without pairs for side outputs. ``with_state``: it is that of a pair (output, state). An explicit type without a durable
-    encoding raises TypeNotSupported; such an annotation is ignored.
+    ``methods``: the annotated ones if ``fn`` is a Function. Two have to agree, but a method ``-> None`` emits nothing.
+    ``many``: the annotation is that of an iterable of outputs, without pairs for side outputs. ``with_state``: it is that of a
+    pair (output, state). An explicit list of types is a ROW of them, as in PyFlink. An explicit type without a durable encoding
+    raises TypeNotSupported; such an annotation is ignored.
     """
     if explicit is not None:
-        return type_of(explicit)
-    annotation = return_annotation(fn, method)
+        return Types.ROW(explicit) if isinstance(explicit, list) else type_of(explicit)
+    annotations = [return_annotation(fn, method) for method in methods]
+    found = [_emitted(each, many=many, with_state=with_state) for each in annotations if each is not type(None)]
+    return found[0] if found and all(type == found[0] for type in found) else None
+
+
+def _emitted(annotation: Any, *, many: bool, with_state: bool) -> TypeInformation | None:
     if with_state:
         parts = get_args(annotation)
         if get_origin(annotation) is not tuple or len(parts) != 2:
@@ -36,13 +42,6 @@ def type_of_output(
     if many:
         annotation = _main_output(_element(annotation))
     return annotated_type(annotation)
-
-
-def type_of_both(explicit: Any, func: Function, methods: tuple[str, str], *, many: bool) -> TypeInformation | None:
-    """The explicit type, else the type that both methods are annotated with; a method ``-> None`` emits nothing."""
-    emitting = [method for method in methods if return_annotation(func, method) is not type(None)]
-    found = [type_of_output(explicit, func, method, many=many) for method in emitting]
-    return found[0] if found and all(type == found[0] for type in found) else None
 
 
 def annotated_type(annotation: Any) -> TypeInformation | None:

@@ -16,7 +16,6 @@ from forkpoint.api.keys import ONE_KEY, PickFields, timestamp_column
 from forkpoint.api.lookups import LookupJoinMixin
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.outputs import SinkMixin
-from forkpoint.api.signatures import type_of_output
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
@@ -61,7 +60,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         annotation; without either, elements are untyped and travel as Python objects within a run. A value that does not
         fit the type raises TypeNotSupported at run time.
         """
-        return self._element_wise(MapSpec, func, MapFunction, "map", type_of_output(output_type, func, "map"))
+        return self._element_wise(MapSpec, func, MapFunction, "map", self._output_type(output_type, func, "map"))
 
     def flat_map(
         self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
@@ -71,7 +70,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         ``output_type`` is the type of one element; a return annotation is that of the iterable (``-> Iterator[Word]``). On
         a keyed stream a FlatMapFunction may have keyed state.
         """
-        found = type_of_output(output_type, func, "flat_map", many=True)
+        found = self._output_type(output_type, func, "flat_map", many=True)
         return self._element_wise(FlatMapSpec, func, FlatMapFunction, "flat_map", found)
 
     def filter(self, func: FilterFunction[T_co] | Callable[[T_co], bool]) -> DataStream[T_co]:
@@ -87,7 +86,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
             raise GraphError(f"process({type(func).__name__}): a KeyedProcessFunction needs a key; call key_by() first")
         check_type(func, ProcessFunction, "process")
         check_function(func, ProcessFunction, "process", keyed=False)
-        found = type_of_output(output_type, func, "process_element", many=True)
+        found = self._output_type(output_type, func, "process_element", many=True)
         return self._operator(ProcessSpec(func), operator_name("process", func), found)
 
     def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
@@ -196,7 +195,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
             )
         check_type(func, KeyedProcessFunction, "process")
         declared_states(func)
-        found = type_of_output(output_type, func, "process_element", many=True)
+        found = self._output_type(output_type, func, "process_element", many=True)
         return self._operator(KeyedProcessSpec(func), operator_name("process", func), found)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
@@ -350,7 +349,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def _stateful(self, operator: str, func: Any, state_type: Any, output_type: Any, *, flat: bool) -> DataStream:
         if not callable(func):
             raise GraphError(f"{operator}() takes a callable func(element, state), not {func!r}")
-        found = type_of_output(output_type, func, "__call__", many=flat, with_state=True)
+        found = self._output_type(output_type, func, "__call__", many=flat, with_state=True)
         return self._operator(MapWithStateSpec(func, type_of(state_type), flat), operator_name(operator, func), found)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from forkpoint.api.aggregating import aggregates_of
 from forkpoint.api.base import check_function, check_type, operator_name
-from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     AggregateFunction,
@@ -141,7 +140,7 @@ class _Windowed(WindowSettings[T_co, W_co]):
     def _reduce(self, func: Any, fn: Any, output_type: Any) -> DataStream[Any]:
         check_function(func, ReduceFunction, "reduce", keyed=True)
         _check_stateless("reduce", func)
-        found = self._stream.get_type() if fn is None else _type_of_results(output_type, fn)
+        found = self._stream.get_type() if fn is None else self._type_of_results(output_type, fn)
         return self._add(operator_name("window: reduce", func), "reducing", self._value_type, func, fn, found)
 
     def _aggregate(self, func: Any, fn: Any, accumulator_type: Any, output_type: Any) -> DataStream[Any]:
@@ -151,8 +150,11 @@ class _Windowed(WindowSettings[T_co, W_co]):
             elements = self._stream.get_type()
             accumulator_type = accumulator_type or func.accumulator_type(elements)
             output_type = func.result_type(elements) if output_type is None and fn is None else output_type
-        accumulator = type_of_output(accumulator_type, func, "create_accumulator") or Types.ANY()
-        found = type_of_output(output_type, func, "get_result") if fn is None else _type_of_results(output_type, fn)
+        accumulator = self._stream._output_type(accumulator_type, func, "create_accumulator") or Types.ANY()
+        found = (
+            self._stream._output_type(output_type, func, "get_result") if fn is None
+            else self._type_of_results(output_type, fn)
+        )  # fmt: skip
         return self._add(operator_name("window: aggregate", func), "aggregating", accumulator, func, fn, found)
 
     def _agg(self, named: Mapping[str, Aggregator[Any] | WindowBound], *, with_key: bool) -> DataStream[Any]:
@@ -163,8 +165,13 @@ class _Windowed(WindowSettings[T_co, W_co]):
         name = f"window: agg({', '.join(named)})"
         return self._add(name, "aggregating", accumulator, aggregates, WindowRows(shape), shape.type)
 
+    def _type_of_results(self, explicit: Any, fn: Any) -> TypeInformation | None:
+        function = user_function(fn)
+        method = "apply" if isinstance(function, WindowFunction | AllWindowFunction) else "process"
+        return self._stream._output_type(explicit, function, method, many=True)
+
     def _elements(self, operator: str, fn: Any, output_type: Any) -> DataStream[Any]:
-        name, found = operator_name(f"window: {operator}", user_function(fn)), _type_of_results(output_type, fn)
+        name, found = operator_name(f"window: {operator}", user_function(fn)), self._type_of_results(output_type, fn)
         return self._add(name, "list", self._value_type, None, fn, found)
 
 
@@ -313,12 +320,6 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
     def count(self) -> DataStream[int]:
         """Emit the number of elements of each window."""
         return self._add("window: count", "aggregating", Types.LONG(), Count(), None, Types.LONG())
-
-
-def _type_of_results(explicit: Any, fn: Any) -> TypeInformation | None:
-    function = user_function(fn)
-    method = "apply" if isinstance(function, WindowFunction | AllWindowFunction) else "process"
-    return type_of_output(explicit, function, method, many=True)
 
 
 def _window_function(operator: str, fn: Any) -> Any:

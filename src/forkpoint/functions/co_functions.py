@@ -95,3 +95,15 @@ class CoAdapter(_CoAdapter, CoProcessFunction): ...
 
 
 class KeyedCoAdapter(_CoAdapter, KeyedCoProcessFunction): ...
+
+
+class KeyedCoProcess(FunctionAdapter, KeyedCoProcessFunction):
+    """Runs a CoProcessFunction on keyed streams."""
+
+    function: CoProcessFunction
+
+    def process_element1(self, value: Any, ctx: Any) -> Emitted[Any]:
+        return self.function.process_element1(value, ctx)
+
+    def process_element2(self, value: Any, ctx: Any) -> Emitted[Any]:
+        return self.function.process_element2(value, ctx)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from forkpoint.errors import GraphError
+from forkpoint.pyflink.names import FLINK_VERSION, KNOWN, MODULES, home
+from forkpoint.types.variables import T
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env
 _OPTIONS = Reason("options are set by key", "use Configuration.set_string(key, value)")
 
 
-def _each(reasons: dict[str, Reason]) -> dict[str, Reason]:
-    return {name: reason for names, reason in reasons.items() for name in names.split()}
+def _each(of: dict[str, T]) -> dict[str, T]:
+    return {name: value for names, value in of.items() for name in names.split()}
 
 
 # For a module and its submodules.
@@ -50,7 +53,6 @@ _MODULES = _each({
     "pyflink.util.exceptions pyflink.util.java_utils": _JVM,
     "pyflink.common.config_options": _OPTIONS,
     "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
-    "pyflink.datastream.checkpoint_storage": _CHECKPOINT_STORAGE,
     "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
     "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
     "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
@@ -60,7 +62,6 @@ _MODULES = _each({
     "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
     "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
     "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
-    "pyflink.datastream.state_backend": _STATE_BACKEND,
     "pyflink.shell": Reason("there is no shell", "use Python's"),
     "pyflink.table": Reason(
         "the Table API and SQL are Spark's here",
@@ -71,8 +72,19 @@ _MODULES = _each({
 
 # For a name in any module.
 _NAMES = _each({
-    "AssignerWithPeriodicWatermarksWrapper InputFormat JavaObjectWrapper SinkFunction SourceFunction": _JVM,
-    "AsyncFunctionDescriptor InputDependencyConstraint StreamTransformer SupportsPreprocessing": _INTERNAL,
+    "AssignerWithPeriodicWatermarksWrapper InputFormat JavaFunctionWrapper JavaObjectWrapper RowDataBulkWriterFactory "
+    "SinkFunction SourceFunction "
+    "add_jars_to_context_class_loader convert_py4j_exception from_j_duration get_field get_field_value get_gateway "
+    "get_j_env_configuration invoke_method is_instance_of is_local_deployment load_java_class to_j_duration to_jarray": _JVM,
+    "AsyncFunctionDescriptor BasicType FunctionWrapper InputDependencyConstraint LocalTimeTypeInfo Min NullByteKeySelector "
+    "PassThroughAllWindowFunction PassThroughWindowFunction PickleSerializer Public ReduceFunctionWrapper ResultTypeQueryable "
+    "StreamTransformer SupportsPreprocessing VoidNamespaceSerializer WINDOW_STATE_NAME WindowOperationDescriptor "
+    "InternalIterableAllWindowFunction InternalIterableProcessAllWindowFunction InternalIterableProcessWindowFunction "
+    "InternalIterableWindowFunction InternalProcessAllWindowContext InternalProcessWindowContext "
+    "InternalSingleValueAllWindowFunction InternalSingleValueProcessAllWindowFunction "
+    "InternalSingleValueProcessWindowFunction InternalSingleValueWindowFunction InternalWindowFunction "
+    "add_version_doc convert_to_python_obj keyword long_to_int_with_bit_mixing mod_inverse void": _INTERNAL,
+    "CachedDataStream": Reason("a stream does not outlive its job", "write it with sink_to(FileSink…) and read that"),
     "AvroBulkWriters AvroInputFormat AvroSchema GenericRecordAvroTypeInfo": Reason(
         "Avro is a format of messages here", "use AvroRowDeserializationSchema and AvroRowSerializationSchema"
     ),
@@ -80,9 +92,9 @@ _NAMES = _each({
         "files of CSV have a type", "use FileSource.csv(path, type=…) and FileSink.csv"
     ),
     "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
-    "CheckpointStorage CustomCheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage": _CHECKPOINT_STORAGE,
+    "CustomCheckpointStorage": _CHECKPOINT_STORAGE,
     "ConfigOption ConfigOptions": _OPTIONS,
-    "CustomStateBackend EmbeddedRocksDBStateBackend HashMapStateBackend PredefinedOptions StateBackend": _STATE_BACKEND,
+    "CustomStateBackend PredefinedOptions RocksDBNativeMetricOptions": _STATE_BACKEND,
     "FileCompactStrategy FileCompactor": Reason(
         "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
     ),
@@ -91,8 +103,8 @@ _NAMES = _each({
     ),
     "KinesisShardAssigner": Reason("the driver assigns shards to tasks", "leave it out"),
     "WatermarkTracker": Reason("sources are aligned by their watermarks", "call WatermarkStrategy.with_watermark_alignment(…)"),
-    "FlinkKafkaConsumer FlinkKafkaProducer Semantic": Reason(
-        "Flink has replaced it", "use KafkaSource; its builder has the same settings"
+    "FlinkKafkaConsumerBase FlinkKafkaProducerBase": Reason(
+        "Flink has replaced it", "use KafkaSource and KafkaSink; their builders have the same settings"
     ),
     "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
         "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
@@ -100,10 +112,20 @@ _NAMES = _each({
     "Instant": Reason(
         "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
     ),
-    "RestartStrategies RestartStrategyConfiguration": Reason(
+    "RestartStrategyConfiguration": Reason(
         "the restart strategy is set by an option",
         "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
     ),
+})  # fmt: skip
+
+
+# Where Flink 1 had names of modules that are absent.
+_HOMES = _each({
+    "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
+    "AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat":
+        "pyflink.datastream.formats.parquet",
+    "PulsarSink PulsarSource StartCursor StopCursor": "pyflink.datastream.connectors.pulsar",
+    "StreamTableEnvironment": "pyflink.table",
 })  # fmt: skip
 
 
@@ -156,5 +178,14 @@ def absent_module(name: str) -> Reason | None:
 
 def absent_name(module: str, name: str) -> Absent | None:
     """The placeholder for an absent name of a module; None if PyFlink lacks it, too."""
-    reason = absent_module(f"{module}.{name}") or _NAMES.get(name)
+    reason = absent_module(f"{module}.{name}") or _NAMES.get(name) or absent_module(_HOMES.get(name, ""))
     return None if reason is None else Absent(f"{module}.{name}", reason)
+
+
+def unknown(path: str) -> str:
+    """The error for a module or name that neither forkpoint nor PyFlink has."""
+    parent, _, name = path.rpartition(".")
+    similar = get_close_matches(path, MODULES.keys() - {parent}, 1, 0.9)
+    similar += [f"{home(other)}.{other}" for other in get_close_matches(name, KNOWN, 1, 0.8)]
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    return f"PyFlink {FLINK_VERSION} has no {name!r} in {parent}{hint}"

@@ -9,8 +9,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from forkpoint.errors import ConfigError
-from forkpoint.pyflink.absent import absent_module, absent_name
-from forkpoint.pyflink.names import FLINK_VERSION, MODULES, resolve
+from forkpoint.pyflink.absent import absent_module, absent_name, unknown
+from forkpoint.pyflink.names import KNOWN, MODULES, resolve
 from forkpoint.types import before_loading
 
 ROOT = "pyflink"
@@ -43,6 +43,10 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname in MODULES or absent_module(fullname) is not None:
             return ModuleSpec(fullname, _Loader(), is_package=True)
+        if fullname.startswith(f"{ROOT}."):
+            # Also of `from pyflink.common import Flow`, which looks for a module once there is no such name. Python's own error
+            # would only say that the location is unknown.
+            raise ModuleNotFoundError(unknown(fullname))
         return None
 
 
@@ -55,12 +59,12 @@ class _Loader(Loader):
         module.__doc__ = f"forkpoint under the names of {module.__name__}."
 
         def __getattr__(name: str) -> object:  # noqa: N807
+            if name in KNOWN:
+                return resolve(name)
             if not name.startswith("__"):
                 found = absent_name(module.__name__, name)
                 if found is not None:
                     return found
-            raise AttributeError(
-                f"module {module.__name__!r} has no attribute {name!r}, neither here nor in PyFlink {FLINK_VERSION}"
-            )
+            raise AttributeError(unknown(f"{module.__name__}.{name}"))
 
         module.__dict__["__getattr__"] = __getattr__

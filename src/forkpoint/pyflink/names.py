@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from operator import attrgetter
 
 FLINK_VERSION = "2.3.0"  # the version whose names these are
 
@@ -31,16 +32,24 @@ _STREAMS = """
     KeyedStream WindowedStream
 """
 _METRICS = "Counter Distribution Meter Metric MetricGroup"
+_TYPES = """
+    BasicArrayTypeInfo BasicTypeInfo DateTypeInfo ExternalTypeInfo InstantTypeInfo ListTypeInfo MapTypeInfo
+    ObjectArrayTypeInfo PickledBytesTypeInfo PrimitiveArrayTypeInfo RowTypeInfo SqlTimeTypeInfo TimeTypeInfo
+    TimestampTypeInfo TupleTypeInfo TypeInformation Types
+"""
+_BACKENDS = "EmbeddedRocksDBStateBackend HashMapStateBackend StateBackend"
+_STORAGES = "CheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage"
 
-# Module → its names, which are attributes of `forkpoint` except those in `_ELSEWHERE`.
+# Module → its names, which are attributes of `forkpoint` except those in `_ELSEWHERE`. Each is found in the other modules, too:
+# PyFlink's have what they import themselves, and releases move names.
 MODULES: dict[str, Sequence[str]] = {
     module: names.split()
     for module, names in {
         "pyflink": "",
         "pyflink.version": "__version__",
         "pyflink.common": "ByteArraySchema CompletableFuture Configuration DeserializationSchema Duration Encoder "
-        "ExecutionConfig JobClient JobExecutionResult JobID JobStatus Row RowKind SerializationSchema SimpleStringSchema Time "
-        "TypeInformation TypeSerializer Types WatermarkStrategy",
+        "ExecutionConfig JobClient JobExecutionResult JobID JobStatus RestartStrategies Row RowKind SerializationSchema "
+        "SimpleStringSchema Time TypeInformation TypeSerializer Types WatermarkStrategy",
         "pyflink.common.completable_future": "CompletableFuture",
         "pyflink.common.configuration": "Configuration",
         "pyflink.common.execution_config": "ExecutionConfig",
@@ -48,30 +57,33 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.common.job_execution_result": "JobExecutionResult",
         "pyflink.common.job_id": "JobID",
         "pyflink.common.job_status": "JobStatus",
-        "pyflink.common.restart_strategy": "",
+        "pyflink.common.restart_strategy": "RestartStrategies",
         "pyflink.common.serialization": "ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema "
         "SerializationSchema SimpleStringSchema",
         "pyflink.common.serializer": "TypeSerializer",
         "pyflink.common.time": "Duration Time",
-        "pyflink.common.typeinfo": "TypeInformation Types",
+        "pyflink.common.typeinfo": _TYPES,
         "pyflink.common.types": "Row RowKind",
         "pyflink.common.watermark_strategy": "TimestampAssigner WatermarkStrategy",
-        "pyflink.datastream": f"{_FUNCTIONS} {_STREAMS} AsyncDataStream CheckpointConfig CheckpointingMode CountWindow "
-        "ExternalizedCheckpointRetention GlobalWindow MemorySize MergingWindowAssigner OutputTag RuntimeExecutionMode "
-        "SlotSharingGroup StreamExecutionEnvironment TimeDomain TimeWindow Trigger TriggerResult Window WindowAssigner",
+        "pyflink.datastream": f"{_BACKENDS} {_FUNCTIONS} {_STORAGES} {_STREAMS} AsyncDataStream CheckpointConfig "
+        "CheckpointingMode CountWindow ExternalizedCheckpointRetention GlobalWindow MemorySize MergingWindowAssigner "
+        "OutputTag RuntimeExecutionMode SlotSharingGroup StreamExecutionEnvironment "
+        "TimeDomain TimeWindow Trigger TriggerResult Window WindowAssigner",
         "pyflink.datastream.async_data_stream": "AsyncDataStream",
         "pyflink.datastream.async_retry_predicates": "empty_result_predicate exception_type_predicate has_exception_predicate",
         "pyflink.datastream.async_retry_strategies": "ExponentialBackoffDelayRetryStrategy FixedDelayRetryStrategy "
         "NoRetryStrategy RetryPredicate",
         "pyflink.datastream.checkpoint_config": "CheckpointConfig",
+        "pyflink.datastream.checkpoint_storage": _STORAGES,
         "pyflink.datastream.checkpointing_mode": "CheckpointingMode",
         "pyflink.datastream.connectors": "DeliveryGuarantee Sink Source",
         "pyflink.datastream.connectors.base": "DeliveryGuarantee Sink Source",
-        "pyflink.datastream.connectors.file_system": "BucketAssigner FileSink FileSource FileSourceBuilder OutputFileConfig "
-        "RollingPolicy StreamFormat",
-        "pyflink.datastream.connectors.kafka": "KafkaOffsetResetStrategy KafkaOffsetsInitializer "
-        "KafkaRecordDeserializationSchema KafkaRecordSerializationSchema KafkaRecordSerializationSchemaBuilder KafkaSink "
-        "KafkaSinkBuilder KafkaSource KafkaSourceBuilder KafkaTopicPartition KafkaTopicSelector",
+        "pyflink.datastream.connectors.file_system": "BucketAssigner DefaultRollingPolicy FileSink FileSource "
+        "FileSourceBuilder OnCheckpointRollingPolicy OutputFileConfig RollingPolicy StreamFormat",
+        "pyflink.datastream.connectors.kafka": "FlinkKafkaConsumer FlinkKafkaProducer KafkaOffsetResetStrategy "
+        "KafkaOffsetsInitializer KafkaRecordDeserializationSchema KafkaRecordSerializationSchema "
+        "KafkaRecordSerializationSchemaBuilder KafkaSink "
+        "KafkaSinkBuilder KafkaSource KafkaSourceBuilder KafkaTopicPartition KafkaTopicSelector Semantic",
         "pyflink.datastream.connectors.kinesis": "FlinkKinesisConsumer KinesisDeserializationSchema KinesisFirehoseSink "
         "KinesisFirehoseSinkBuilder KinesisStreamsSink KinesisStreamsSinkBuilder PartitionKeyGenerator",
         "pyflink.datastream.connectors.number_seq": "NumberSequenceSource",
@@ -83,43 +95,96 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.formats.avro": "AvroRowDeserializationSchema AvroRowSerializationSchema",
         "pyflink.datastream.formats.csv": "CsvRowDeserializationSchema CsvRowSerializationSchema",
         "pyflink.datastream.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
-        "pyflink.datastream.functions": _FUNCTIONS,
+        "pyflink.datastream.functions": f"{_FUNCTIONS} IN IN1 IN2 KEY KeyedStateStore OUT W W2",
         "pyflink.datastream.output_tag": "OutputTag",
         "pyflink.datastream.slot_sharing_group": "MemorySize SlotSharingGroup",
-        "pyflink.datastream.state": _STATES,
+        "pyflink.datastream.state": f"{_STATES} AppendingState K MergingState T V",
+        "pyflink.datastream.state_backend": _BACKENDS,
         "pyflink.datastream.stream_execution_environment": "StreamExecutionEnvironment",
         "pyflink.datastream.time_domain": "TimeDomain",
         "pyflink.datastream.timerservice": "TimerService",
-        "pyflink.datastream.window": _WINDOWS,
+        "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
         "pyflink.util": "",
     }.items()
 }
 
+# What Flink 1 had and Flink 2 has not.
+MODULES |= {
+    "pyflink.datastream.externalized_checkpoint_cleanup": ["ExternalizedCheckpointCleanup"],
+    "pyflink.datastream.time_characteristic": ["TimeCharacteristic"],
+}
+_FORMER = ("FsStateBackend", "MemoryStateBackend", "RocksDBStateBackend")
+
+KNOWN = {*_FORMER, *(name for names in MODULES.values() for name in names)}
+"""Every name that stands for something here."""
+
 # Name → "module:name".
 _ELSEWHERE: dict[str, str] = {
+    "AppendingState": "forkpoint:State",
     "BaseBroadcastProcessFunction": "forkpoint:Function",
+    "BasicArrayTypeInfo": "forkpoint:Types.BASIC_ARRAY",
+    "BasicTypeInfo": "forkpoint.pyflink.typeinfo:BasicTypeInfo",
     "CompletableFuture": "concurrent.futures:Future",
+    "DateTypeInfo": "forkpoint:Types.SQL_DATE",
+    "DefaultRollingPolicy": "forkpoint:RollingPolicy",
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows": "forkpoint:ProcessingTimeSessionWindows",
+    "ExternalTypeInfo": "forkpoint.pyflink.typeinfo:ExternalTypeInfo",
+    "ExternalizedCheckpointCleanup": "forkpoint:ExternalizedCheckpointRetention",
     "FileSourceBuilder": "forkpoint.connectors.files.builders:FileSourceBuilder",
     "FlinkKinesisConsumer": "forkpoint.connectors.kinesis.source:FlinkKinesisConsumer",
+    "FsStateBackend": "forkpoint.pyflink.former:HashMapStateBackend",
+    "InstantTypeInfo": "forkpoint:Types.INSTANT",
     "JobID": "builtins:str",
+    "KeyedStateStore": "forkpoint:RuntimeContext",
     "KinesisFirehoseSink": "forkpoint:FirehoseSink",
     "KinesisFirehoseSinkBuilder": "forkpoint:FirehoseSinkBuilder",
     "KinesisStreamsSink": "forkpoint:KinesisSink",
     "KinesisStreamsSinkBuilder": "forkpoint:KinesisSinkBuilder",
+    "ListTypeInfo": "forkpoint:Types.LIST",
+    "MAX_LONG_VALUE": "forkpoint:MAX_WATERMARK",
+    "MIN_LONG_VALUE": "forkpoint:MIN_WATERMARK",
+    "MapTypeInfo": "forkpoint:Types.MAP",
+    "MemoryStateBackend": "forkpoint.pyflink.former:HashMapStateBackend",
+    "MergingState": "forkpoint:State",
     "Metric": "forkpoint.functions.metrics:Metric",
+    "ObjectArrayTypeInfo": "forkpoint:Types.OBJECT_ARRAY",
+    "OnCheckpointRollingPolicy": "forkpoint:RollingPolicy",
+    "PickledBytesTypeInfo": "forkpoint:Types.PICKLED_BYTE_ARRAY",
+    "PrimitiveArrayTypeInfo": "forkpoint:Types.PRIMITIVE_ARRAY",
     "RMQConnectionConfig": "forkpoint:RabbitMQConnectionConfig",
     "RMQSink": "forkpoint:RabbitMQSink",
     "RMQSource": "forkpoint:RabbitMQSource",
+    "RocksDBStateBackend": "forkpoint.pyflink.former:EmbeddedRocksDBStateBackend",
+    "RowTypeInfo": "forkpoint.pyflink.typeinfo:RowTypeInfo",
+    "SqlTimeTypeInfo": "forkpoint.pyflink.typeinfo:SqlTimeTypeInfo",
+    "StreamExecutionEnvironment": "forkpoint.pyflink.environment:StreamExecutionEnvironment",
+    "TimeTypeInfo": "forkpoint:Types.SQL_TIME",
+    "TimestampTypeInfo": "forkpoint:Types.SQL_TIMESTAMP",
+    "TupleTypeInfo": "forkpoint:Types.TUPLE",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
+    # type variables
+    **{name: f"forkpoint.types.variables:{name}" for name in ("IN", "IN1", "IN2", "K", "OUT", "T", "V", "W")},
+    "KEY": "forkpoint.types.variables:K",
+    "W2": "forkpoint.types.variables:S",
+    # of Flink 1
+    **{
+        name: f"forkpoint.pyflink.former:{name}"
+        for name in f"{_BACKENDS} {_STORAGES} FlinkKafkaConsumer FlinkKafkaProducer RestartStrategies Semantic "
+        "TimeCharacteristic".split()
+    },
 }
 
 
 def resolve(name: str) -> object:
     """The object for a PyFlink name."""
-    module, _, attribute = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    module, _, path = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
+    return attrgetter(path)(importlib.import_module(module))
+
+
+def home(name: str) -> str | None:
+    """The module of PyFlink's that documents a name; None if it stands for nothing."""
+    return next((module for module in sorted(MODULES, key=len) if name in MODULES[module]), None)

@@ -10,7 +10,17 @@ from forkpoint.checkpoint.states import OPERATOR_KINDS, TIMER_KINDS, StateInfo
 from forkpoint.errors import TypeNotSupported
 from forkpoint.graph.transformations import Migrations
 from forkpoint.savepoint.evolution import Conversion, Migration
-from forkpoint.types import Evolution, Misfit, Step, TypeInformation, evolve, from_description, same_bytes, same_keys
+from forkpoint.types import (
+    Evolution,
+    Misfit,
+    Step,
+    TypeInformation,
+    Types,
+    evolve,
+    from_description,
+    same_bytes,
+    same_keys,
+)
 from forkpoint.types.evolution import SAME
 
 
@@ -50,7 +60,9 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     if isinstance(keys, str):
         return Verdict(False, keys)
     if not keys and not same_keys(saved.key_type, wanted.key_type):
-        return _type_changed("key", saved.key_type, wanted.key_type, f"migrate_key({saved.key_version}, …)")
+        if wanted.key_type != _ANY or saved.key_type is None:
+            return _type_changed("key", saved.key_type, wanted.key_type, f"migrate_key({saved.key_version}, …)")
+        keys = (_same_key,)  # a key of any type is one without a type, too; it is only encoded in another way
     values = chain(migrations.states.get(saved.name, {}), saved.version, "values")
     if isinstance(values, str):
         return Verdict(False, values)
@@ -80,6 +92,13 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     if to_key_form:
         notes.append("equal keys are saved alike now")
     return Verdict(True, "; ".join(notes), dropped, step=step, values=values, keys=keys, to_key_form=to_key_form)
+
+
+_ANY = Types.ANY().describe()
+
+
+def _same_key(key: Any) -> Any:
+    return key
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:

@@ -14,13 +14,18 @@ NAMES = Path(__file__).parent / "names.json"
 PACKAGES = ("common", "datastream", "metrics", "util")
 
 
-def public_names(source: str) -> list[str]:
-    """``__all__``, or else the classes and functions that are not private."""
-    body = ast.parse(source).body
-    for node in body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
-            return sorted(set(ast.literal_eval(node.value)))
-    return sorted(n.name for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_"))
+def public_names(source: str) -> set[str]:
+    """What programs can import from a module: its ``__all__``, what it defines, and what it imports from PyFlink."""
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyflink"):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            found |= set(ast.literal_eval(node.value)) if name == "__all__" else {name}
+    return {name for name in found if not name.startswith("_")}
 
 
 def main() -> None:
@@ -32,7 +37,8 @@ def main() -> None:
     modules = {
         ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"): file for file in files
     }
-    names = {module: public_names(modules[module].read_text()) for module in sorted(modules)}
+    submodules = {module.rpartition(".")[2] for module in modules}
+    names = {module: sorted(public_names(modules[module].read_text()) - submodules) for module in sorted(modules)}
     NAMES.write_text(json.dumps(names, indent=1) + "\n")
 
 

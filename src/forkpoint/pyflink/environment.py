@@ -1,0 +1,84 @@
+"""`StreamExecutionEnvironment` as PyFlink's programs find it: with the methods that Flink 2 has removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+from forkpoint import CheckpointConfig, FileSource, StreamFormat, WatermarkStrategy
+from forkpoint import StreamExecutionEnvironment as Environment
+from forkpoint.errors import ConfigError
+from forkpoint.graph.options import ExternalizedCheckpointRetention, JobOptions
+from forkpoint.pyflink.former import CheckpointStorage, FlinkKafkaConsumer, StateBackend, TimeCharacteristic
+
+
+class StreamExecutionEnvironment(Environment):
+    """The environment of a program that imports ``pyflink``.
+
+    Uids are optional, as such programs rarely set them. Types are those that are given as ``output_type``,
+    ``key_type`` and the like: PyFlink does not read annotations.
+    """
+
+    explicit_types_only = True
+
+    def __init__(self, options: JobOptions | None = None) -> None:
+        super().__init__(options)
+        self.launch = replace(self.launch, generated_uids=True)
+
+    def get_checkpoint_config(self) -> FormerCheckpointConfig:
+        """The checkpoint options, also by the names of Flink 1."""
+        return FormerCheckpointConfig(self)
+
+    def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:
+        """As in Flink 1: ProcessingTime withholds periodic watermarks, EventTime emits them."""
+        if characteristic is TimeCharacteristic.IngestionTime:
+            raise ConfigError(
+                "set_stream_time_characteristic(IngestionTime): Flink has removed it. Instead, give from_source() a "
+                "WatermarkStrategy whose timestamp assigner returns the current time"
+            )
+        event_time = TimeCharacteristic(characteristic) is TimeCharacteristic.EventTime
+        self.get_config().set_auto_watermark_interval(200 if event_time else 0)
+        return self
+
+    def get_stream_time_characteristic(self) -> TimeCharacteristic:
+        """EventTime, unless periodic watermarks are withheld."""
+        event_time = self.get_config().get_auto_watermark_interval() > 0
+        return TimeCharacteristic.EventTime if event_time else TimeCharacteristic.ProcessingTime
+
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """As ``state.backend.type`` in the configuration."""
+        self.configure(state_backend.options())
+        return self
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> Any:
+        """The lines of a file, or of a directory's files."""
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path).build()
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
+
+    def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> Any:
+        """As ``from_source()`` without watermarks, for a Source and for a FlinkKafkaConsumer."""
+        source = source_func.build() if isinstance(source_func, FlinkKafkaConsumer) else source_func
+        return super().add_source(source, source_name, type_info)
+
+
+class FormerCheckpointConfig(CheckpointConfig):
+    """The checkpoint options, also by the names of Flink 1."""
+
+    def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """Former name of ``set_externalized_checkpoint_retention``."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    set_externalized_checkpoint_cleanup = enable_externalized_checkpoints
+
+    def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
+        """Former name of ``get_externalized_checkpoint_retention``."""
+        return self.get_externalized_checkpoint_retention()
+
+    def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
+        """As ``execution.checkpointing.dir`` in the configuration."""
+        self._env.configure(storage.options())
+        return self
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        """As ``execution.checkpointing.dir`` in the configuration."""
+        return self.set_checkpoint_storage(CheckpointStorage(checkpoint_path))
