@@ -132,7 +132,6 @@ def test_numpy_numbers_are_numbers() -> None:
     value = (np.int64(3), np.float64(1.5))
     assert of.decode(of.encode(value)) == (3, 1.5)
     assert of.from_columns(of.to_columns([value])) == [(3, 1.5)]
-    assert Types.ANY().decode(Types.ANY().encode((np.int32(3), np.bool_(True)))) == (3, True)
 
 
 def test_keys_have_the_same_bytes_before_and_after_a_column() -> None:
@@ -148,14 +147,14 @@ class Custom:
     pass
 
 
-@pytest.mark.parametrize("value", [Custom(), [Custom()], {"a": Custom()}, {1: (Custom(),)}, Custom, bytearray(b"a")])
+@pytest.mark.parametrize("value", [Custom(), [Custom()], {"a": Custom()}, {1: (Custom(),)}, Custom])
 def test_any_names_what_it_cannot_hold(value: Any) -> None:
-    with pytest.raises(TypeNotSupported, match=r"Custom|bytearray|type") as caught:
+    with pytest.raises(TypeNotSupported, match=r"Custom|type") as caught:
         Types.ANY().encode(value)
-    assert "declare the type" in str(caught.value)
+    assert "make it a dataclass" in str(caught.value)
 
 
-def test_any_takes_namedtuples_as_tuples() -> None:
+def test_any_takes_namedtuples_that_no_name_leads_to_as_tuples() -> None:
     class Pair(NamedTuple):
         a: int
         b: list[int]

@@ -173,11 +173,8 @@ def test_a_column_with_another_text_is_bad():
     [
         (float, 2**53 + 1),
         (float, np.int64(-(2**53) - 1)),
-        (Any, np.longdouble("0.1")),  # has more digits than a float
-        (Any, [np.timedelta64(5, "ns")]),  # an int, if numpy is asked
         (int, np.timedelta64(5, "ns")),
         (float, np.timedelta64(5, "ns")),
-        (Any, np.complex128(1j)),
     ],
 )
 def test_a_number_that_would_not_be_exact_is_refused(of, value, way):
@@ -196,9 +193,6 @@ def test_a_longer_float_of_numpy_is_refused():
     [
         (float, 2**53, 2.0**53),
         (float, np.float32(0.1), float(np.float32(0.1))),
-        (Any, np.uint64(2**64 - 1), 2**64 - 1),
-        (Any, np.float16(0.5), 0.5),
-        (Any, np.bool_(True), True),
     ],
 )
 def test_numbers_of_numpy_become_those_of_python(of, value, expected, way):

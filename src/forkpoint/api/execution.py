@@ -40,6 +40,7 @@ from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute, plain_place
 from forkpoint.storage.private import close_to_others
+from forkpoint.types.lookup import Program, values_of
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
@@ -120,7 +121,8 @@ def check(
         opened = find_savepoint(open_storage(job.state_root), job.name)
     else:
         opened = named_savepoint(open_storage(job.state_root), savepoint)
-    plan = check_program(job.graph, opened.savepoint, allow_non_restored=allow_non_restored, renames=renames)
+    with values_of(Program(allow_pickle=job.options.allow_pickle)):
+        plan = check_program(job.graph, opened.savepoint, allow_non_restored=allow_non_restored, renames=renames)
     return CheckResult(job.name, plain_place(opened.url), opened.savepoint, plan)
 
 

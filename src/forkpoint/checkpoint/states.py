@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from forkpoint.checkpoint.format import Record
+from forkpoint.types.lookup import current_program
 
 if TYPE_CHECKING:
     from forkpoint.types import TypeInformation
@@ -40,7 +41,8 @@ class StateInfo(Record):
     `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
     starting at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in
     their key form (see types/keys.py); None where each key has only one form, and for state of releases that had no key form.
-    `renames_recorded`: whether the types have the former names of fields; those of earlier releases do not."""
+    `renames_recorded`: whether the types have the former names of fields; those of earlier releases do not. `pickles`: whether
+    its values may hold pickles, which are loaded only if the job allows it."""
 
     sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
     uid: Annotated[str, Field(min_length=1)]
@@ -55,6 +57,7 @@ class StateInfo(Record):
     key_version: Annotated[int, Field(ge=1)] = 1
     canonical_keys: Literal[True] | None = None
     renames_recorded: bool = False
+    pickles: Literal[True] | None = None
 
     @staticmethod
     def of(
@@ -75,11 +78,12 @@ class StateInfo(Record):
 
         key, value, namespace = (None if t is None else t.describe() for t in (key_type, value_type, namespace_type))
         keys = (key_type, namespace_type if kind in ("map", "broadcast") else None)
+        pickled = current_program().allow_pickle and value_type is not None and "any" in value_type.kinds()
         return StateInfo(
             sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
             namespace_type=namespace, ttl_ms=ttl_ms, fingerprint=fingerprint, version=version, key_version=key_version,
             canonical_keys=True if any(t is not None and has_many_forms(t) for t in keys) else None,
-            renames_recorded=True,
+            renames_recorded=True, pickles=True if pickled else None,
         )  # fmt: skip
 
     def named(self, uid: str, name: str) -> StateInfo:

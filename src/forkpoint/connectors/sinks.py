@@ -33,7 +33,8 @@ class CollectSink(Sink):
 
     def __init__(self, type: Any = None) -> None:
         self._type = None if type is None else type_of(type)
-        self._known: dict[TypeInformation, TypeInformation] = {}  # the types of its streams, with their classes
+        # The types of its streams, with their classes; those of an untyped one are found by the values.
+        self._known: dict[TypeInformation, TypeInformation] = {Types.ANY(): Types.ANY()}
         self._ready: deque[Any] = deque()
         self._collected: int | None = None
         self._begins = False  # a new run, which may reuse epoch numbers

@@ -72,6 +72,7 @@ from forkpoint.graph.specs import OperatorSpec, SinkSpec, SourceSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.savepoint.source_logs import whole
 from forkpoint.storage.base import Storage
+from forkpoint.types.lookup import Program, values_of
 
 log = logging.getLogger("forkpoint")
 
@@ -254,7 +255,7 @@ class JobDriver:
 
     def run(self) -> Result:
         """Restore the job and run it to its end. Raises the error that ended it once its restart strategy has given up."""
-        with logs.within(self):
+        with logs.within(self), values_of(Program(allow_pickle=self.options.allow_pickle)):
             return self._run_to_end(self._run)
 
     def publish(self, skipped: list[Skipped] | None = None) -> Result:

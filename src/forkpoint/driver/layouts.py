@@ -12,6 +12,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
+from forkpoint.types.lookup import this_program
 
 INLINE_BYTES = (
     1 << 20
@@ -47,6 +48,7 @@ class Layouts:
             periodic_watermarks=options.auto_watermark_interval_ms > 0,
             known_states={state.sid: state for state in manifest.states},
             inline_bytes=min(JobSpec.inline_bytes, INLINE_BYTES // parallelism),
+            program=this_program(options.allow_pickle),
         )
 
     def another(self, layout: JobSpec) -> JobSpec:

@@ -241,6 +241,7 @@ class JobOptions:
     how long an unbounded source, or a split that holds the watermark back, may have no element before the job's status says that
     something is wrong. ``spark``: settings of the SparkSession, by name, for the session that the job starts; an active one keeps
     its own.
+    ``allow_pickle``: values of untyped state and streams that have no typed form are pickled, and such pickles loaded.
     ``ship_env``: the executors get this process's virtual environment. ``pass_env``: the environment variables that they get from
     this process, by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key,
     which a program may read back.
@@ -259,6 +260,7 @@ class JobOptions:
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
     silence_ms: int = 300_000
+    allow_pickle: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     ship_env: bool = False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.operations.lineage import Tree, job_of
@@ -40,11 +42,15 @@ def plain(value: Any) -> Any:
         return plain(value.as_dict() if value.field_names else list(value))
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
+    if isinstance(value, np.longdouble | np.clongdouble):
+        return str(value)  # Python has no such number
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: plain(each) for key, each in value.items()}
         return [[plain(key), plain(each)] for key, each in value.items()]
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -26,6 +26,8 @@ from forkpoint.pyflink import install
 from forkpoint.savepoint.dispose import dispose_savepoint
 from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.savepoint.restore_plan import RestorePlan
+from forkpoint.types.lookup import Program as Values
+from forkpoint.types.lookup import values_of
 
 WATCH_EPOCHS = 3
 TIMEOUT_SECONDS = 300.0
@@ -63,7 +65,8 @@ def upgrade(
         old = _recorded(root, job, run, request.app)
         program = inspect_program(request.app, request.arguments, None, root)
         newest = _newest(root, job, run)
-        plan = _plan(client, newest, program.graph, request.restore, observer)
+        with values_of(Values(allow_pickle=program.options.allow_pickle)):
+            plan = _plan(client, newest, program.graph, request.restore, observer)
         if plan.refused:
             return Refused(job, run, plan)
         request = replace(

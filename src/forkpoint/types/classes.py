@@ -71,7 +71,7 @@ def record_of_parts(flavor: str, name: str, members: tuple[Field, ...], cls: typ
     if cls is None:
         return RecordType(flavor, name, members)
     names = tuple(field.name for field in members)
-    builder = {"dataclass": _dataclass_build, "struct": _struct_build}.get(flavor)
+    builder = {"dataclass": dataclass_build, "struct": struct_build}.get(flavor)
     plain, build = builder(cls, names) if builder else (True, None)
     return RecordType(flavor, name, members, cls, plain, build)
 
@@ -123,14 +123,14 @@ def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of:
     if renamed:
         rest = [extra for extra in extras if not isinstance(extra, RenamedFrom)]
         hint = typing.Annotated[(hint.__origin__, *rest)] if rest else hint.__origin__
-    default, factory = REQUIRED if _absent(default) else default, None if _absent(factory) else factory
+    default, factory = REQUIRED if absent(default) else default, None if absent(factory) else factory
     try:
         return Field(name, type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)), rename)
     except TypeNotSupported as error:
         raise TypeNotSupported(f"{cls.__name__}.{name}: {error}") from error
 
 
-def _absent(value: object) -> bool:
+def absent(value: object) -> bool:
     # By class: a dataclass that was unpickled by value has another MISSING than this process.
     return type(value) is type(dataclasses.MISSING) or value is msgspec.NODEFAULT
 
@@ -149,12 +149,12 @@ def _dataclass_fields(cls: Any, hints: dict[str, Any]) -> list[_Declared]:
     return [(field.name, field.default, field.default_factory) for field in dataclasses.fields(cls)]
 
 
-def _dataclass_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
+def dataclass_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
     fields = dataclasses.fields(cls)
     for field in fields:  # the class may have been unpickled by value
-        if _absent(field.default):
+        if absent(field.default):
             field.default = _NONE
-        if _absent(field.default_factory):
+        if absent(field.default_factory):
             field.default_factory = _NONE
     post_init = hasattr(cls, "__post_init__")
     positional = all(field.init and not field.kw_only for field in fields) and _has_own_init(cls)
@@ -189,7 +189,7 @@ def _struct_fields(cls: Any, hints: dict[str, Any]) -> list[_Declared]:
     ]
 
 
-def _struct_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
+def struct_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., Any]]:
     config = cls.__struct_config__
     post_init = hasattr(cls, "__post_init__")
     as_named = cls.__struct_encode_fields__ == names and config.tag is None

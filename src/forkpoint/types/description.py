@@ -10,13 +10,14 @@ from forkpoint.types.defaults import default_from_description
 from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.records import ARRAY_FLAVORS, MAP_FLAVORS, classless
-from forkpoint.types.scalars import SPECS, scalar
+from forkpoint.types.scalars import CLASSLESS_ANY, SPECS, scalar
 
 
 def from_description(description: JsonObject) -> TypeInformation:
     """Return a type that is equal to the described one: it reads and writes the same bytes and columns.
 
-    NamedTuples are read as generated namedtuples, dataclasses and Structs as `Row`, Enums as their values (or names).
+    NamedTuples are read as generated namedtuples, dataclasses and Structs as `Row`, Enums as their values (or names), objects
+    in ANY as `Row`, too, and members of Enums in it as their names.
 
     Raises TypeNotSupported if the description is invalid, or of a newer version.
     """
@@ -28,6 +29,8 @@ def from_description(description: JsonObject) -> TypeInformation:
 
 def _make(description: JsonObject) -> TypeInformation:
     kind = description["kind"]
+    if kind == "any":
+        return CLASSLESS_ANY
     if kind in SPECS:
         return scalar(kind)
     match kind:

@@ -21,9 +21,7 @@ def infer_type(values: Iterable[Any]) -> TypeInformation:
     """Return the narrowest type that restores all values exactly; `Types.ANY()` if there is no other.
 
     None among other values makes the type Optional. ints and floats together are ANY, as DOUBLE would restore the ints
-    as floats. Without values the type is ANY.
-
-    Raises TypeNotSupported if a value's class has no durable encoding.
+    as floats. Without values the type is ANY, and so it is for objects of any other class, which only state refuses.
     """
     some = list(values)
     present = [value for value in some if value is not None]
@@ -64,14 +62,11 @@ def _infer_class(cls: type, values: list[Any]) -> TypeInformation:
     try:
         of = type_of(cls)
     except TypeNotSupported:
-        scalar("any").encode(values[0])  # its error names the class
         return scalar("any")
     if flavor_of(cls) is None or issubclass(cls, Enum):
         return of
     try:
         of.to_columns(values)
-    except TypeNotSupported:
-        if flavor_of(cls) != "namedtuple":
-            raise
+    except TypeNotSupported:  # fields are not what their annotations say
         return scalar("any")
     return of

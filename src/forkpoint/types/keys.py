@@ -5,7 +5,8 @@ equal keys are encoded is the canonical one, and functions see it:
 
     Decimal     by value: 2.5 and 2.50 are one key, written without trailing zeros
     float       as in Java: NaN is one key, whatever its sign and payload; 0.0 and -0.0 are two
-    ANY         these two, wherever they are inside; the class counts, so 1, 1.0 and True are three keys
+    ANY         these two, wherever they are inside; the class counts, so 1, 1.0 and True are three keys, but a NamedTuple is
+                the tuple of its values, and a number of numpy the number, as they are equal to these
     the rest    has one encoding for each value
 
 A type has the description of its key form, so they are equal, but a state's `StateInfo.canonical_keys` tells them apart.
@@ -14,10 +15,12 @@ A type has the description of its key form, so they are equal, but a state's `St
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from itertools import chain
 from math import nan
 from typing import Any
@@ -27,15 +30,17 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.types import dynamic
 from forkpoint.types.acceptance import Convert, Source, all_encodable, collections, converted
 from forkpoint.types.classes import record_of_parts, restore_record
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
 from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, TypeInformation
+from forkpoint.types.objects import MemberName, StandIn, shape_of, why_opaque, with_parts
 from forkpoint.types.records import RecordType
-from forkpoint.types.scalars import SPECS, AnyType, ScalarSpec, ScalarType
-from forkpoint.types.wire import pack
+from forkpoint.types.scalars import SPECS, AnyType, ClasslessAnyType, ScalarSpec, ScalarType
+from forkpoint.types.wire import from_numpy, pack, shown
 
 _MANY_FORMS = frozenset({"double", "float", "big_dec", "any"})
 _MANY_TEXTS = frozenset({"big_int", "uuid"})  # a column that forkpoint did not make may have others
@@ -52,7 +57,7 @@ def key_form(of: TypeInformation) -> TypeInformation:
         return of
     match of:
         case ScalarType():
-            return _KEY_SCALARS[of.name]
+            return _CLASSLESS_KEY if isinstance(of, ClasslessAnyType) else _KEY_SCALARS[of.name]
         case OptionalType():
             return OptionalType(key_form(of.of))
         case UnionType():
@@ -238,11 +243,30 @@ def canonical_any(value: Any) -> Any:
     if cls in _ONE_FORM:
         return value
     how = _CANONICAL.get(cls)
-    return canonical_any(dynamic.decode_any(dynamic.encode_any(value))) if how is None else how(value)
+    return _canonical_object(value) if how is None else how(value)
+
+
+def _canonical_object(value: Any) -> Any:
+    if isinstance(value, Enum | MemberName):
+        return value
+    if isinstance(value, np.generic):
+        if value.dtype.kind in "cM":
+            return value
+        text = isinstance(value, np.str_ | np.bytes_)
+        return canonical_any(value.item() if text else from_numpy(value))
+    if isinstance(value, tuple):
+        return canonical_any(tuple(value))
+    if isinstance(value, StandIn) or shape_of(type(value)) is not None:
+        return with_parts(value, _canonical_all)
+    raise TypeNotSupported(f"{shown(value)} cannot be a key: {why_opaque(type(value))}")
 
 
 def _canonical_all(values: list[Any]) -> list[Any]:
     return values if _plain_parts(values) else converted(values, canonical_any)
+
+
+def _canonical_items(value: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    return zip(_canonical_all(list(value)), _canonical_all(list(value.values())), strict=True)
 
 
 def _plain_parts(values: list[Any]) -> bool:
@@ -255,7 +279,12 @@ def _plain_parts(values: list[Any]) -> bool:
 _CANONICAL: dict[type, Convert] = {
     float: _float,
     Decimal: canonical_decimal,
-    time: lambda value: value,
+    **dict.fromkeys((time, range, bytearray, np.ndarray), lambda value: value),
+    complex: lambda value: complex(_float(value.real), _float(value.imag)),
+    deque: lambda value: deque(_canonical_all(list(value)), value.maxlen),
+    OrderedDict: lambda value: OrderedDict(_canonical_items(value)),
+    Counter: lambda value: Counter(dict(_canonical_items(value))),
+    defaultdict: lambda value: defaultdict(value.default_factory, _canonical_items(value)),
     **collections(_ONE_FORM, _canonical_all),
 }  # fmt: skip
 
@@ -282,6 +311,14 @@ def _encode_any(value: Any) -> bytes:
 
 def _decode_any(data: Any) -> Any:
     return canonical_any(dynamic.decode_any(data))
+
+
+def _accept_without_classes(value: Any) -> Any:
+    return canonical_any(dynamic.accept_without_classes(value))
+
+
+def _decode_without_classes(data: Any) -> Any:
+    return canonical_any(dynamic.decode_without_classes(data))
 
 
 # -- the key forms of scalars ------------------------------------------------------------------------------------------
@@ -339,6 +376,30 @@ class _KeyAny(_KeyScalar, AnyType):
     encode = staticmethod(_encode_any)
     accept = staticmethod(_accept_any)
     accept_all = staticmethod(_accept_all_any)
+
+
+class _ClasslessKeyAny(_KeyAny, ClasslessAnyType):
+    accept = staticmethod(_accept_without_classes)
+    accept_all = staticmethod(lambda values: list(map(_accept_without_classes, values)))
+
+    @property
+    def _spec(self) -> ScalarSpec:
+        return _CLASSLESS_KEY_SPEC
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _classless_key, ()
+
+
+def _classless_key() -> ScalarType:
+    return _CLASSLESS_KEY
+
+
+_CLASSLESS_KEY_SPEC = replace(
+    _KEY_SPECS["any"],
+    lift=dynamic.decode_without_classes,
+    to_values=lambda array: list(map(_decode_without_classes, array.to_pylist())),
+)
+_CLASSLESS_KEY = _ClasslessKeyAny("any")
 
 
 def _key_scalar(name: str) -> ScalarType:

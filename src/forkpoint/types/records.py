@@ -130,7 +130,7 @@ class RecordType(TypeInformation):
             return _convert_some(lowers, row) if lowers or row else None
         if self.plain and self.cls is not None and not lowers:
             return None
-        values = self._row_values if self.cls is None else _attributes(self.names)
+        values = self._row_values if self.cls is None else attributes(self.names)
         convert, names, stand_in = _convert_some(lowers, values), self.names, self._stand_in
         return lambda value: stand_in(**dict(zip(names, convert(value), strict=True)))
 
@@ -240,7 +240,7 @@ class RecordType(TypeInformation):
         cls, width, read_back = self.python_class, len(self.members), self._read_back
         if self._is_array:
             return lambda value: value if isinstance(value, tuple | list) and len(value) == width else read_back(value)
-        values, fits = _attributes(self.names), self.check_class
+        values, fits = attributes(self.names), self.check_class
 
         def parts(value: Any) -> Sequence[Any]:
             if type(value) is not cls:
@@ -424,7 +424,7 @@ def _named_row(name: str, names: tuple[str, ...], values: list[Any]) -> Row:
     return _row_class(name, names).of(names, values)
 
 
-def _attributes(names: tuple[str, ...]) -> Convert:
+def attributes(names: tuple[str, ...]) -> Convert:
     """Object → sequence of these attributes."""
     if len(names) > 1:
         return attrgetter(*names)

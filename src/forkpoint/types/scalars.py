@@ -379,6 +379,32 @@ class AnyType(ScalarType):
     accept_all = staticmethod(dynamic.accept_all_any)
 
 
+_WITHOUT_CLASSES = replace(
+    SPECS["any"], to_values=_parsed(dynamic.decode_without_classes), lift=dynamic.decode_without_classes
+)
+
+
+class ClasslessAnyType(AnyType):
+    """ANY for programs that don't have the classes of its values: rows stand in for objects, names for members of Enums."""
+
+    decode = staticmethod(dynamic.decode_without_classes)
+    accept = staticmethod(dynamic.accept_without_classes)
+    accept_all = staticmethod(lambda values: list(map(dynamic.accept_without_classes, values)))
+
+    @property
+    def _spec(self) -> ScalarSpec:
+        return _WITHOUT_CLASSES
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _classless_any, ()
+
+
+def _classless_any() -> ScalarType:
+    return CLASSLESS_ANY
+
+
+CLASSLESS_ANY = ClasslessAnyType("any")
+
 _INSTANCES = {name: ScalarType(name) for name in SPECS} | {"any": AnyType("any")}
 
 

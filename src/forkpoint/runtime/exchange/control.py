@@ -14,6 +14,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.job import JobGraph
 from forkpoint.logs import TaskLogging
 from forkpoint.state import Amount, StoreKind, StoreSize
+from forkpoint.types.lookup import Program
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class JobSpec:
 
     ``local_dir``: where workers keep their stores, a cache private to this run. ``known_states``: the restored states, by
     sid. ``inline_bytes``: how large a subtask's changes, and each sink's output, may be to become part of the manifest instead of
-    a file. ``several_processes``: whether a host's subtasks run in several processes, any of them in any.
+    a file. ``several_processes``: whether a host's subtasks run in several processes, any of them in any. ``program``: whose
+    values these are.
     """
 
     run: str
@@ -39,6 +41,7 @@ class JobSpec:
     periodic_watermarks: bool = True
     several_processes: bool = False
     logging: TaskLogging = field(default_factory=TaskLogging)
+    program: Program = field(default_factory=Program)
 
     @property
     def run_id(self) -> str:

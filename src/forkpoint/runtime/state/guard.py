@@ -62,12 +62,20 @@ class Guard:
             except Exception as error:
                 raise refusal(value, error) from error
 
+        def decode_value(kept: Any) -> Any:
+            try:
+                return decode(kept)
+            except TypeNotSupported as error:
+                raise TypeNotSupported(f"{where}{self.at()}: {error}") from error
+
         unchanging = type.immutable
         self.accept: Callable[[Any], Any] = accept_value
         self.encode: Callable[[Any], bytes] = encode_value
         self.keep: Callable[[Any], Any] = accept_value if unchanging else keep_bytes
         self.give: Callable[[Any], Any] = (
-            (lambda kept: kept) if unchanging else lambda kept: decode(kept) if kept.__class__ is Encoded else kept
+            (lambda kept: kept)
+            if unchanging
+            else lambda kept: decode_value(kept) if kept.__class__ is Encoded else kept
         )
         self.encoded: Callable[[Any], bytes] = (
             encode if unchanging else lambda kept: kept if kept.__class__ is Encoded else encode(kept)

@@ -21,6 +21,7 @@ from forkpoint.runtime.tasks.stage_task import StageTask
 from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.task_log import beside_epochs
 from forkpoint.runtime.tasks.worker import worker_for
+from forkpoint.types.lookup import values_of
 
 
 def run_source_task(spec: JobSpec, ctx: EpochContext, task: int, plan: bytes) -> Iterator[ChunkRow]:
@@ -47,12 +48,12 @@ def run_subtask(
 
 def notify_subtask(spec: JobSpec, ctx: EpochContext, subtask: int) -> None:
     """Between epochs: the functions on one subtask hear that ``ctx.committed`` is complete."""
-    with beside_epochs(spec.logging, {"job": spec.job, "epoch": ctx.committed}):
+    with beside_epochs(spec.logging, {"job": spec.job, "epoch": ctx.committed}), values_of(spec.program):
         worker_for(spec).notify(subtask, ctx)
 
 
 def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
-    with collector_paused(), work.log.within():
+    with collector_paused(), work.log.within(), values_of(work.spec.program):
         try:
             do()
             rows = work.finish()

@@ -1,0 +1,105 @@
+"""Classes by name, for values that name theirs: only those that the program has, and nothing is called to find one.
+
+A class is looked up in modules that are loaded, or that the job's driver had loaded; those of ``__main__`` are sent with the job.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+
+@dataclass(frozen=True)
+class Program:
+    """What values of `Types.ANY()` may refer to. ``main``: the classes of ``__main__``. ``modules``: those that may be imported
+    for a class. ``allow_pickle``: whether objects without a typed form are pickled, and pickles are loaded."""
+
+    main: Mapping[str, type] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset()
+    allow_pickle: bool = False
+
+
+_program: ContextVar[Program] = ContextVar("program", default=Program())  # noqa: B039 - it is frozen
+
+
+def current_program() -> Program:
+    """The program whose values this code handles."""
+    return _program.get()
+
+
+@contextmanager
+def values_of(program: Program) -> Iterator[None]:
+    """Within it, values of `Types.ANY()` are those of this program."""
+    token = _program.set(program)
+    try:
+        yield
+    finally:
+        _program.reset(token)
+
+
+def find_class(module: str, qualname: str) -> type | None:
+    """The class with this name, None if there is none. A module is imported only if the program's driver had loaded it."""
+    first, *rest = qualname.split(".")
+    found = _named(module, first)
+    for name in rest:
+        found = vars(found).get(name) if isinstance(found, type) else None
+    return found if isinstance(found, type) else None
+
+
+def is_found(cls: type) -> bool:
+    """Whether the class is found by its own name."""
+    return find_class(cls.__module__, cls.__qualname__) is cls
+
+
+def _named(module: str, name: str) -> Any:
+    program = _program.get()
+    if module == "__main__" and name in program.main:
+        return program.main[name]
+    found = sys.modules.get(module)
+    if found is None and module in program.modules:
+        try:
+            found = importlib.import_module(module)
+        except ImportError:
+            return None
+    return getattr(found, "__dict__", {}).get(name)
+
+
+# -- sending the classes of __main__ -----------------------------------------------------------------------------------
+
+_sent: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+
+
+def this_program(allow_pickle: bool) -> Program:
+    """The program that runs in this process, for its tasks in others."""
+    from forkpoint.types.objects import is_carried  # which imports this module
+
+    main = vars(sys.modules["__main__"]).items()
+    classes = {name: found for name, found in main if isinstance(found, type) and found.__module__ == "__main__"}
+    sent = {name: cls for name, cls in classes.items() if any(map(is_carried, _with_inner(cls))) and _can_be_sent(cls)}
+    return Program(sent, frozenset(sys.modules), allow_pickle)
+
+
+def _with_inner(cls: type) -> Iterator[type]:
+    yield cls
+    for name, inner in list(vars(cls).items()):
+        if isinstance(inner, type) and inner.__qualname__ == f"{cls.__qualname__}.{name}":
+            yield from _with_inner(inner)
+
+
+def _can_be_sent(cls: type) -> bool:
+    """Its methods may refer to what cannot be, and need not be: the job may have no such values."""
+    if cls not in _sent:
+        from forkpoint.types.shipping import dumps
+
+        try:
+            dumps(cls)
+            _sent[cls] = True
+        except Exception:
+            _sent[cls] = False
+    return _sent[cls]
