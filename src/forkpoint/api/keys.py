@@ -20,6 +20,7 @@ import pyarrow as pa
 from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector, TimestampAssigner, WatermarkStrategy
+from forkpoint.functions.base import no_class
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import Row, TypeInformation, Types, type_of
 
@@ -42,6 +43,7 @@ def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None) -> 
     The key's type is ``key_type``, else that of its fields, else the selector's return annotation, else ``Types.ANY()``.
     GraphError for an unknown field or an invalid selector.
     """
+    no_class(selector, "key_by()")
     shape = _Shape.of(input_type)
     if isinstance(selector, str | int | tuple) and not isinstance(selector, bool):
         picked = selector if isinstance(selector, tuple) else (selector,)

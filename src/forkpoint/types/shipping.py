@@ -10,7 +10,8 @@ import inspect
 import io
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import EnumMeta
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -66,9 +67,26 @@ def _pickler() -> Any:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
-            return _reduce(obj) if _by_value(obj) else super().reducer_override(obj)
+            if _by_value(obj):
+                return _reduce(obj)
+            reduced = super().reducer_override(obj)
+            return _with_aliases(obj, reduced) if isinstance(obj, EnumMeta) and isinstance(reduced, tuple) else reduced
 
     return Pickler
+
+
+def _with_aliases(cls: EnumMeta, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How cloudpickle makes an enum, with the aliases of its members, which it would set as attributes, and enums refuse."""
+    found: Mapping[str, Any] = cls.__members__
+    aliases = {name: member.value for name, member in found.items() if name != member.name}
+    if not aliases:
+        return reduced
+    make, arguments, (attributes, slots), *rest = reduced
+    members = {name: member.value for name, member in found.items() if name not in aliases}  # cloudpickle's
+    made = tuple(
+        {name: member.value for name, member in found.items()} if each == members else each for each in arguments
+    )
+    return make, made, ({k: v for k, v in attributes.items() if k not in aliases}, slots), *rest
 
 
 def portable(cls: type | None) -> Any:
