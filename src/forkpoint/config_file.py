@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
@@ -14,6 +15,13 @@ from forkpoint.errors import ConfigError
 
 CONFIG = "FORKPOINT_CONFIG"
 STATE_ROOT = "FORKPOINT_STATE_ROOT"
+ENGINE = "FORKPOINT_ENGINE"
+VARIABLES = (
+    CONFIG, STATE_ROOT, ENGINE, "FORKPOINT_OUTPUT", "FORKPOINT_VERBOSE", "FORKPOINT_LOG_FORMAT", "FORKPOINT_SERVER_TOKEN",
+    "FORKPOINT_SERVER_READ_TOKEN",
+)  # fmt: skip
+"""The environment variables that are read, but for those of options of commands and jobs (with two underscores)."""
+_OF_KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)\Z")
 DEFAULT_STATE_ROOT = "./.forkpoint"
 FILE = "forkpoint.toml"
 STATE_ROOT_KEY = "state-root"
@@ -75,6 +83,15 @@ def config_file() -> ConfigFile:
 def state_root() -> str | None:
     """The state root of the environment or the file, in this order; None if neither says one."""
     return os.environ.get(STATE_ROOT) or config_file().state_root
+
+
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError for an environment variable whose name is nearly that of one which is read."""
+    for name, value in environment.items():
+        if name.startswith("FORKPOINT") and value and name not in VARIABLES and "__" not in name:
+            near = difflib.get_close_matches(name, VARIABLES, 1, cutoff=0.88)
+            if near and not _OF_KUBERNETES.search(name):
+                raise ConfigError(f"the environment variable {name} sets nothing; did you mean {near[0]}?")
 
 
 def _path() -> str | None:

@@ -31,7 +31,11 @@ Messages name the uid or file, the offending value, and the remedy.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, NoReturn
 
 
 class ForkpointError(Exception):
@@ -153,6 +157,25 @@ def of_sink(uid: str, error: ForkpointError) -> ForkpointError:
     said = str(error)
     named = re.match(r"(sink|operator) ['\"]", said) or re.search(rf"sink {re.escape(repr(uid))}", said, re.IGNORECASE)
     return error if named else type(error)(f"sink {uid!r}: {said}")
+
+
+def one_of(what: str, given: Any, allowed: Iterable[str]) -> Any:
+    """The given value, which must be one of these; else a ConfigError that names them, and the one that was probably meant."""
+    known = list(allowed)
+    if isinstance(given, str) and given in known:
+        return given
+    near = difflib.get_close_matches(str(given), known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(map(repr, known))}"
+    raise ConfigError(f"{what} is {given!r}; {hint}")
+
+
+class Choice(Enum):
+    """An enum whose call, ``Choice(value)``, raises ConfigError for what is no member's value."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        members = ", ".join(f"{cls.__name__}.{name}" for name in cls.__members__)
+        raise ConfigError(f"{value!r} is no {cls.__name__}; give one of {members}")
 
 
 def error_of(kind: str, message: str) -> ForkpointError:

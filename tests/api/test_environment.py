@@ -97,7 +97,6 @@ def test_options_by_flinks_keys():
 @pytest.mark.parametrize(
     ("text", "ms"),
     [
-        ("250", 250),
         (250, 250),
         ("10 s", 10_000),
         ("1.5min", 90_000),

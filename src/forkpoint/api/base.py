@@ -12,6 +12,7 @@ from forkpoint.api.keys import key_by
 from forkpoint.api.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, KeySelector, Partitioner, StateDescriptor, declared_states
+from forkpoint.functions.base import no_class
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.graph.transformations import Custom, Edge, Forward, KeyBy, Partitioning, Rebalance, Transformation
 from forkpoint.types import TypeInformation, TypeLike, Types
@@ -91,6 +92,7 @@ class StreamBase(ABC, Generic[T_co]):
         ``partitioner``: a function or a Partitioner. ``key_selector``: as in ``key_by``. The stream does not become keyed.
         Unless the partitioner is deterministic, output may differ after a failure.
         """
+        no_class(partitioner, "partition_custom()")
         function = getattr(partitioner, "partition", partitioner)
         if not callable(function):
             raise GraphError(
@@ -191,6 +193,7 @@ class StreamBase(ABC, Generic[T_co]):
 
 def check_type(argument: Any, kind: type, method: str) -> None:
     """Raise GraphError unless the argument of a method is a ``kind``."""
+    no_class(argument, f"{method}()")
     if not isinstance(argument, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         raise GraphError(f"{method}() takes {article} {kind.__name__}, not {argument!r}")
@@ -210,6 +213,7 @@ def check_not_keyed(
 
 def check_function(func: Any, kind: type[Function], operator: str, *, keyed: bool) -> None:
     """Raise GraphError for a function that is neither a ``kind`` nor a plain callable, or has state without a key."""
+    no_class(func, f"{operator}()")
     if not isinstance(func, kind) and (isinstance(func, Function) or not callable(func)):
         raise GraphError(f"{operator}() takes a {kind.__name__} or a callable, not {func!r}")
     states = declared_states(func) if isinstance(func, Function) else {}

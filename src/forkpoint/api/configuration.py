@@ -150,11 +150,17 @@ _UNITS_MS = {
 
 
 def parse_duration_ms(key: str, value: Any) -> int:
-    """Milliseconds of a timedelta, a number of ms, or text such as ``"10 s"``, ``"5min"``, ``"250"``."""
+    """Milliseconds of a timedelta, an int of ms (as everywhere in PyFlink's API), or text such as ``"10 s"``, ``"5min"``.
+
+    ConfigError for text without a unit, which may mean seconds as well as milliseconds.
+    """
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
-    match = _DURATION.match(str(value))
+    text = f"{value} ms" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    match = _DURATION.match(text)
     unit = None if match is None else _UNITS_MS.get(match[2].lower())
+    if match is not None and not match[2] and float(match[1]):
+        raise ConfigError(f"{key} = {value!r} has no unit; write '{match[1]} ms', '{match[1]} s' or '{match[1]} min'")
     if match is None or unit is None:
         raise ConfigError(f"{key} = {value!r} is not a duration; write it as '500 ms', '10 s', '5 min', '6 h' or '7 d'")
     return int(float(match[1]) * unit)

@@ -19,6 +19,7 @@ from forkpoint.functions import (
     declared_states,
     keyed_states,
 )
+from forkpoint.functions.base import no_class
 from forkpoint.functions.co_functions import CoAdapter, KeyedCoAdapter, KeyedCoProcess
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.graph.transformations import Broadcast
@@ -225,5 +226,6 @@ def _with_keys_of_one_type(first: StreamBase[A], second: StreamBase[B]) -> tuple
 
 def _check_kind(func: Any, if_keyed: type, if_not: type, keyed: bool, streams: str) -> None:
     wanted, what = (if_keyed, "keyed") if keyed else (if_not, "not keyed")
+    no_class(func, "process()")
     if not isinstance(func, wanted):
         raise GraphError(f"process() takes a {wanted.__name__}, as {streams} {what}, not {func!r}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forkpoint.api.configuration import KEYS, apply_configuration
-from forkpoint.config_file import JOB, STATE_ROOT_KEY, config_file
+from forkpoint.config_file import JOB, STATE_ROOT_KEY, check_variables, config_file
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import JobOptions
 
@@ -35,6 +35,7 @@ def variable(key: str) -> str:
 
 def job_settings() -> dict[str, Setting]:
     """The job options that the environment or the file gives. Raises ConfigError, with the place of what is wrong."""
+    check_variables(os.environ)
     file = config_file()
     if _STATE_ROOT in file.job:
         named = file.place(f"{JOB}.{_STATE_ROOT}")
@@ -42,12 +43,17 @@ def job_settings() -> dict[str, Setting]:
     found = {key: Setting(value, "file", file.place(f"{JOB}.{key}")) for key, value in file.job.items()}
     found |= {key: Setting(value, "environment", variable(key)) for key, value in _of_environment()}
     try:
-        apply_configuration(JobOptions(), {key: setting.value for key, setting in found.items()})
+        apply_configuration(JobOptions(), {key: _as_text(setting.value) for key, setting in found.items()})
     except ConfigError as error:
         wrong = max((key for key in found if key in str(error)), key=len, default=None)
         place = f"{file.path or 'the environment'}, [{JOB}]" if wrong is None else found[wrong].place
         raise ConfigError(f"{place}: {error}") from None
     return found
+
+
+def _as_text(value: Any) -> Any:
+    """A number as in the program's text, where durations need a unit."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _of_environment() -> Iterator[tuple[str, str]]:

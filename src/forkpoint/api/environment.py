@@ -23,6 +23,7 @@ from forkpoint.connectors.base import Source
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
+from forkpoint.functions.base import no_class
 from forkpoint.graph.options import (
     Autoscale,
     CheckpointingMode,
@@ -185,6 +186,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         self, source: Source[Any], watermark_strategy: WatermarkStrategy[Any], source_name: str, type_info: Any = None
     ) -> DataStream[Any]:
         """Read a source. ``type_info`` (``Types.*`` or a Python type) overrides the source's own type."""
+        no_class(source, "from_source()")
         if not isinstance(source, Source):
             raise GraphError(f"from_source() takes a Source, not {source!r}; use from_dataframe() for a DataFrame")
         check_type(watermark_strategy, WatermarkStrategy, "from_source")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.batch_frames import stage_batch_frames
-from forkpoint.api.interrupting import ctrl_c_cancels, interrupted
+from forkpoint.api.interrupting import JobInterrupted, ctrl_c_cancels, interrupted, show_briefly
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.paths import AREAS, JobPaths
@@ -28,7 +28,7 @@ from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.planner import discard_sources
-from forkpoint.errors import ConfigError, JobFailed, SavepointCorrupt, StorageError
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SavepointCorrupt, StorageError
 from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
@@ -278,11 +278,16 @@ def execute(
     try:
         job = prepare(env, name, restore)
         run = job.begin()
+        with ctrl_c_cancels(job.driver):
+            result = run()
+    except ForkpointError:
+        show_briefly()
+        raise
     except KeyboardInterrupt as error:
+        if isinstance(error, JobInterrupted):
+            raise
         named = "unnamed job" if name is None else f"job {name!r}"
         raise interrupted(f"{named}: interrupted before it started") from error
-    with ctrl_c_cancels(job.driver):
-        result = run()
     return job.result(result)
 
 

@@ -1,16 +1,21 @@
-"""Ctrl-C during `python app.py` cancels the job; the program ends with one line and exit code 130."""
+"""How `python app.py` ends: Ctrl-C cancels the job, and the program ends with one line and exit code 130; an error of forkpoint
+is shown with the program's lines only."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.errors import ForkpointError
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 EXIT_CODE = 128 + signal.SIGINT
 
 
@@ -54,16 +59,26 @@ def ctrl_c_cancels(driver: JobDriver) -> Iterator[None]:
 
 def interrupted(message: str) -> JobInterrupted:
     """The error to raise; if uncaught, the program prints only its message."""
+    show_briefly()
+    return JobInterrupted(message)
+
+
+def show_briefly() -> None:
+    """Have an uncaught error shown without forkpoint's own frames, unless FORKPOINT_VERBOSE is set."""
     if sys.excepthook is not _hook:
         global _before
         _before, sys.excepthook = sys.excepthook, _hook
-    return JobInterrupted(message)
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, JobInterrupted):
         print(error, file=sys.stderr, flush=True)
         raise SystemExit(EXIT_CODE)  # honoured in an excepthook, too
+    if isinstance(error, ForkpointError) and os.environ.get("FORKPOINT_VERBOSE", "0") in ("", "0"):
+        frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(_PACKAGE)]
+        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+        print(f"{''.join(lines)}{kind.__module__}.{kind.__qualname__}: {error}", file=sys.stderr, flush=True)
+        return
     _before(kind, error, trace)
 
 

@@ -26,6 +26,7 @@ from forkpoint.functions import (
     joins,
     to_ms,
 )
+from forkpoint.functions.base import no_class
 from forkpoint.functions.join_functions import (
     CoGroupedWindow,
     JoinedWindow,
@@ -301,6 +302,7 @@ def check_keys(operator: str, first: KeyBy, second: KeyBy) -> None:
 
 def check_pair_function(operator: str, function: Any, *kinds: type[Function]) -> None:
     """Raise GraphError unless the function is one of these kinds or a plain callable, and has no operator state."""
+    no_class(function, f"{operator}()")
     if not isinstance(function, kinds) and (isinstance(function, Function) or not callable(function)):
         names = ", a ".join(kind.__name__ for kind in kinds)
         raise GraphError(f"{operator}(): the function is a {names} or a callable, not {function!r}")

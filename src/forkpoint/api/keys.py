@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector, TimestampAssigner, WatermarkStrategy
+from forkpoint.functions.base import no_class
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import Row, TypeInformation, Types, type_of
 
@@ -43,6 +44,7 @@ def key_by(
     The key's type is ``key_type``, else that of its fields, else ``annotated``, else ``Types.ANY()``.
     GraphError for an unknown field or an invalid selector.
     """
+    no_class(selector, "key_by()")
     shape = _Shape.of(input_type)
     if isinstance(selector, str | int | tuple) and not isinstance(selector, bool):
         picked = selector if isinstance(selector, tuple) else (selector,)

@@ -20,6 +20,7 @@ from forkpoint.functions import (
     LookupFunction,
     to_ms,
 )
+from forkpoint.functions.base import no_class
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.containers import optional
 from forkpoint.types.variables import K, R, T_co, V
@@ -187,6 +188,7 @@ def as_lookup_function(lookup: Any) -> LookupFunction[Any, Any] | AsyncLookupFun
     if isinstance(lookup, LookupFunction | AsyncLookupFunction):
         _check(lookup)
         return lookup
+    no_class(lookup, "lookup_join()")
     if not callable(lookup) or isinstance(lookup, type):
         raise GraphError(
             f"lookup_join() takes a LookupFunction, an AsyncLookupFunction or a callable f(keys) -> dict, not {lookup!r}"

@@ -13,6 +13,7 @@ from forkpoint.api.results import CloseableIterator
 from forkpoint.connectors.base import Sink
 from forkpoint.connectors.sinks import PrintSink
 from forkpoint.errors import GraphError
+from forkpoint.functions.base import no_class
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.graph.transformations import Transformation
 from forkpoint.types.variables import T_co
@@ -51,6 +52,7 @@ class SinkMixin(StreamBase[T_co]):
         """Write the elements to a sink, or with a Spark writer if it is a DataFrameSink."""
         if isinstance(sink, DataFrameSink):
             return self._epoch_sink(sink, operator_name("sink", sink.fn))
+        no_class(sink, "sink_to()")
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to() takes a Sink or a DataFrameSink, not {sink!r}")
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))

@@ -37,6 +37,7 @@ from forkpoint.functions import (
     to_ms,
 )
 from forkpoint.functions.adapters import KeyedAdapter, RunningFold
+from forkpoint.functions.base import no_class
 from forkpoint.graph.specs import OperatorSpec, TimestampsSpec
 from forkpoint.graph.transformations import Edge, KeyBy, Partitioning
 from forkpoint.runtime.operators.iteration import FeedbackSpec, IterationSpec
@@ -347,6 +348,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
                 raise GraphError(f"{kind}({position!r}): the elements have no such field; they have {', '.join(names)}")
 
     def _stateful(self, operator: str, func: Any, state_type: Any, output_type: Any, *, flat: bool) -> DataStream:
+        no_class(func, f"{operator}()")
         if not callable(func):
             raise GraphError(f"{operator}() takes a callable func(element, state), not {func!r}")
         found = self._output_type(output_type, func, "__call__", many=flat, with_state=True)

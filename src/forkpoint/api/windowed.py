@@ -30,6 +30,7 @@ from forkpoint.functions import (
     to_ms,
 )
 from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey, user_function
+from forkpoint.functions.base import no_class
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec
 from forkpoint.types import TypeInformation, Types, infer_type, type_of
@@ -226,6 +227,7 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
         ``output_type``: the accumulator's type, by default inferred from ``initial_value``. GraphError for merging windows,
         as folded values cannot be merged; use ``aggregate``.
         """
+        no_class(function, "fold()")
         if not callable(function):
             raise GraphError(f"fold() takes a function of the accumulator and an element, not {function!r}")
         if isinstance(self._assigner, MergingWindowAssigner):

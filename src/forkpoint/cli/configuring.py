@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from forkpoint.api.defaults import Setting
-from forkpoint.config_file import JOB, STATE_ROOT_KEY, ConfigFile, config_file
+from forkpoint.config_file import JOB, STATE_ROOT_KEY, ConfigFile, check_variables, config_file
 from forkpoint.errors import ConfigError
 
 GENERAL = (STATE_ROOT_KEY, "output", "verbose", "log-format")
@@ -68,6 +68,7 @@ def general_options(group: click.Group) -> list[Known]:
 
 def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
     """The options that the environment or the file sets, by full name. Raises ConfigError for what is wrong in either."""
+    check_variables(os.environ)
     file = config_file()
     known = {each.name: each for each in general_options(group)}
     if file.content.keys() - known.keys() - {JOB} or any(map(_is_ours, os.environ)):

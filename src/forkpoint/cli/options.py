@@ -66,6 +66,9 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
         try:
             found = value if isinstance(value, int) else parse_duration_ms("the time", value)
         except ConfigError:
+            number = value.strip()
+            if number.replace(".", "", 1).isdecimal():
+                self.fail(f"{value!r} has no unit; write {number}s, {number}min, {number}h or {number}d", param, ctx)
             self.fail(f"{value!r} is not a duration; write it as 30s, 15min, 1h or 7d", param, ctx)
         if found < self._least_ms:
             self.fail(f"{value!r} is too short; the shortest time is {self._least_ms} ms", param, ctx)

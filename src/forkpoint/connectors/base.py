@@ -208,6 +208,8 @@ class Source(ABC, Generic[T_co]):
 
     default_limit: ClassVar[int] = 1_000_000
     """How many elements an epoch reads at most, unless the job sets a limit."""
+    holds_elements: ClassVar[bool] = False
+    """Whether the elements are part of the program, so that sending the source takes as long as they are many."""
 
     def output_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it is unknown, in which case readers yield lists of elements."""

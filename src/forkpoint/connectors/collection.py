@@ -20,6 +20,8 @@ class CollectionSource(Source[T]):
     first from those furthest behind. ``type``: a ``TypeInformation`` or annotation; without it elements pass unchanged.
     """
 
+    holds_elements = True
+
     def __init__(
         self, elements: Iterable[T] = (), type: Any = None, *, splits: Sequence[Iterable[T]] | None = None
     ) -> None:

@@ -20,6 +20,11 @@ class CounterSource(Source[int]):
     """
 
     def __init__(self, stop: int | None = None, *, start: int = 0, per_epoch: int = 10_000) -> None:
+        for name, number in (("stop", stop), ("start", start), ("per_epoch", per_epoch)):
+            if not (isinstance(number, int) or (name == "stop" and number is None)) or isinstance(number, bool):
+                raise ConfigError(f"CounterSource: {name} is {number!r}; give an int")
+        if stop is not None and stop < start:
+            raise ConfigError(f"CounterSource: stop is {stop}, below start, {start}; give at least {start}")
         if per_epoch < 1:
             raise ConfigError(f"CounterSource: per_epoch is {per_epoch}; give at least 1")
         self._start = start
@@ -44,6 +49,8 @@ class NumberSequenceSource(CounterSource):
     """PyFlink's: the numbers from ``start`` to ``end``, both inclusive, in order."""
 
     def __init__(self, start: int, end: int) -> None:
+        if not (isinstance(start, int) and isinstance(end, int)):
+            raise ConfigError(f"NumberSequenceSource({start!r}, {end!r}): both must be ints")
         if end < start:
             raise ConfigError(f"NumberSequenceSource({start}, {end}): the last number must not be below the first")
         super().__init__(end + 1, start=start, per_epoch=self.default_limit)

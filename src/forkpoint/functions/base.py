@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from types import GenericAlias
 from typing import Any, Generic
 
+from forkpoint.errors import GraphError
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.types.variables import ACC, IN, OUT, K_co, K_contra, T
 
@@ -27,6 +28,15 @@ class Function(ABC):  # noqa: B024  (both methods are optional)
 
     def close(self) -> None:  # noqa: B027
         """Called once per subtask at the end, also after a failure."""
+
+
+def no_class(given: Any, call: str) -> None:
+    """Raise GraphError for a class derived from one of ours (``map(MyMap)``), which is callable but meant as an instance.
+
+    Other classes are functions that create their instances.
+    """
+    if isinstance(given, type) and any(base.__module__.startswith("forkpoint.") for base in given.__mro__[1:]):
+        raise GraphError(f"{call}: {given.__name__} is a class; give an instance, {given.__name__}()")
 
 
 class MapFunction(Function, Generic[IN, OUT]):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, overload
 
-from forkpoint.errors import GraphError
-from forkpoint.functions.base import AggregateFunction, ReduceFunction
+from forkpoint.errors import ConfigError, GraphError
+from forkpoint.functions.base import AggregateFunction, ReduceFunction, no_class
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from forkpoint.functions.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, TypeLike, type_of
@@ -47,6 +47,11 @@ class StateDescriptor(State, Generic[S_co]):
         """Make entries expire, and return the descriptor. A timedelta counts from the last write, in processing time."""
         if isinstance(ttl_config, timedelta):
             ttl_config = StateTtlConfig.new_builder(ttl_config).build()
+        elif not isinstance(ttl_config, StateTtlConfig):
+            raise ConfigError(
+                f"state {self.name!r}: enable_time_to_live() takes a StateTtlConfig or a timedelta, not {ttl_config!r}; give "
+                "timedelta(hours=1)"
+            )
         self.ttl = ttl_config if ttl_config.is_enabled() else None
         return self
 
@@ -181,6 +186,7 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T
     ) -> None: ...  # fmt: skip
     def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
         super().__init__(name, type_info)
+        no_class(reduce_function, f"state {name!r}")
         reduce = reduce_function.reduce if isinstance(reduce_function, ReduceFunction) else reduce_function
         if not callable(reduce):
             raise GraphError(f"state {name!r}: {reduce_function!r} is neither a ReduceFunction nor a callable f(a, b)")

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Generic, Self, TypeAlias
 
 from forkpoint.errors import ConfigError
-from forkpoint.functions.base import Subscripted
+from forkpoint.functions.base import Subscripted, no_class
 from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.watermarks import MAX_WATERMARK
@@ -359,6 +359,7 @@ class DeltaTrigger(_Trigger):
     """Fires when an element differs by more than a threshold from the one at which the window last fired."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> None:
+        no_class(delta_function, "DeltaTrigger.of()")
         if not callable(delta_function):
             raise ConfigError(f"DeltaTrigger.of takes a callable f(old, new), not {delta_function!r}")
         self._threshold = threshold

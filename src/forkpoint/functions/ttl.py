@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import Enum
 from typing import Any, Self
 
-from forkpoint.errors import ConfigError
+from forkpoint.errors import Choice, ConfigError
 from forkpoint.functions.durations import Duration, to_ms
 
 
@@ -18,20 +17,20 @@ class StateTtlConfig:
     Created by ``StateTtlConfig.new_builder(timedelta(hours=1)).build()``. ``ttl_ms`` is int milliseconds.
     """
 
-    class UpdateType(Enum):
+    class UpdateType(Choice):
         """What renews an entry's time to live."""
 
         Disabled = 0
         OnCreateAndWrite = 1
         OnReadAndWrite = 2
 
-    class StateVisibility(Enum):
+    class StateVisibility(Choice):
         """Whether expired entries can be read until they are removed."""
 
         ReturnExpiredIfNotCleanedUp = 0
         NeverReturnExpired = 1
 
-    class TtlTimeCharacteristic(Enum):
+    class TtlTimeCharacteristic(Choice):
         """The clock by which entries expire. Event time is the operator's watermark (Flink has only processing time)."""
 
         ProcessingTime = 0

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, overload
 
 from forkpoint.errors import ConfigError
+from forkpoint.functions.base import no_class
 from forkpoint.functions.durations import to_ms
 from forkpoint.types.variables import S, T_contra
 
@@ -142,6 +143,7 @@ class WatermarkStrategy(Generic[T_contra]):
 
         The function returns int milliseconds since 1970-01-01 UTC or a datetime with a time zone.
         """
+        no_class(timestamp_assigner, "with_timestamp_assigner()")
         if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
             raise ConfigError(
                 f"a timestamp assigner is a TimestampAssigner or f(element, record_timestamp), not "

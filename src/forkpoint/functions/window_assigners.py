@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, Protocol, Self, TypeAlias
 
 from forkpoint.errors import ConfigError, UserFunctionError
-from forkpoint.functions.base import Subscripted
+from forkpoint.functions.base import Subscripted, no_class
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import ValueStateDescriptor
 from forkpoint.functions.durations import to_ms
@@ -231,6 +231,7 @@ Gap = SessionWindowTimeGapExtractor | Callable[[Any], "int | timedelta"]
 class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
     def __init__(self, gap_ms: int | None, extractor: Gap | None) -> None:
         self._gap_ms = gap_ms
+        no_class(extractor, "with_dynamic_gap()")
         extract = extractor.extract if isinstance(extractor, SessionWindowTimeGapExtractor) else extractor
         if gap_ms is None and not callable(extract):
             raise ConfigError(
@@ -259,7 +260,10 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
         gap_ms = self._gap_ms
         if gap_ms is None:
             assert self._extract is not None
-            gap_ms = to_ms(self._extract(element), "the gap of a session", minimum_ms=1)
+            try:
+                gap_ms = to_ms(self._extract(element), "the gap of a session", minimum_ms=1)
+            except ConfigError as error:  # the function's: the operator names itself and the element
+                raise ValueError(str(error)) from None
         return [_window(timestamp, gap_ms)]
 
 

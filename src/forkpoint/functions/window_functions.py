@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeAlias
 
 from forkpoint.errors import ConfigError
-from forkpoint.functions.base import Function, Subscripted
+from forkpoint.functions.base import Function, Subscripted, no_class
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.durations import to_ms
 from forkpoint.functions.output_tag import Emitted
@@ -197,6 +197,7 @@ class DeltaEvictor(_Evictor):
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], *, after: bool) -> None:
         super().__init__(after=after)
+        no_class(delta_function, "DeltaEvictor.of()")
         if not callable(delta_function):
             raise ConfigError(f"DeltaEvictor.of takes a callable f(element, newest), not {delta_function!r}")
         self._threshold = threshold

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import Enum
 from typing import Literal
 
-from forkpoint.errors import ConfigError
+from forkpoint.errors import Choice, ConfigError
 from forkpoint.functions import to_ms
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -37,14 +36,14 @@ def _at_least(what: str, value: int, minimum: int) -> None:
         raise ConfigError(f"{what} is {value!r}; it must be an int of at least {minimum}")
 
 
-class CheckpointingMode(Enum):
+class CheckpointingMode(Choice):
     """The delivery guarantee. AT_LEAST_ONCE is accepted, but results are exactly-once in either mode."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
 
 
-class ExternalizedCheckpointRetention(Enum):
+class ExternalizedCheckpointRetention(Choice):
     """Accepted for PyFlink compatibility: checkpoints under a state root are always kept when a job ends."""
 
     DELETE_ON_CANCELLATION = 0
@@ -52,7 +51,7 @@ class ExternalizedCheckpointRetention(Enum):
     NO_EXTERNALIZED_CHECKPOINTS = 2
 
 
-class RuntimeExecutionMode(Enum):
+class RuntimeExecutionMode(Choice):
     """BATCH gives final results of bounded inputs only; AUTOMATIC is BATCH if all inputs are bounded, else STREAMING."""
 
     STREAMING = 0

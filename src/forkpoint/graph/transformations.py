@@ -6,14 +6,19 @@ mutable, because ``uid()``, ``name()`` and ``set_parallelism()`` are called afte
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, ClassVar, Literal
 
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import key_form
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,18 @@ class Edge:
     ordinal: int = 0  # 0 for the only or first input, 1 for the second input of a connected operator
 
 
+def line_of_program() -> str:
+    """The program's line that is running: ``app.py, line 12``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
+
+
 @dataclass(eq=False)
 class Transformation:
+    """``line``: where the program makes it."""
+
     spec: OperatorSpec
     name: str
     inputs: tuple[Edge, ...]
@@ -117,6 +132,7 @@ class Transformation:
     uid: str | None = None
     parallelism: int | None = None
     migrations: Migrations = field(default_factory=Migrations)
+    line: str = field(default_factory=line_of_program)
 
 
 def topological_order(ends: Iterable[Transformation]) -> list[Transformation]:

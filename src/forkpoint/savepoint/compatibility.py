@@ -147,8 +147,20 @@ def _evolution(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | N
 
 
 def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = "") -> Verdict:
+    why = why or _why_not(old, new)
     text = f"its {what} type was {type_text(old)} and is declared as {type_text(new)}"
     return Verdict(False, "".join((text, f" ({why})" if why else "", f"; register {remedy}" if remedy else "")))
+
+
+def _why_not(old: Any, new: Any) -> str:
+    """Why one described type cannot become the other: the member of an Enum that is missing, the field that has changed."""
+    if old is None or new is None:
+        return ""
+    try:
+        found = evolve(old, from_description(new))
+    except TypeNotSupported:
+        return ""
+    return found.why if isinstance(found, Misfit) else ""
 
 
 def type_text(description: Any) -> str:

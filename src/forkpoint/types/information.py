@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, TypeAlias
 
@@ -151,9 +152,7 @@ class TypeInformation(ABC, Generic[T]):
         """Return the error to raise after `encode(value)` raised `cause`; it names the value and the remedy."""
         if isinstance(cause, TypeNotSupported):
             return cause
-        too_big = isinstance(cause, OverflowError) and "int" in str(cause)
-        hint = "; an int holds 64 bits: declare Types.BIG_INT() for larger ones" if too_big else ""
-        return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {cause}{hint}")
+        return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {_why(value, cause)}")
 
     def kinds(self) -> set[str]:
         """The kinds of this type and of all inside it."""
@@ -383,3 +382,14 @@ TypeLike: TypeAlias = TypeInformation[T] | type[T]
 """``Types.*`` or a Python class. Other annotations (``int | None``) work too, but type checkers cannot infer from them."""
 
 NO_NONE = "None where the type is not Optional; annotate Optional[...]"
+
+
+def _why(value: object, cause: BaseException) -> str:
+    """What msgspec says, or what it means where it says something else, and the remedy."""
+    if isinstance(cause, OverflowError) and "int" in str(cause):
+        return f"{cause}; an int holds 64 bits: declare Types.BIG_INT() for larger ones"
+    if isinstance(cause, UnicodeEncodeError):
+        return "UTF-8 cannot encode a lone surrogate; replace them, as .encode(errors='replace').decode() does"
+    if isinstance(value, datetime) and re.search("`date`|RFC3339 encoded date$", str(cause)):
+        return "it has a time of day; give its .date(), or declare datetime"
+    return str(cause)

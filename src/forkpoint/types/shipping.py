@@ -10,7 +10,8 @@ import inspect
 import io
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import EnumMeta
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -71,13 +72,30 @@ def _pickler() -> Any:
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType) and obj.co_filename != _NO_FILE:
                 return _in_file, (obj.replace(co_filename=_NO_FILE), obj.co_filename)
-            return _reduce(obj) if _by_value(obj) else super().reducer_override(obj)
+            if _by_value(obj):
+                return _reduce(obj)
+            reduced = super().reducer_override(obj)
+            return _with_aliases(obj, reduced) if isinstance(obj, EnumMeta) and isinstance(reduced, tuple) else reduced
 
     return Pickler
 
 
 def _in_file(code: CodeType, filename: str) -> CodeType:
     return code.replace(co_filename=filename)
+
+
+def _with_aliases(cls: EnumMeta, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How cloudpickle makes an enum, with the aliases of its members, which it would set as attributes, and enums refuse."""
+    found: Mapping[str, Any] = cls.__members__
+    aliases = {name: member.value for name, member in found.items() if name != member.name}
+    if not aliases:
+        return reduced
+    make, arguments, (attributes, slots), *rest = reduced
+    members = {name: member.value for name, member in found.items() if name not in aliases}  # cloudpickle's
+    made = tuple(
+        {name: member.value for name, member in found.items()} if each == members else each for each in arguments
+    )
+    return make, made, ({k: v for k, v in attributes.items() if k not in aliases}, slots), *rest
 
 
 def portable(cls: type | None) -> Any:

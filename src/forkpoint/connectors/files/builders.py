@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from forkpoint.connectors.files.source import FileSource
 
 
+def check_delimiter(what: str, delimiter: Any) -> None:
+    """Raise ConfigError for a delimiter of CSV that is not one character, or that CSV uses otherwise."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+        raise ConfigError(f"{what}: delimiter is {delimiter!r}; give one character, other than a quote or a line end")
+
+
 @dataclass(frozen=True)
 class Encoder:
     """How a file sink writes an element: ``Encoder.simple_string_encoder()``."""
@@ -43,7 +49,11 @@ class StreamFormat:
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
         """Lines of text, without their line ends. ConfigError for a charset other than UTF-8."""
-        if codecs.lookup(charset_name).name not in ("utf-8", "ascii"):
+        try:
+            known = codecs.lookup(charset_name).name
+        except LookupError:
+            known = ""
+        if known not in ("utf-8", "ascii"):
             raise ConfigError(f"StreamFormat: lines are read as UTF-8, not {charset_name}; convert the files first")
         return StreamFormat()
 

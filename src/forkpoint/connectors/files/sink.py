@@ -22,10 +22,17 @@ from typing import Any, Literal, Self
 
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
-from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RowFormatBuilder, local_path
+from forkpoint.connectors.files.builders import (
+    BucketAssigner,
+    Encoder,
+    OutputFileConfig,
+    RowFormatBuilder,
+    check_delimiter,
+    local_path,
+)
 from forkpoint.connectors.files.places import FileName, Place, SinkFiles, place_of, sink_files
 from forkpoint.connectors.files.writing import BucketedWriter
-from forkpoint.errors import ConfigError, NotFound, OutputLost
+from forkpoint.errors import ConfigError, NotFound, OutputLost, one_of
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
@@ -33,6 +40,7 @@ Format = Literal["parquet", "json", "csv", "text"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
 State = Literal["staged", "visible", "missing"]
 
+COMPRESSIONS = ("zstd", "snappy", "gzip", "brotli", "lz4", "none")
 _JOB = "{job}"
 _SHOWN = 3  # files in a message
 _ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}
@@ -81,7 +89,8 @@ class FileSink(Sink):
         compression: str = "zstd",
     ) -> Self:
         """Parquet files. Columns are written without being converted to Python objects."""
-        return cls._make(path, "parquet", type, bucket, prefix, compression=compression)
+        codec = one_of("FileSink.parquet: compression", compression and str(compression).lower(), COMPRESSIONS)
+        return cls._make(path, "parquet", type, bucket, prefix, compression=codec)
 
     @classmethod
     def json(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
@@ -93,6 +102,7 @@ class FileSink(Sink):
         cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", delimiter: str = ","
     ) -> Self:
         """CSV with a line of column names. Only records of plain fields."""
+        check_delimiter("FileSink.csv", delimiter)
         return cls._make(path, "csv", type, bucket, prefix, delimiter=delimiter)
 
     @classmethod
@@ -117,6 +127,10 @@ class FileSink(Sink):
 
     @classmethod
     def _make(cls, path: str | Path, kind: Format, type: Any, bucket: Bucket, prefix: str, **options: Any) -> Self:
+        if not isinstance(prefix, str):
+            raise ConfigError(f"FileSink: prefix is {prefix!r}; give a text, such as 'part'")
+        if not (bucket is None or callable(bucket) or isinstance(bucket, str | Sequence)):
+            raise ConfigError(f"FileSink: bucket is {bucket!r}; give a function of an element, or names of fields")
         if not prefix or "/" in prefix or prefix.startswith((".", "_")):
             raise ConfigError(f"FileSink: prefix {prefix!r} makes hidden files or directories; start with a letter")
         if isinstance(bucket, str):

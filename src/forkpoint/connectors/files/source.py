@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, overload
 
 from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
-from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, local_path
+from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, check_delimiter, local_path
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
 from forkpoint.connectors.files.places import FileListing, Place, place_of, source_files
@@ -116,8 +116,7 @@ class FileSource(Source[T]):
         An empty value is None if the field may be None (and is not a str). ``newlines_in_values`` allows line ends in quoted
         values, but then one task reads a whole file.
         """
-        if len(delimiter) != 1:
-            raise ConfigError(f"FileSource.csv: delimiter {delimiter!r} must be one character")
+        check_delimiter("FileSource.csv", delimiter)
         if not header and type is None:
             raise ConfigError("FileSource.csv: header=False needs a type, which names the columns")
         return cls._make(
@@ -177,6 +176,8 @@ class FileSource(Source[T]):
         max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
     ) -> FileSource[Any]:  # fmt: skip
         check_on_parse_error("FileSource", on_parse_error)
+        if max_file_age is not None and not (isinstance(max_file_age, timedelta) and max_file_age > timedelta()):
+            raise ConfigError(f"FileSource: max_file_age is {max_file_age!r}; give a timedelta above 0, or None")
         if max_remembered_files < 1:
             raise ConfigError(f"FileSource: max_remembered_files is {max_remembered_files}; give at least 1")
         url = place_of(path, "FileSource")

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from itertools import starmap
 from operator import attrgetter, itemgetter
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Row, TypeInformation
 from forkpoint.types.records import RecordType
+from forkpoint.types.wire import shown, type_name
 
 # The kinds of values that msgspec encodes as `to_jsonable` leaves them.
 _SCALARS = {
@@ -24,7 +29,19 @@ _SCALARS = {
 }  # fmt: skip
 _INFINITY = float("inf")
 _FIELDS, _JSON_NAMES = attrgetter("__struct_fields__"), attrgetter("__struct_encode_fields__")
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
+_KEYS = frozenset({str, int, float, Decimal, date, time, datetime, timedelta, UUID, bytes})  # that msgspec makes text
+
+
+def _hook(value: Any) -> Any:
+    made = to_jsonable(value)
+    if made is value:  # msgspec would ask again and again
+        raise TypeNotSupported(
+            f"{shown(value)} ({type_name(type(value))}) cannot be written as JSON; map it to a type that can"
+        )
+    return made
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_hook)
 
 
 def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
@@ -74,7 +91,22 @@ def to_jsonable(value: Any) -> Any:
     """
     if isinstance(value, float) and (value == _INFINITY or value == -_INFINITY):
         return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict) and not _KEYS.issuperset(map(type, value)):
+        return _with_any_keys(value)
     return _by_name(value, to_jsonable, _JSON_NAMES)
+
+
+def _with_any_keys(map: dict[Any, Any]) -> Any:
+    """A map whose keys are not all text in JSON: bools and enums as text, else an array of pairs, which we read, too."""
+    if all(isinstance(key, bool | Enum) or type(key) in _KEYS for key in map):
+        return {_key(key): to_jsonable(value) for key, value in map.items()}
+    return [[to_jsonable(key), to_jsonable(value)] for key, value in map.items()]
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return to_jsonable(key)
 
 
 def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], tuple[str, ...]]) -> Any:

@@ -20,6 +20,7 @@ from forkpoint.connectors.kinesis.put_sink import Most, OfStream, PutSink, PutSi
 from forkpoint.connectors.kinesis.putting import Limits, Outgoing
 from forkpoint.connectors.kinesis.writer import StagingWriter
 from forkpoint.errors import ConfigError
+from forkpoint.functions.base import no_class
 from forkpoint.types.variables import T_contra
 
 KEY_LENGTH = 256
@@ -137,6 +138,7 @@ class KinesisSinkBuilder(OfStream, PutSinkBuilder):
 
     def set_partition_key_generator(self, partition_key_generator: PartitionKeyGenerator | KeyOf) -> Self:
         """The partition key, which decides on the shard: a PartitionKeyGenerator, or a function from the element to a str."""
+        no_class(partition_key_generator, "set_partition_key_generator()")
         if not isinstance(partition_key_generator, PartitionKeyGenerator) and not callable(partition_key_generator):
             raise ConfigError(
                 f"KinesisSink: {partition_key_generator!r} makes no partition keys; give a PartitionKeyGenerator or a function"

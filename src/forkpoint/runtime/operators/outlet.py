@@ -9,8 +9,9 @@ if a mutable one comes later, the epoch is repeated, and from then on all are ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from forkpoint.functions import OutputTag
 from forkpoint.graph.job import Operator
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, shorten
-from forkpoint.types import TypeInformation, independent
+from forkpoint.types import Row, TypeInformation, independent
 from forkpoint.types.copying import element_type
+
+_ONE_OUTPUT = (str, bytes, bytearray, Mapping, Row)
 
 
 class ChangingOutput(ForkpointError):
@@ -46,6 +49,7 @@ class Outlet:
         self._declared_mutable = operator.output_type is not None and not self._of.immutable
         self._always = self._declared_mutable
         self.one_by_one = True
+        self._many = False  # whether the function has any number of outputs for an element
 
     def begin(self, epoch: Epoch) -> None:
         """Start a run."""
@@ -60,8 +64,21 @@ class Outlet:
 
     def into(self, values: list[Any]) -> Callable[[Iterable[Any]], None]:
         """A function that extends ``values`` by results, taking them."""
-        extend, take = values.extend, self.take
-        return (lambda results: extend(map(take, results))) if self.one_by_one else extend
+        self._many = True
+        extend, take, several = values.extend, self.take, self.several
+        return (lambda results: extend(map(take, several(results)))) if self.one_by_one else extend
+
+    def several(self, results: Any) -> Iterable[Any]:
+        """What a function of any number of outputs returned, unless it is one output by mistake: ``return x`` for ``yield x``."""
+        cls = results.__class__
+        if cls is list or cls is tuple or cls is GeneratorType:
+            return results  # type: ignore[no-any-return]
+        if isinstance(results, _ONE_OUTPUT) or hasattr(cls, "_fields") or not hasattr(cls, "__iter__"):
+            raise TypeNotSupported(
+                f"operator {self._uid!r}: the function returned {shorten(results)}, but it has any number of outputs; yield "
+                "each of them, or return a list"
+            )
+        return results  # type: ignore[no-any-return]
 
     def take(self, value: Any) -> Any:
         """One output as it enters the stream, or its side output where it is a pair with a tag."""
@@ -85,7 +102,7 @@ class Outlet:
                 raise TypeNotSupported(f"{text}: {error}") from error
             raise TypeNotSupported(
                 f"{text}, which is not valid for its output type {declared!r}: {error}. Return values of that type, or declare "
-                "another output_type"
+                f"another output_type{'; yield a single output instead of returning it' if self._many else ''}"
             ) from error
 
     def _all_accepted(self, values: list[Any], of: TypeInformation, declared: TypeInformation | None) -> list[Any]:
