@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.operations.lineage import Tree, job_of
@@ -42,10 +42,10 @@ def plain(value: Any) -> Any:
         return plain(value.as_dict() if value.field_names else list(value))
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
-    if isinstance(value, np.longdouble | np.clongdouble):
-        return str(value)  # Python has no such number
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+    np = sys.modules.get("numpy")  # until something loads it, no value is of numpy
+    if np is not None and isinstance(value, np.ndarray | np.generic):
+        no_such = isinstance(value, np.longdouble | np.clongdouble)  # in Python
+        return str(value) if no_such else plain(value.tolist())
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: plain(each) for key, each in value.items()}
