@@ -36,8 +36,8 @@ export function graphView(shared, [uid = null]) {
       h("div", { class: "canvas", style: { width: `${at.width}px`, height: `${at.height}px` } },
         edges(at, isTall),
         at.nodes.map((place) => operator(place, vertices.get(place.id), nodes.find((node) => node.id === place.id), held, isTall, slow.get(place.id))))),
-      legend(),
       selected !== null && vertices.has(selected) ? detail(vertices.get(selected), held, slow.get(selected)) : null,
+      legend(),
       h("h2", { key: "all" }, "Operators"), operatorTable(details, held, slow),
     ];
   }
