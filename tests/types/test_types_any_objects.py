@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import attrs
@@ -21,12 +22,14 @@ from msgspec.msgpack import Ext
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.errors import TypeNotSupported
-from forkpoint.operations.shapes import plain
+from forkpoint.state_processor import SavepointReader
+from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.testing import Eof, run_local
 from forkpoint.types import Types, from_description, infer_type
 from forkpoint.types.dynamic import MEMBER, RECORD
 from forkpoint.types.keys import key_form
 from forkpoint.types.objects import with_length
+from forkpoint.types.readable import plain
 from forkpoint.types.wire import pack
 
 ANY = Types.ANY()
@@ -278,6 +281,15 @@ def test_values_go_through_shuffles_state_and_savepoints(
         assert [exact(each) for each in many] == [exact(each) for each in kept]
         assert exact(value) == exact(last) == exact(kept[-1])
         assert [exact(each) for each in by.values()] == [exact(kept[-1])]
+
+
+@pytest.mark.parametrize("limits", [None, QueryLimits(60, 100, 1 << 20, 1 << 28, 1 << 28, 1)])
+def test_sql_reads_them_as_json(tmp_path: Path, limits: QueryLimits | None) -> None:
+    run = run_local(job, [(Named(1), Frozen(Color.RED, [np.int8(2)])), Eof(savepoint=True)], state_root=tmp_path)
+    sql = "SELECT any_json(key) k, any_json(value) v, any_json(value)->>'a' a FROM keep.value"
+    reader = SavepointReader.read(run.savepoint)
+    found = reader.query(sql) if limits is None else reader.query_within(sql, limits)[0]
+    assert found.to_pylist() == [{"k": "[1,null]", "v": '{"a":"RED","b":[2]}', "a": "RED"}]
 
 
 # -- what is not carried

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from forkpoint.operations.shapes import plain
+from forkpoint.types.readable import plain
 from forkpoint.wording import duration, moment, number, size, type_name, visible, visible_cell, visible_json, watermark
 
 __all__ = [

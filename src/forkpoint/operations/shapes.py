@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-
-import msgspec
-import numpy as np
 
 from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
@@ -24,36 +19,13 @@ from forkpoint.savepoint.display import totals
 from forkpoint.savepoint.naming import Found
 from forkpoint.state_processor import SavepointDiff
 from forkpoint.storage.places import plain_place
-from forkpoint.types import Row
+from forkpoint.types.readable import plain
 from forkpoint.wording import type_name
 
 
 def attributes(thing: Any, names: str) -> dict[str, Any]:
     """The attributes with these names, separated by spaces; of None, None for each."""
     return {name: None if thing is None else getattr(thing, name) for name in names.split()}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text; also the numbers that JSON
-    lacks: "NaN", "Infinity" and "-Infinity"."""
-    if isinstance(value, Row):
-        return plain(value.as_dict() if value.field_names else list(value))
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, np.longdouble | np.clongdouble):
-        return str(value)  # Python has no such number
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value):
-            return {key: plain(each) for key, each in value.items()}
-        return [[plain(key), plain(each)] for key, each in value.items()]
-    if isinstance(value, list | tuple | set | frozenset | deque):
-        return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    built = msgspec.to_builtins(value, enc_hook=str)
-    return plain(built) if isinstance(built, dict | list) else built  # of a record
 
 
 def view_json(view: RunView) -> dict[str, Any]:
