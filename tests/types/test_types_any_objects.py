@@ -21,6 +21,7 @@ from msgspec.msgpack import Ext
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import TypeNotSupported
 from forkpoint.state_processor import SavepointReader
 from forkpoint.state_processor.query_limits import QueryLimits
@@ -290,6 +291,19 @@ def test_sql_reads_them_as_json(tmp_path: Path, limits: QueryLimits | None) -> N
     reader = SavepointReader.read(run.savepoint)
     found = reader.query(sql) if limits is None else reader.query_within(sql, limits)[0]
     assert found.to_pylist() == [{"k": "[1,null]", "v": '{"a":"RED","b":[2]}', "a": "RED"}]
+
+
+def test_they_are_written_as_json() -> None:
+    values = [
+        np.arange(3),
+        np.int8(1),
+        np.float64(2.5),
+        np.str_("a"),
+        collections.deque([Frozen(1)]),
+        Model(a=(np.float32(1),)),
+    ]
+    lines = [b"[0,1,2]", b"1", b"2.5", b'"a"', b'[{"a":1,"b":null}]', b'{"a":[1.0],"b":null}']
+    assert encode_lines(values, None).splitlines() == lines
 
 
 # -- what is not carried

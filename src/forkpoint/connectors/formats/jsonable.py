@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
@@ -11,6 +12,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +26,10 @@ _SCALARS = {
 }  # fmt: skip
 _INFINITY = float("inf")
 _FIELDS, _JSON_NAMES = attrgetter("__struct_fields__"), attrgetter("__struct_encode_fields__")
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: to_jsonable(value))
+# np.float64 and np.str_ are a float and a str, but not to msgspec.
+_encoder = msgspec.json.Encoder(
+    enc_hook=lambda value: to_jsonable(value.item() if isinstance(value, np.generic) else value)
+)
 
 
 def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
@@ -84,7 +89,7 @@ def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], 
         return {k: inner(v) for k, v in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {k: inner(v) for k, v in zip(value._fields, value, strict=True)}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return list(map(inner, value))
     if dataclasses.is_dataclass(value):
         return {f.name: inner(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -95,6 +100,10 @@ def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], 
         return inner(list(value) if value.field_names is None else value.as_dict())
     if isinstance(value, Enum) and not isinstance(value.value, str | int):
         return value.name  # as the enum's type does
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.longdouble | np.clongdouble):
+        return inner(value.tolist())
+    if hasattr(type(value), "model_fields"):  # of pydantic
+        return {name: inner(getattr(value, name)) for name in type(value).model_fields}
     return value
 
 
