@@ -96,7 +96,7 @@ def this_program(allow_pickle: bool) -> Program:
     """The program that runs in this process, for its tasks in others."""
     from forkpoint.types.objects import is_carried  # which imports this module
 
-    main = vars(sys.modules["__main__"]).items()
+    main = list(vars(sys.modules["__main__"]).items())
     classes = {name: found for name, found in main if isinstance(found, type) and found.__module__ == "__main__"}
     sent = {name: cls for name, cls in classes.items() if any(map(is_carried, _with_inner(cls))) and _can_be_sent(cls)}
     return Program(sent, frozenset(sys.modules), allow_pickle)
