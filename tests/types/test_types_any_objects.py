@@ -471,3 +471,27 @@ def test_members_are_found_by_name_or_text(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     with pytest.raises(TypeNotSupported, match=r"Color\.GREEN, but the Enum has no such member"):
         saved(green, monkeypatch, enum.Enum("Color", {"RED": "r"}))
+
+
+# -- what this release has saved, every later one reads
+
+
+@pytest.mark.parametrize(
+    ("saved", "value"),
+    [
+        ("c76c0d0000002e94a964617461636c617373b6746573745f74797065735f616e795f6f626a65637473a646726f7a656e92a161a1629201c7350d000000"
+         "2e94aa6e616d65647475706c65b6746573745f74797065735f616e795f6f626a65637473a54e616d656492a161a1629202c0",
+         Frozen(1, Named(2))),
+        ("c7240e94b6746573745f74797065735f616e795f6f626a65637473a5436f6c6f72a3524544a172", Color.RED),
+        ("c7210e94b6746573745f74797065735f616e795f6f626a65637473a652696768747303c0", Rights.READ | Rights.WRITE),
+        ("c706129202c4029101", collections.deque([1], 2)),
+        ("c70c1592a3696e74c4059192a16101", collections.defaultdict(int, a=1)),
+        ("d71792a37c6931c40103", np.int8(3)), ("c7131693c404a33c69349102c4080000000001000000", np.arange(2, dtype="<i4")),
+        ("d61193000301", range(3)), ("c7131092cb3ff0000000000000cb4000000000000000", 1 + 2j), ("d40f61", bytearray(b"a")),
+        ("c709139292a1620192a16102", collections.OrderedDict(b=1, a=2)), ("c705149192a16101", collections.Counter("a")),
+        ("9201a161", (1, "a")),  # a NamedTuple of earlier releases
+    ],
+)  # fmt: skip
+def test_saved_bytes_keep_their_meaning(saved: str, value: Any) -> None:
+    assert exact(ANY.decode(bytes.fromhex(saved))) == exact(value)
+    assert ANY.encode(value).hex() == saved
