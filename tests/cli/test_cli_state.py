@@ -14,8 +14,8 @@ from forkpoint.cli import main
 from forkpoint.cli.text import shown
 from forkpoint.errors import ConfigError
 from forkpoint.operations.inspecting import key_of
-from forkpoint.operations.shapes import plain
 from forkpoint.types import Row, type_of
+from forkpoint.types.readable import plain
 
 KINDS = """
 from datetime import timedelta

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import attrs
@@ -20,13 +21,16 @@ from msgspec.msgpack import Ext
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import TypeNotSupported
-from forkpoint.operations.shapes import plain
+from forkpoint.state_processor import SavepointReader
+from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.testing import Eof, run_local
 from forkpoint.types import Types, from_description, infer_type
 from forkpoint.types.dynamic import MEMBER, RECORD
 from forkpoint.types.keys import key_form
 from forkpoint.types.objects import with_length
+from forkpoint.types.readable import plain
 from forkpoint.types.wire import pack
 
 ANY = Types.ANY()
@@ -280,6 +284,28 @@ def test_values_go_through_shuffles_state_and_savepoints(
         assert [exact(each) for each in by.values()] == [exact(kept[-1])]
 
 
+@pytest.mark.parametrize("limits", [None, QueryLimits(60, 100, 1 << 20, 1 << 28, 1 << 28, 1)])
+def test_sql_reads_them_as_json(tmp_path: Path, limits: QueryLimits | None) -> None:
+    run = run_local(job, [(Named(1), Frozen(Color.RED, [np.int8(2)])), Eof(savepoint=True)], state_root=tmp_path)
+    sql = "SELECT any_json(key) k, any_json(value) v, any_json(value)->>'a' a FROM keep.value"
+    reader = SavepointReader.read(run.savepoint)
+    found = reader.query(sql) if limits is None else reader.query_within(sql, limits)[0]
+    assert found.to_pylist() == [{"k": "[1,null]", "v": '{"a":"RED","b":[2]}', "a": "RED"}]
+
+
+def test_they_are_written_as_json() -> None:
+    values = [
+        np.arange(3),
+        np.int8(1),
+        np.float64(2.5),
+        np.str_("a"),
+        collections.deque([Frozen(1)]),
+        Model(a=(np.float32(1),)),
+    ]
+    lines = [b"[0,1,2]", b"1", b"2.5", b'"a"', b'[{"a":1,"b":null}]', b'{"a":[1.0],"b":null}']
+    assert encode_lines(values, None).splitlines() == lines
+
+
 # -- what is not carried
 
 
@@ -445,3 +471,27 @@ def test_members_are_found_by_name_or_text(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     with pytest.raises(TypeNotSupported, match=r"Color\.GREEN, but the Enum has no such member"):
         saved(green, monkeypatch, enum.Enum("Color", {"RED": "r"}))
+
+
+# -- what this release has saved, every later one reads
+
+
+@pytest.mark.parametrize(
+    ("saved", "value"),
+    [
+        ("c76c0d0000002e94a964617461636c617373b6746573745f74797065735f616e795f6f626a65637473a646726f7a656e92a161a1629201c7350d000000"
+         "2e94aa6e616d65647475706c65b6746573745f74797065735f616e795f6f626a65637473a54e616d656492a161a1629202c0",
+         Frozen(1, Named(2))),
+        ("c7240e94b6746573745f74797065735f616e795f6f626a65637473a5436f6c6f72a3524544a172", Color.RED),
+        ("c7210e94b6746573745f74797065735f616e795f6f626a65637473a652696768747303c0", Rights.READ | Rights.WRITE),
+        ("c706129202c4029101", collections.deque([1], 2)),
+        ("c70c1592a3696e74c4059192a16101", collections.defaultdict(int, a=1)),
+        ("d71792a37c6931c40103", np.int8(3)), ("c7131693c404a33c69349102c4080000000001000000", np.arange(2, dtype="<i4")),
+        ("d61193000301", range(3)), ("c7131092cb3ff0000000000000cb4000000000000000", 1 + 2j), ("d40f61", bytearray(b"a")),
+        ("c709139292a1620192a16102", collections.OrderedDict(b=1, a=2)), ("c705149192a16101", collections.Counter("a")),
+        ("9201a161", (1, "a")),  # a NamedTuple of earlier releases
+    ],
+)  # fmt: skip
+def test_saved_bytes_keep_their_meaning(saved: str, value: Any) -> None:
+    assert exact(ANY.decode(bytes.fromhex(saved))) == exact(value)
+    assert ANY.encode(value).hex() == saved

@@ -108,6 +108,15 @@ class StateInfo(Record):
         """The fields that are not None. Tasks send these with each epoch; ``model_dump`` costs much more."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
+    def pickles_refused(self, wanted: StateInfo) -> str | None:
+        """Why the state cannot become the wanted one, whose job does not load pickles; None if it can."""
+        if not self.pickles or wanted.pickles:
+            return None
+        return (
+            "it was saved with execution.allow-pickle and may hold pickles, which may run any code when they are loaded; if you "
+            "trust whoever wrote it, set execution.allow-pickle = true"
+        )
+
     @property
     def where(self) -> str:
         """The state's name and operator, for messages."""

@@ -76,6 +76,7 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
         "scheduled": None if savepoint.schedule_ms is None else f"one every {text.duration(savepoint.schedule_ms)}",
         "drained": "yes: all timers and windows fired early" if savepoint.drained else None,
         "state": f"{text.number(entries)} entries, {text.size(size)}",
+        "pickles": f"possible in {pickled}" if (pickled := _pickled(savepoint)) else None,
         "left out": ", ".join(f"{text.number(s.entries)} of {s.uid}/{s.state}" for s in savepoint.left_out) or None,
         "parallelism": f"{savepoint.parallelism}, max parallelism {savepoint.max_parallelism}",
         "written by": f"forkpoint {versions.forkpoint}, Python {versions.python}{spark}",
@@ -87,6 +88,13 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
     out.line()
     _show_operators(out, savepoint)
     _show_sources(out, savepoint)
+
+
+def _pickled(savepoint: Savepoint) -> str:
+    """The states that may hold pickles."""
+    return ", ".join(
+        f"{o.uid}/{state.info.name}" for o in savepoint.operators for state in o.states if state.info.pickles
+    )
 
 
 def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from forkpoint.types.readable import plain
 from forkpoint.wording import duration, moment, number, size, type_name, visible, visible_cell, visible_json, watermark
 
 __all__ = [
@@ -18,8 +19,6 @@ def shown(value: Any) -> str:
     """A value in a table: text as it is, nothing for None, anything else as JSON."""
     if value is None:
         return ""
-    from forkpoint.operations.shapes import plain  # loads what all operations return
-
     found = plain(value)
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import sys
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.operations.lineage import Tree, job_of
 from forkpoint.savepoint.display import totals
 from forkpoint.storage.places import plain_place
-from forkpoint.types import Row
+from forkpoint.types.readable import plain
 from forkpoint.wording import type_name
 
 if TYPE_CHECKING:
@@ -33,29 +28,6 @@ if TYPE_CHECKING:
 def attributes(thing: Any, names: str) -> dict[str, Any]:
     """The attributes with these names, separated by spaces; of None, None for each."""
     return {name: None if thing is None else getattr(thing, name) for name in names.split()}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON: records by field, bytes as base64, times as ISO 8601, anything else as text; also the numbers that JSON
-    lacks: "NaN", "Infinity" and "-Infinity"."""
-    if isinstance(value, Row):
-        return plain(value.as_dict() if value.field_names else list(value))
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    np = sys.modules.get("numpy")  # until something loads it, no value is of numpy
-    if np is not None and isinstance(value, np.ndarray | np.generic):
-        no_such = isinstance(value, np.longdouble | np.clongdouble)  # in Python
-        return str(value) if no_such else plain(value.tolist())
-    if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value):
-            return {key: plain(each) for key, each in value.items()}
-        return [[plain(key), plain(each)] for key, each in value.items()]
-    if isinstance(value, list | tuple | set | frozenset | deque):
-        return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    built = msgspec.to_builtins(value, enc_hook=str)
-    return plain(built) if isinstance(built, dict | list) else built  # of a record
 
 
 def view_json(view: RunView) -> dict[str, Any]:

@@ -116,12 +116,9 @@ def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[
 
 def _evolution(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None) -> Evolution | Verdict:
     """How the values of a state without migrations are converted."""
-    if saved.pickles and not wanted.pickles:
-        return Verdict(
-            False,
-            "it was saved with execution.allow-pickle and may hold pickles, which may run any code when they are loaded; if you "
-            "trust whoever wrote it, set execution.allow-pickle = true",
-        )
+    refused = saved.pickles_refused(wanted)
+    if refused is not None:
+        return Verdict(False, refused)
     remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
     if saved.kind != wanted.kind:
         return Verdict(

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
+import pyarrow as pa
 
 from forkpoint.errors import EditRefused
 from forkpoint.state_processor.query_limits import QueryLimits
+from forkpoint.types import from_description
+from forkpoint.types.readable import plain
 
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": False,
@@ -35,7 +39,15 @@ def connected(limits: QueryLimits | None = None) -> Iterator[tuple[duckdb.DuckDB
     with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
         config = {**_CONFIG, "temp_directory": scratch, **({} if limits is None else limits.config)}
         with closing(duckdb.connect(name, config=config)) as connection:
+            connection.create_function("any_json", _any_json, ["BLOB"], "VARCHAR", type="arrow")  # type: ignore[call-overload]
             yield connection, Path(scratch)
+
+
+def _any_json(values: pa.Array) -> pa.Array:
+    """Values of `Types.ANY()` as JSON."""
+    decode = from_description({"kind": "any"}).decode
+    found = (None if value is None else plain(decode(value)) for value in values.to_pylist())
+    return pa.array([None if value is None else msgspec.json.encode(value).decode() for value in found], pa.string())
 
 
 def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> None:

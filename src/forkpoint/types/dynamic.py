@@ -244,6 +244,17 @@ class _Final:
         self.value = value
 
 
+_WITHOUT_PARTS: dict[int, Callable[[bytes], Any]] = {
+    BIG_INT: int_from_bytes,
+    DECIMAL: lambda data: Decimal(data.decode()),
+    UUID_: lambda data: UUID(bytes=data),
+    DATE: lambda data: date.fromisoformat(data.decode()),
+    TIME: lambda data: time.fromisoformat(data.decode()),
+    TIMESTAMP: lambda data: datetime.fromisoformat(data.decode()),
+    BYTEARRAY: bytearray,
+}
+
+
 def _decoder(own: dict[int, Callable[..., Any]]) -> Callable[[Any], Any]:
     """A function that decodes what `encode_any` wrote. ``own``: how objects of classes, members of Enums and pickles are read."""
 
@@ -272,17 +283,11 @@ def _decoder(own: dict[int, Callable[..., Any]]) -> Callable[[Any], Any]:
         SET: lambda data: set(decode(data)),
         FROZENSET: lambda data: frozenset(decode(data)),
         DICT: lambda data: _Final(dict(decode(data))),
-        BIG_INT: int_from_bytes,
-        DECIMAL: lambda data: Decimal(data.decode()),
-        UUID_: lambda data: UUID(bytes=data),
-        DATE: lambda data: date.fromisoformat(data.decode()),
-        TIME: lambda data: time.fromisoformat(data.decode()),
-        TIMESTAMP: lambda data: datetime.fromisoformat(data.decode()),
+        **_WITHOUT_PARTS,
         DURATION: lambda data: timedelta(*decode(data)),
         ROW: row,
         RECORD: record,
         MEMBER: own[MEMBER],
-        BYTEARRAY: bytearray,
         COMPLEX: lambda data: complex(*decode(data)),
         RANGE: lambda data: range(*decode(data)),
         DEQUE: queue,

@@ -24,6 +24,23 @@ class Program:
     modules: frozenset[str] = frozenset()
     allow_pickle: bool = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (dict(self.main), self.modules, self.allow_pickle)
+
+
+def _received(main: dict[str, type], modules: frozenset[str], allow_pickle: bool) -> Program:
+    for cls in main.values():
+        _name_inner(cls)
+    return Program(main, modules, allow_pickle)
+
+
+def _name_inner(cls: type) -> None:
+    """Give classes within a class their qualified names, which cloudpickle does not send."""
+    for name, inner in list(vars(cls).items()):
+        if isinstance(inner, type) and inner.__module__ == "__main__" and inner.__qualname__ == name:
+            inner.__qualname__ = f"{cls.__qualname__}.{name}"
+            _name_inner(inner)
+
 
 _program: ContextVar[Program] = ContextVar("program", default=Program())  # noqa: B039 - it is frozen
 
@@ -79,7 +96,7 @@ def this_program(allow_pickle: bool) -> Program:
     """The program that runs in this process, for its tasks in others."""
     from forkpoint.types.objects import is_carried  # which imports this module
 
-    main = vars(sys.modules["__main__"]).items()
+    main = list(vars(sys.modules["__main__"]).items())
     classes = {name: found for name, found in main if isinstance(found, type) and found.__module__ == "__main__"}
     sent = {name: cls for name, cls in classes.items() if any(map(is_carried, _with_inner(cls))) and _can_be_sent(cls)}
     return Program(sent, frozenset(sys.modules), allow_pickle)

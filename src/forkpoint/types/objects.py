@@ -441,12 +441,18 @@ class MemberName(str):
         return MemberName.of, (self.data,)
 
 
-@dataclass(frozen=True)
 class Pickled:
     """A pickle that is not loaded. ``name``: of the object's class."""
 
-    name: str
-    data: bytes
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = name
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return self.data == other.data if isinstance(other, Pickled) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.data)
 
     def __str__(self) -> str:
         return f"<pickle of {self.name}>"

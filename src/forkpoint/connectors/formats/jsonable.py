@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,7 +35,8 @@ _KEYS = frozenset({str, int, float, Decimal, date, time, datetime, timedelta, UU
 
 
 def _hook(value: Any) -> Any:
-    made = to_jsonable(value)
+    # np.float64 and np.str_ are a float and a str, but not to msgspec.
+    made = to_jsonable(value.item() if isinstance(value, np.generic) else value)
     if made is value:  # msgspec would ask again and again
         raise TypeNotSupported(
             f"{shown(value)} ({type_name(type(value))}) cannot be written as JSON; map it to a type that can"
@@ -116,7 +119,7 @@ def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], 
         return {k: inner(v) for k, v in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {k: inner(v) for k, v in zip(value._fields, value, strict=True)}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return list(map(inner, value))
     if dataclasses.is_dataclass(value):
         return {f.name: inner(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -127,6 +130,10 @@ def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], 
         return inner(list(value) if value.field_names is None else value.as_dict())
     if isinstance(value, Enum) and not isinstance(value.value, str | int):
         return value.name  # as the enum's type does
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.longdouble | np.clongdouble):
+        return inner(value.tolist())
+    if hasattr(type(value), "model_fields"):  # of pydantic
+        return {name: inner(getattr(value, name)) for name in type(value).model_fields}
     return value
 
 

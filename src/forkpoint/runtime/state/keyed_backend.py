@@ -80,6 +80,9 @@ def check_known(record: StateInfo, known: StateInfo | None) -> None:
                 "program; make its descriptor a class attribute, so that it is known before the job runs and can be "
                 "converted at restore, or give the changed state a new name"
             )
+    refused = known.pickles_refused(record)
+    if refused is not None:
+        raise RestoreRefused(f"operator {record.uid!r}, state {record.name!r}: {refused}")
 
 
 class KeyedBackend:
