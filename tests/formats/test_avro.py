@@ -232,3 +232,20 @@ def test_a_record_that_contains_itself_is_read_as_a_dynamic_value() -> None:
     nested = {"id": 1, "next": {"id": 2, "next": None}}
     assert read(schema, *written(text, nested)) == [Row(id=1, next={"id": 2, "next": None})]
     assert AvroRowSerializationSchema(avro_schema_string=text).serialize(nested) == written(text, nested)[0]
+
+
+def test_rows_of_a_row_type_without_names_are_written_by_position():
+    """As Flink writes them, also inside each other and in lists. Fails before: the schema has no field f0."""
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "long"}]}
+    fields = [
+        {"name": "id", "type": "int"},
+        {"name": "inner", "type": inner},
+        {"name": "many", "type": {"type": "array", "items": "Inner"}},
+    ]
+    schema = json.dumps({"type": "record", "name": "Outer", "fields": fields})
+    of = Types.ROW([Types.LONG()])
+    type = Types.ROW([Types.INT(), of, Types.LIST(of)])
+    (row,) = type.from_columns(type.to_columns([(1, (2,), [(3,), (4,)])]))
+    data = AvroRowSerializationSchema(avro_schema_string=schema).serialize(row)
+    read = AvroRowDeserializationSchema(avro_schema_string=schema).deserialize(data)
+    assert read == Row(id=1, inner=Row(x=2), many=[Row(x=3), Row(x=4)])

@@ -110,10 +110,6 @@ class TestConfiguration:
         assert env.is_unaligned_checkpoints_enabled()
         assert checkpoints.get_alignment_timeout() == fp.Duration.of_seconds(1)
 
-    def test_what_would_be_missed_is_told(self):
-        with pytest.warns(UserWarning, match=r"set_python_requirements\(\) has no effect: install them"):
-            environment().set_python_requirements("requirements.txt")
-
     def test_the_name_of_a_job_by_its_option(self):
         env = environment().configure({"pipeline.name": "nightly", "execution.engine": "local"})
         env.from_collection([1]).sink_to(fp.DiscardSink())

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn, Self
 
 from forkpoint.api.configuration import Configuration, parse_boolean, parse_duration_ms
+from forkpoint.api.requirements import add_requirements
 from forkpoint.connectors.base import Source
-from forkpoint.errors import GraphError
+from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
-from forkpoint.graph.options import CheckpointingMode, JobOptions
+from forkpoint.graph.options import ARCHIVES, CheckpointingMode, JobOptions
 
 _CHAINING = "pipeline.operator-chaining"
 _CHAINING_WITH_MAX = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
@@ -110,14 +110,26 @@ class AcceptedMixin:
         return self
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> Self:
-        """Accepted for PyFlink compatibility, without effect; warns that workers need the packages installed."""
-        return self._no_effect("set_python_requirements", "install them where the workers run")
+        """Install the packages of a requirements file that are missing here, in a directory of this process's, with pip.
+
+        ``requirements_cache_dir``: a directory of packages, from which they are installed instead of from the index. Workers load
+        them from the same path; on a cluster without shared directories, install them there. ConfigError if pip fails.
+        """
+        add_requirements(requirements_file_path, requirements_cache_dir)
+        return self._accept("python.requirements", requirements_file_path)
 
     def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> Self:
-        """Accepted for PyFlink compatibility, without effect; warns that workers do not unpack archives."""
-        return self._no_effect(
-            "add_python_archive", "unpack it where the workers run, or give it to Spark (--archives)"
-        )
+        """Unpack an archive for functions, as ``target_dir`` (by default the archive's name) in their working directory.
+
+        As ``spark.archives``: with a local master, Spark's tasks find it by ``pyspark.SparkFiles.get(target_dir)`` only.
+        ConfigError if there is no such file.
+        """
+        path = os.path.abspath(archive_path)
+        if not os.path.isfile(path):
+            raise ConfigError(f"add_python_archive({archive_path!r}): there is no such file")
+        given = self.options.spark.get(ARCHIVES)
+        added = f"{path}#{target_dir or os.path.basename(path)}"
+        return self._set(spark={**self.options.spark, ARCHIVES: f"{given},{added}" if given else added})
 
     def set_python_executable(self, python_exec: str) -> Self:
         """Accepted for PyFlink compatibility, without effect: PYSPARK_PYTHON sets the interpreter of Spark's workers."""
@@ -161,7 +173,3 @@ class AcceptedMixin:
     def _listed(self, key: str) -> list[str]:
         given = self._accepted(key, [])
         return Configuration.parse_list_value(given) if isinstance(given, str) else list(given)
-
-    def _no_effect(self, method: str, remedy: str) -> Self:
-        warnings.warn(f"{method}() has no effect: {remedy}", stacklevel=3)
-        return self

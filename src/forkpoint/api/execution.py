@@ -32,7 +32,7 @@ from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SavepointCo
 from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import JobOptions, Predecessor, RestoreOptions
+from forkpoint.graph.options import ARCHIVES, JobOptions, Predecessor, RestoreOptions
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.naming import named_savepoint
@@ -252,7 +252,7 @@ def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[
     if engine == "local":
         from forkpoint.local.executor import LocalExecutor
 
-        return LocalExecutor(), LOCAL_PARALLELISM
+        return LocalExecutor(options.spark.get(ARCHIVES, "")), LOCAL_PARALLELISM
     if engine == "spark":
         from forkpoint.spark.executor import make_spark_executor
         from forkpoint.spark.provisions import Provisions

@@ -13,6 +13,7 @@ from forkpoint.functions import to_ms
 
 DEFAULT_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 32768
+ARCHIVES = "spark.archives"  # "path#directory,…", unpacked in the tasks' working directories
 _VARIABLES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 

@@ -13,6 +13,7 @@ from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.driver.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, EpochInterrupted, JobFailed
 from forkpoint.graph.job import JobGraph
+from forkpoint.local.archives import Archives
 from forkpoint.local.interrupting import Interruptible
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
@@ -26,7 +27,8 @@ from forkpoint.types import TypeInformation, dumps
 class LocalExecutor:
     """The executor of the local engine. Stages exchange the same bytes as on Spark."""
 
-    def __init__(self) -> None:
+    def __init__(self, archives: str = "") -> None:
+        self._archives = Archives(archives)
         self._spec: JobSpec | None = None
         self._interrupted = False
         self._epoch = Interruptible()
@@ -47,7 +49,7 @@ class LocalExecutor:
     def _interruptible(self, what: str) -> Iterator[None]:
         self._interrupted = False
         try:
-            with self._epoch.within():
+            with self._archives.entered(), self._epoch.within():
                 yield
         except (Exception, EpochInterrupted) as error:
             if not self._interrupted:
@@ -127,4 +129,5 @@ class LocalExecutor:
         if self._spec is not None:
             drop_worker(self._spec.run)
             remove_stores(self._spec.local_dir)
+            self._archives.remove()
             self._spec = None

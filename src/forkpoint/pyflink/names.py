@@ -163,7 +163,7 @@ _ELSEWHERE: dict[str, str] = {
     "StreamExecutionEnvironment": "forkpoint.pyflink.environment:StreamExecutionEnvironment",
     "TimeTypeInfo": "forkpoint:Types.SQL_TIME",
     "TimestampTypeInfo": "forkpoint:Types.SQL_TIMESTAMP",
-    "TupleTypeInfo": "forkpoint:Types.TUPLE",
+    "TupleTypeInfo": "forkpoint.pyflink.typeinfo:TupleTypeInfo",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
     # type variables

@@ -6,20 +6,51 @@ from collections.abc import Sequence
 from typing import Any
 
 from forkpoint import TypeInformation, Types
+from forkpoint.types.records import RecordType
+
+_TEXTS = {
+    "big_dec": "BigDecimal", "big_int": "BigInteger", "boolean": "Boolean", "byte": "Byte", "char": "Char", "double": "Double",
+    "float": "Float", "instant": "Instant", "int": "Integer", "long": "Long", "short": "Short", "string": "String",
+}  # fmt: skip
 
 
-class _Row(type):
-    """The class of a class whose instances are the ROW types."""
+class _OfFlavor(type(RecordType)):  # type: ignore[misc]
+    """Its instances are all types of the flavor, however they were made."""
+
+    flavor: str
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, TypeInformation) and getattr(instance, "flavor", None) == "row"
+        return isinstance(instance, TypeInformation) and getattr(instance, "flavor", None) == cls.flavor
 
 
-class RowTypeInfo(metaclass=_Row):
-    """``Types.ROW_NAMED`` with names, else ``Types.ROW``."""
+class RowTypeInfo(RecordType, metaclass=_OfFlavor):
+    """``Types.ROW_NAMED`` with names, else ``Types.ROW``, with PyFlink's text."""
 
-    def __new__(cls, field_types: Sequence[Any], field_names: Sequence[str] | None = None) -> Any:
-        return Types.ROW(field_types) if field_names is None else Types.ROW_NAMED(field_names, field_types)
+    flavor = "row"
+
+    def __init__(self, field_types: Sequence[Any], field_names: Sequence[str] | None = None) -> None:
+        made: Any = Types.ROW(field_types) if field_names is None else Types.ROW_NAMED(field_names, field_types)
+        super().__init__(made.flavor, made.name, made.members)
+
+    def __str__(self) -> str:
+        return f"RowTypeInfo({', '.join(map('{}: {}'.format, self.names, _texts(self)))})"
+
+
+class TupleTypeInfo(RecordType, metaclass=_OfFlavor):
+    """``Types.TUPLE``, with PyFlink's text."""
+
+    flavor = "tuple"
+
+    def __init__(self, field_types: Sequence[Any]) -> None:
+        made: Any = Types.TUPLE(field_types)
+        super().__init__(made.flavor, made.name, made.members)
+
+    def __str__(self) -> str:
+        return f"TupleTypeInfo({', '.join(_texts(self))})"
+
+
+def _texts(record: RecordType) -> list[str]:
+    return [_TEXTS.get(of.kind, str(of)) for of in record.get_field_types()]
 
 
 class BasicTypeInfo:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
+from forkpoint.types.containers import present
 from forkpoint.types.defaults import describe_field, wire_default
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.row import Row, RowKind
@@ -56,6 +57,14 @@ class RecordType(TypeInformation):
     def names(self) -> tuple[str, ...]:
         """The names of the fields."""
         return tuple(field.name for field in self.members)
+
+    def get_field_names(self) -> list[str]:
+        """The names of the fields, as PyFlink's types of rows have them."""
+        return list(self.names)
+
+    def get_field_types(self) -> list[TypeInformation]:
+        """The types of the fields, without that they may be None, which each field of a ROW may."""
+        return [present(field.type) for field in self.members]
 
     @property
     def is_positional(self) -> bool:

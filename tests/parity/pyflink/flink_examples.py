@@ -1,9 +1,10 @@
-"""Runs PyFlink's DataStream examples, which come with the package, on forkpoint with no line changed.
+"""Runs PyFlink's DataStream examples, which come with the package, on forkpoint.
 
     python tests/parity/pyflink/flink_examples.py [--record | --engine ENGINE] [EXAMPLE…]
 
-What the ones print that need nothing but Flink is compared with what Flink prints, ``examples.json``, as multisets
-of lines; the others have to end with a message that says what to use. ``--record`` runs them on PyFlink and writes that.
+No line is changed but the address of the Kafka broker, a real one that is started for them. What they print and write to
+Kafka is compared with what they do on Flink, ``examples.json``, as multisets of lines; those that need a system or an API that
+forkpoint does not have must end with a message that says what to use. ``--record`` runs them on PyFlink and writes the file.
 """
 
 from __future__ import annotations
@@ -14,11 +15,23 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Literal
+
+sys.path.append(str(Path(__file__).parents[2]))
+from servers.jars import BUILD, downloaded
+from servers.kafka import Kafka
 
 HERE = Path(__file__).parent
 FLINK = Path(os.environ.get("FLINK_VENV") or HERE.parents[2] / ".flink" / "venv")
 RECORDED = HERE / "examples.json"
+VERSION = "2.3.0"
 SECONDS = 300
 # Flink's watermarks tick by a clock, and the example ends before the first tick: its timers see all elements. Here they see
 # those that came before them, as the docs say.
@@ -31,60 +44,141 @@ RUN = (
     "windowing/session_with_dynamic_gap_window", "windowing/session_with_gap_window", "windowing/sliding_time_window",
     "windowing/tumbling_count_window", "windowing/tumbling_time_window",
 )  # fmt: skip
+# Those that use Kafka, with their topic. All but the last read it for ever: they are ended.
+KAFKA = {
+    "connectors/kafka_avro_format": "test_avro_topic",
+    "connectors/kafka_bytearray_format": "test_bytearray_topic",
+    "connectors/kafka_csv_format": "test_csv_topic",
+    "connectors/kafka_json_format": "test_json_topic",
+    "connectors/kafka_row_field_extractor_example": "row-extractor-example",
+}
 # Those that need a system or an API that Spark stands for here: how the message begins that they end with.
 REFUSED = {
     "asyncio/remote_model_inference": "pyflink.table.StreamTableEnvironment is not supported",
     "connectors/elasticsearch": "pyflink.datastream.connectors.elasticsearch.Elasticsearch6SinkBuilder is not supported",
-    "connectors/kafka_avro_format": "pyflink.datastream.formats.avro.AvroRowSerializationSchema is not supported",
-    "connectors/kafka_bytearray_format": "pyflink.datastream.connectors.kafka.KafkaRecordSerializationSchema is not supported",
-    "connectors/kafka_csv_format": "pyflink.datastream.formats.csv.CsvRowSerializationSchema is not supported",
-    "connectors/kafka_json_format": "pyflink.datastream.formats.json.JsonRowSerializationSchema is not supported",
-    "connectors/kafka_row_field_extractor_example": "pyflink.datastream.connectors.kafka.KafkaSink is not supported",
     "connectors/pulsar": "pyflink.datastream.connectors.pulsar.PulsarSource is not supported",
     "streaming_word_count": "pyflink.table.StreamTableEnvironment is not supported",
 }
+EXAMPLES = (*RUN, *KAFKA, *REFUSED)
 
 NOISE = ("Nomodulenamed", "PYFLINK_CYTHON_ENABLED", "UsingAnyforunsupported")  # what Flink and Beam log, without blanks
+# Without a line for so long, a job that reads for ever has nothing more to say.
+QUIET_S = {"forkpoint": 5.0, "flink": 90.0}
+ADDRESS = "localhost:9092"  # of the broker, in the examples
+
+Outcome = Literal["same", "refused", "fails"]
 
 
-def directory() -> Path | None:
-    """Where the examples are; None where PyFlink isn't installed for recording."""
-    return next(FLINK.glob("lib/python*/site-packages/pyflink/examples/datastream"), None)
+@dataclass(frozen=True)
+class Done:
+    """How a run ended. ``code``: None if it was ended."""
+
+    code: int | None
+    printed: list[str]
+    errors: str
 
 
-def run(command: list[str], example: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    found = directory()
-    if found is None:
-        sys.exit(f"there is no PyFlink in {FLINK}; `make flink-parity` installs it")
-    return subprocess.run(
-        [*command, str(found / f"{example}.py")], capture_output=True, text=True, timeout=SECONDS,
-        env={**os.environ, **environment},
-    )  # fmt: skip
+def directory() -> Path:
+    """Where the examples are: in PyFlink that is installed for recording, else in its wheel, which is downloaded once."""
+    place = next(FLINK.glob("lib/python*/site-packages"), None)
+    if place is None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        place = downloaded(
+            BUILD / "pyflink", lambda into: [*pip, "--target", str(into), f"apache-flink=={VERSION}"],
+            "pip cannot fetch PyFlink's wheel",
+        )  # fmt: skip
+    return place / "pyflink" / "examples" / "datastream"
 
 
-def lines(output: str) -> list[str]:
+def run(command: list[str], example: str, kafka: Kafka | None, expected: int | None, **environment: str) -> Done:
+    """Run an example. One that reads for ever is ended once it has printed as many lines as ``expected`` and then nothing."""
+    text = (directory() / f"{example}.py").read_text()
+    if kafka is not None:
+        text = text.replace(ADDRESS, kafka.bootstrap_servers)
+    text = re.sub(r"file:///path/to/(flink-sql-[a-z-]+)-[\d.]+\.jar", _jar, text)
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile("w+") as errors:
+        program = Path(place, f"{Path(example).name}.py")
+        program.write_text(text)
+        process = subprocess.Popen(
+            [*command, str(program)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        printed: list[str] = []
+        assert process.stdout is not None
+        reader = threading.Thread(target=_read, args=(process.stdout, printed), daemon=True)
+        reader.start()
+        code = _ended(process, printed, expected)
+        reader.join(10)
+        errors.seek(0)
+        if kafka is not None:
+            printed = [line.replace(kafka.bootstrap_servers, ADDRESS) for line in printed]
+        return Done(code, lines(printed), errors.read().strip())
+
+
+def _jar(found: re.Match[str]) -> str:
+    jar = next(FLINK.glob(f"lib/python*/site-packages/pyflink/lib/{found[1]}-[0-9]*.jar"), None)
+    return found[0] if jar is None else f"file://{jar}"
+
+
+def _read(of: IO[str], into: list[str]) -> None:
+    into.extend(of)
+
+
+def _ended(process: subprocess.Popen[str], printed: list[str], expected: int | None) -> int | None:
+    started = changed = time.monotonic()
+    seen = 0
+    while process.poll() is None:
+        time.sleep(0.1)
+        now = time.monotonic()
+        if (count := sum(not line.isspace() for line in printed)) > seen:
+            seen, changed = count, now
+        quiet_s = QUIET_S["flink" if expected is None else "forkpoint"]
+        if now > started + SECONDS or (seen >= (expected or 1) and now > changed + quiet_s):
+            process.kill()
+            process.wait()
+            return None
+    return process.returncode
+
+
+def lines(printed: list[str]) -> list[str]:
     """What was printed, in any order, without Flink's subtask numbers, and without what tells Java's texts from Python's."""
-    return sorted(re.sub(r"['\"\s]", "", re.sub(r"^\d+> ", "", line)) for line in output.splitlines() if line.strip())
+    plain = [re.sub(r"['\"\s]", "", re.sub(r"^\d+> ", "", line)) for line in printed if line.strip()]
+    return sorted(
+        re.sub(r"^Row\((.*)\)$", lambda row: f"+I[{re.sub(r'[a-z0-9_]+=', '', row[1])}]", line) for line in plain
+    )
 
 
-def on_forkpoint(example: str, engine: str) -> str | None:
-    """What is wrong with the example's run; None where nothing is."""
+def written(kafka: Kafka, topic: str) -> list[str]:
+    """The records of a topic, as lines."""
+    return sorted(f"{topic}:{message.key!r}:{message.value!r}" for message in kafka.read(topic))
+
+
+def on_forkpoint(example: str, engine: str, kafka: Callable[[], Kafka]) -> tuple[Outcome, str]:
+    """How the example ends, and why."""
     command = [sys.executable, "-W", "ignore", "-m", "forkpoint.pyflink"]
-    done = run(command, example, FORKPOINT_ENGINE=engine)
     if example in REFUSED:
-        *_, last = done.stderr.strip().splitlines() or [""]
-        as_expected = done.returncode != 0 and REFUSED[example] in last and "Instead, " in last
-        return None if as_expected else f"it ended with {done.returncode}: {last}"
-    if done.returncode != 0:
-        return done.stderr.strip().splitlines()[-1]
-    printed, recorded = lines(done.stdout), json.loads(RECORDED.read_text())[example]
+        done = run(command, example, None, SECONDS, FORKPOINT_ENGINE=engine)
+        last = done.errors.rpartition("\n")[2]
+        said = done.code not in (0, None) and REFUSED[example] in last and "Instead, " in last
+        return ("refused" if said else "fails"), last
+    recorded: list[str] = json.loads(RECORDED.read_text())[example]
+    broker = kafka() if example in KAFKA else None
+    topic = None if broker is None else broker.create_topic(KAFKA[example])
+    expected = sum(not line.startswith(f"{topic}:") for line in recorded)
+    done = run(command, example, broker, expected if example in KAFKA else SECONDS, FORKPOINT_ENGINE=engine)
+    if done.code not in (0, None):
+        return "fails", done.errors.rpartition("\n")[2]
+    printed = done.printed if broker is None else [*done.printed, *written(broker, str(topic))]
     if example in BY_THE_CLOCK:
         theirs, ours = BY_THE_CLOCK[example]
         recorded.remove(theirs)
         recorded = sorted([*recorded, ours])
     if example in IN_FLOATS:
         printed, recorded = rounded(printed), rounded(recorded)
-    return None if printed == recorded else f"printed {printed}, Flink {recorded}"
+    return ("same", "") if Counter(printed) == Counter(recorded) else ("fails", f"printed {printed}, Flink {recorded}")
 
 
 def rounded(printed: list[str]) -> list[str]:
@@ -92,14 +186,22 @@ def rounded(printed: list[str]) -> list[str]:
     return sorted(re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.6g}", line) for line in printed)
 
 
-def record() -> None:
+def record(examples: Sequence[str], kafka: Callable[[], Kafka]) -> None:
+    fetch = ["mvn", "--quiet", "--batch-mode", "--file", str(HERE / "jars.xml"), "dependency:copy-dependencies"]
+    subprocess.run(
+        [*fetch, "-DexcludeTransitive=true", f"-DoutputDirectory={directory().parents[1] / 'lib'}"], check=True
+    )
     path = f"{FLINK / 'bin'}{os.pathsep}{os.environ['PATH']}"  # where Flink looks for its workers' Python
-    printed = {}
-    for example in RUN:
-        done = run(["python", "-W", "ignore"], example, PATH=path, PYTHONPATH="")
-        if done.returncode != 0:
-            sys.exit(f"{example} on PyFlink: {done.stderr.strip()}")
-        printed[example] = [line for line in lines(done.stdout) if not line.startswith(NOISE)]
+    printed = json.loads(RECORDED.read_text())
+    for example in examples:
+        broker = kafka() if example in KAFKA else None
+        topic = None if broker is None else broker.create_topic(KAFKA[example])
+        done = run(["python", "-W", "ignore"], example, broker, None if broker else SECONDS, PATH=path, PYTHONPATH="")
+        if done.code not in (0, None):
+            sys.exit(f"{example} on PyFlink: {done.errors}")
+        printed[example] = [line for line in done.printed if not line.startswith(NOISE)]
+        if broker is not None:
+            printed[example] += written(broker, str(topic))
     RECORDED.write_text(json.dumps(printed, indent=1) + "\n")
 
 
@@ -109,14 +211,27 @@ def main() -> None:
     parser.add_argument("--engine", default="local", choices=["local", "spark"])
     parser.add_argument("examples", nargs="*", help="all of them by default")
     arguments = parser.parse_args()
-    if arguments.record:
-        record()
-    wrong = 0
-    for example in arguments.examples or (*RUN, *REFUSED):
-        problem = on_forkpoint(example, arguments.engine)
-        print(f"{example}: {problem or 'as expected'}", flush=True)
-        wrong += problem is not None
-    sys.exit(wrong)
+    with tempfile.TemporaryDirectory() as place:
+        started: list[Kafka] = []
+
+        def kafka() -> Kafka:
+            if not started:
+                started.append(Kafka(Path(place, "broker")))
+            return started[0]
+
+        try:
+            if arguments.record:
+                record([e for e in arguments.examples or EXAMPLES if e not in REFUSED], kafka)
+            found: Counter[Outcome] = Counter()
+            for example in arguments.examples or EXAMPLES:
+                outcome, why = on_forkpoint(example, arguments.engine, kafka)
+                print(f"{example}: {outcome}{f' ({why})' if why else ''}", flush=True)
+                found[outcome] += 1
+        finally:
+            for broker in started:
+                broker.stop()
+    print(f"{found['same']} run and print what Flink prints, {found['refused']} are refused, {found['fails']} fail")
+    sys.exit(found["fails"])
 
 
 if __name__ == "__main__":

@@ -83,17 +83,14 @@ NOT_RELEVANT: dict[str, str] = {
     "StreamExecutionEnvironmentTests.test_execute.": TABLE,
 }
 # Modules of tests that aren't looked at: table, dataframe and ml (other APIs), fn_execution and metrics (inside of PyFlink's
-# workers), datastream.formats and the other connectors (Java's formats and connectors), util.
+# workers), datastream.formats (files by Java's formats) and the other connectors (Java's), util.
 
 # Why tests don't pass that are about something of forkpoint's.
 REASONS: dict[str, str] = {
-    "test_typeinfo": "types have other texts and classes; `Types.ROW_NAMED` and the like make equal ones",
     "CommonDataStreamTests.test_execute_and_collect": "PyFlink gives `Row(key, element)` for a keyed stream, forkpoint elements",
     "AsyncFunctionTests.test_none_result": "None stands for no results; PyFlink fails",
     "test_from_collection_with_data_types": "values that a type cannot hold are refused; PyFlink gives other numbers",
     "test_session_window_late_merge": "watermarks are as if after each element; PyFlink's clock ticks after the last one only",
-    "test_add_python_archive": "workers don't unpack archives (a warning says so)",
-    "test_set_requirements_with_cached_directory": "workers install nothing (a warning says so)",
 }
 
 
@@ -104,6 +101,14 @@ def fetched(directory: Path) -> Path:
         subprocess.run(["git", "-c", "advice.detachedHead=false", "clone", *options, REPOSITORY, directory], check=True)
         subprocess.run(["git", "-C", directory, "sparse-checkout", "set", "flink-python/pyflink"], check=True)
     return directory / "flink-python" / "pyflink"
+
+
+def build_tools(directory: Path) -> str:
+    """What pip builds the package of a test with."""
+    if not directory.is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", directory]
+        subprocess.run([*pip, "setuptools", "wheel"], check=True)
+    return str(directory)
 
 
 def load(tests: Path, name: str) -> ModuleType:
@@ -198,6 +203,9 @@ def main() -> None:
     arguments = parser.parse_args()
     tests = fetched(arguments.checkout or HERE.parents[2] / ".flink" / "tests")
     os.environ["FORKPOINT_ENGINE"] = "local"
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [build_tools(HERE.parents[2] / ".flink" / "build-tools"), os.environ.get("PYTHONPATH", "")]
+    )
     warnings.simplefilter("ignore")
     import own_tests_shim
 

@@ -126,10 +126,6 @@ def add_sink(stream: Any, sink: TestSink) -> Any:
     return stream.sink_to(sink)
 
 
-def row_type_info(types: list[TypeInformation], names: list[str] | None = None) -> TypeInformation:
-    return fp.Types.ROW(types) if names is None else fp.Types.ROW_NAMED(names, types)
-
-
 class SecondColumnTimestampAssigner(TimestampAssigner):
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return int(value[1])
@@ -172,8 +168,6 @@ def install() -> None:
     import pyflink.common.typeinfo
     import pyflink.common.watermark_strategy
 
-    pyflink.common.typeinfo.RowTypeInfo = row_type_info
-    pyflink.common.typeinfo.TupleTypeInfo = fp.Types.TUPLE
     pyflink.common.typeinfo._from_java_type = None
     pyflink.common.Configuration = Configuration
     pyflink.common.WatermarkStrategy = pyflink.common.watermark_strategy.WatermarkStrategy = WatermarkStrategy

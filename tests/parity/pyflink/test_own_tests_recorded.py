@@ -14,7 +14,7 @@ RECORDED: dict[str, str] = json.loads(own_tests.RECORDED.read_text())
 
 def test_nearly_all_relevant_tests_pass():
     passed = sum(how == "passed" for how in RECORDED.values())
-    assert passed / len(RECORDED) >= 0.95
+    assert passed / len(RECORDED) >= 0.97
     assert f"| all | {len(RECORDED)} | {passed} |" in PAGE.read_text()
 
 

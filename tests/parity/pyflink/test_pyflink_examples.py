@@ -1,18 +1,43 @@
-"""PyFlink's own examples with no line changed, where PyFlink is installed for recording."""
+"""PyFlink's own examples, from its wheel, which the first run downloads: they run and print what Flink prints, or are refused."""
 
 import flink_examples
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    flink_examples.directory() is None, reason="no PyFlink in .flink/venv; `make flink-parity` installs it"
-)
+from servers.kafka import Kafka
 
 
-@pytest.mark.parametrize("example", [*flink_examples.RUN, *flink_examples.REFUSED])
-def test_an_example_runs_unchanged(example):
-    assert flink_examples.on_forkpoint(example, "local") is None
+def outcome(example: str, kafka: Kafka, engine: str = "local") -> tuple[str, str]:
+    return flink_examples.on_forkpoint(example, engine, lambda: kafka)
+
+
+@pytest.mark.parametrize("example", flink_examples.RUN)
+def test_an_example_prints_what_flink_prints(example):
+    found, why = flink_examples.on_forkpoint(example, "local", pytest.fail)
+    assert found == "same", why
+
+
+@pytest.mark.parametrize("example", flink_examples.KAFKA)
+def test_an_example_with_kafka_prints_and_writes_what_flink_does(example, kafka):
+    found, why = outcome(example, kafka)
+    assert found == "same", why
+
+
+@pytest.mark.parametrize("example", flink_examples.REFUSED)
+def test_only_what_needs_elasticsearch_pulsar_or_tables_is_refused(example):
+    assert any(name in f"{example} {flink_examples.REFUSED[example]}" for name in ("elasticsearch", "pulsar", "table"))
+    found, why = flink_examples.on_forkpoint(example, "local", pytest.fail)
+    assert found == "refused", why
+
+
+def test_no_example_is_left_out():
+    place = flink_examples.directory()
+    examples = {
+        str(file.relative_to(place).with_suffix("")) for file in place.rglob("*.py") if file.name != "__init__.py"
+    }
+    assert examples == set(flink_examples.EXAMPLES)
 
 
 @pytest.mark.spark
-def test_an_example_runs_unchanged_on_spark():
-    assert flink_examples.on_forkpoint("windowing/sliding_time_window", "spark") is None
+def test_an_example_prints_what_flink_prints_on_spark(kafka):
+    found, why = outcome("windowing/sliding_time_window", kafka, "spark")
+    assert found == "same", why

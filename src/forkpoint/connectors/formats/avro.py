@@ -18,6 +18,7 @@ from forkpoint.connectors.formats.batches import (
     BatchDeserializationSchema,
     Declared,
     Part,
+    by_position,
     elements_of,
     is_nameless,
     read_each,
@@ -116,7 +117,8 @@ def _problem(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
-    """Writes each element as an Avro value of the schema. Fields are found by name; those of tuples by position."""
+    """Writes each element as an Avro value of the schema. Fields are found by name; those of tuples and of rows
+    without names by position."""
 
     record_class: None = None
     avro_schema_string: str | None = None
@@ -142,8 +144,9 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
         from fastavro import schemaless_writer
 
         out = io.BytesIO()
+        value = by_position(element)
         try:
-            plain = to_plain(elements_of([element], self._type)[0] if is_nameless(element) else element)
+            plain = to_plain(elements_of([value], self._type)[0] if is_nameless(value) else value)
             schemaless_writer(out, self.schema, _symbols(plain) if self._enums else plain, strict_allow_default=True)
         except Exception as error:  # fastavro raises whatever the value leads to
             raise TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}") from error

@@ -145,3 +145,12 @@ def _may_be_nameless(values: list[Any]) -> bool:
 def is_nameless(value: Any) -> bool:
     """Whether a record's fields have positions only."""
     return value.field_names is None if isinstance(value, Row) else type(value) is tuple
+
+
+def by_position(value: Any) -> Any:
+    """A value whose rows have no names if these only say the positions (f0, f1, …), as those of a ROW without names do."""
+    if isinstance(value, Row) and value.field_names == tuple(f"f{i}" for i in range(len(value))):
+        row = Row(*map(by_position, value))
+        row.set_row_kind(value.get_row_kind())
+        return row
+    return list(map(by_position, value)) if type(value) is list else value

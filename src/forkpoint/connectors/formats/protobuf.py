@@ -16,6 +16,7 @@ from forkpoint.connectors.formats.batches import (
     BatchDeserializationSchema,
     Declared,
     Part,
+    by_position,
     elements_of,
     is_nameless,
     read_each,
@@ -94,8 +95,9 @@ class ProtobufSerializationSchema(Declared, SerializationSchema[Any]):
 
     def serialize(self, element: Any) -> bytes:
         message = self.kind.message_class()
+        value = by_position(element)
         try:
-            value = elements_of([element], self.kind.element_type)[0] if is_nameless(element) else element
+            value = elements_of([value], self.kind.element_type)[0] if is_nameless(value) else value
             _fill(message, to_plain(value))
             data: bytes = message.SerializeToString(deterministic=True)
         except Exception as error:  # Protobuf raises whatever the value leads to
