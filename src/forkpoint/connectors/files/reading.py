@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -63,9 +64,9 @@ class FileReader(FormatReader[Any]):
         for stretch in self._stretches(segments):
             if isinstance(stretch, _Damaged):
                 bad = Deserialized([], [], [BadMessage(0, stretch.problem)])
-                unread = Unread(stretch.path, {"file": stretch.path}, None)
                 yield from chain(
-                    self._parse(parser, group) if group else (), self._found(bad, 1, lambda _, u=unread: u)
+                    self._parse(parser, group) if group else (),
+                    self._found(bad, 1, partial(_unread_file, stretch.path)),
                 )
                 group = []
                 continue
@@ -163,6 +164,10 @@ class FileReader(FormatReader[Any]):
         return Unread(
             f"{path}, {unit} {number}: cannot read {shorten(text)}{what}", {"file": str(path), unit: str(number)}, data
         )
+
+
+def _unread_file(path: str, index: int) -> Unread:
+    return Unread(path, {"file": path}, None)
 
 
 @dataclass(frozen=True)
