@@ -58,7 +58,7 @@ NAVIGATION: dict[str, list[str]] = {
     ],
     "Jobs": [
         "running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page", "rest", "metrics",
-        "security",
+        "security", "sizing", "troubleshooting",
     ],
     "Savepoints as data": ["state-processor", "queryable-state", "from-spark"],
     "From Flink": ["pyflink", "flink-parity"],

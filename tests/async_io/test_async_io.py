@@ -362,7 +362,7 @@ async def fine(value):
         (lambda v: [v], {}, GraphError, "async def"),
         (fine, {"capacity": 0}, ConfigError, "at least 1"),
         (fine, {"timeout": 0}, ConfigError, "at least 1 ms"),
-        (fp.MapFunction, {}, GraphError, "async def"),
+        (fp.MapFunction, {}, GraphError, "is a class; give an instance"),
         (7, {}, GraphError, "callable"),
     ],
 )

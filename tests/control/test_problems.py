@@ -117,7 +117,14 @@ def test_a_split_without_any_element_holds_a_watermark_back() -> None:
         "the watermark of 'windows' waits for split 'orders-3' of 'orders' (and 1 more), which has had no element yet; "
         "with_idleness(...) lets it go on"
     ]
-    assert texts(held(empty, since_ms=NOW - MINUTE)) == []
+    assert texts(held(empty, since_ms=NOW - 9_000)) == []
+
+
+def test_a_slow_split_is_named_after_seconds() -> None:
+    slow = STUCK._replace(watermark_ms=NOW - 20_000, active_ms=NOW - 11_000)
+    (text,) = texts(held(slow, since_ms=NOW - 30_000))
+    assert "split 'orders-3' of 'orders', which is 20 s behind 'orders-2' and has had no element for 11 s" in text
+    assert texts(held(slow, silence_ms=60 * MINUTE)) == []
 
 
 def test_idleness_that_is_set_is_not_recommended() -> None:
@@ -148,8 +155,8 @@ def test_one_sentence_for_several_operators_that_wait_for_the_same() -> None:
 @pytest.mark.parametrize(
     "well",
     [
-        held(STUCK._replace(active_ms=NOW - MINUTE)),  # it gets elements: it is only slow
-        held(STUCK._replace(watermark_ms=NOW - MINUTE)),  # the others are hardly ahead
+        held(STUCK._replace(active_ms=NOW - 9_000)),  # it gets elements: it is only slow
+        held(STUCK._replace(watermark_ms=NOW - 4_000)),  # the others are hardly ahead
         held(STUCK._replace(furthest=None, next=None)),  # none is ahead
         replace(held(STUCK), operators=[]),  # nothing waits for the watermark
         replace(held(STUCK), holds={}),  # no epoch yet

@@ -19,6 +19,7 @@ from forkpoint.api.batch_frames import stage_batch_frames
 from forkpoint.api.interrupting import JobInterrupted, ctrl_c_cancels, interrupted, show_briefly
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
+from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import AREAS, JobPaths
 from forkpoint.config_file import state_root
 from forkpoint.connectors import CollectSink, Sink
@@ -28,7 +29,7 @@ from forkpoint.driver.executor import Executor
 from forkpoint.driver.history import History
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.driver.planner import discard_sources
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SavepointCorrupt, StorageError
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
@@ -115,15 +116,36 @@ def check(
     """Compare a job with a savepoint; see ``StreamExecutionEnvironment.check``."""
     if job.state_root is None and savepoint == LATEST:
         raise ConfigError("no state root is set, so there is no latest savepoint; set one, or give a savepoint's path")
-    if job.state_root is None:
-        opened = open_savepoint(absolute(savepoint))
-    elif savepoint == LATEST:
-        opened = find_savepoint(open_storage(job.state_root), job.name)
-    else:
-        opened = named_savepoint(open_storage(job.state_root), savepoint)
-    with values_of(Program(allow_pickle=job.options.allow_pickle)):
+    program = values_of(Program(allow_pickle=job.options.allow_pickle))
+    storage = None if job.state_root is None else open_storage(job.state_root)
+    try:
+        if storage is None:
+            opened = open_savepoint(absolute(savepoint))
+        elif savepoint == LATEST:
+            opened = find_savepoint(storage, job.name)
+        else:
+            opened = named_savepoint(storage, savepoint)
+    except SavepointNotFound:
+        named = job.name if savepoint == LATEST else savepoint
+        newest = None if storage is None else _checkpoint(storage, named)
+        if storage is None or newest is None:
+            raise
+        with program:
+            plan = check_program(job.graph, newest, allow_non_restored=allow_non_restored, renames=renames)
+        path = f"{plain_place(storage.url).rstrip('/')}/{JobPaths(named).manifest(newest.epoch)}"
+        return CheckResult(job.name, path, None, plan, newest.epoch, newest.job)
+    with program:
         plan = check_program(job.graph, opened.savepoint, allow_non_restored=allow_non_restored, renames=renames)
-    return CheckResult(job.name, plain_place(opened.url), opened.savepoint, plan)
+    saved = opened.savepoint
+    return CheckResult(job.name, plain_place(opened.url), saved, plan, saved.epoch, saved.job)
+
+
+def _checkpoint(storage: Storage, job: str) -> Manifest | None:
+    """A job's newest checkpoint; None if there is none, or no job can have that name."""
+    try:
+        return History(storage, JobPaths(job)).newest()
+    except ConfigError:
+        return None
 
 
 def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None) -> Job:

@@ -79,13 +79,16 @@ class JobExecutionResult:
 class CheckResult:
     """What restoring a job from a savepoint would do.
 
-    ``path``: the savepoint's. ``plan``: a row for each operator, state and source, with its outcome.
+    ``path``: the savepoint's. If the job has none, its newest checkpoint is taken instead, and ``savepoint`` is None.
+    ``epoch`` and ``saved_job``: whose state it is. ``plan``: a row for each operator, state and source, with its outcome.
     """
 
     job: str
     path: str
-    savepoint: Savepoint
+    savepoint: Savepoint | None
     plan: RestorePlan
+    epoch: int
+    saved_job: str
 
     @property
     def fits(self) -> bool:

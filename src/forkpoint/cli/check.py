@@ -47,9 +47,14 @@ def check(
         app, args, savepoint, name=name, allow_non_restored=allow_non_restored_state, renames=renames, pyflink=pyflink,
         state_root=settings.given_root,
     )  # fmt: skip
-    saved = found.savepoint
-    shown = {"savepoint": {"id": saved.id, "path": found.path, "job": saved.job, "epoch": saved.epoch}}
-    fits = f"job {found.job} can be restored from savepoint {saved.id}"
+    shown: dict[str, Any]
+    at = {"path": found.path, "job": found.saved_job, "epoch": found.epoch}
+    if found.savepoint is not None:
+        shown = {"savepoint": {"id": found.savepoint.id, **at}}
+        fits = f"job {found.job} can be restored from savepoint {found.savepoint.id}"
+    else:
+        shown = {"savepoint": None, "checkpoint": at}
+        fits = f"job {found.job} can be restored from the checkpoint of epoch {found.epoch} (there is no savepoint)"
     settings.output.result(*plan_shown(found.job, found.plan, shown, fits))
     click.get_current_context().exit(failures.OK if found.fits else failures.REFUSED)
 

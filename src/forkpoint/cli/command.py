@@ -117,6 +117,7 @@ class Group(click.Group):
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
             ctx.exit(128 + signal.SIGINT)
         except OSError as error:  # this machine's: a directory that cannot be written, a full disk
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "

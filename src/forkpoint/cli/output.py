@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from forkpoint.operations.observer import Observer, OnStep
 if TYPE_CHECKING:
     from forkpoint.savepoint.tasks import Progress as OnProgress
 
+_LINE_SECONDS = 5.0
 _WIDE = 10_000  # without a terminal, nothing may be wrapped or cut
 
 Cell = str | Text
@@ -71,7 +74,8 @@ class TextOutput(Output):
     def progress(self, what: str, unit: str = "parts") -> Iterator[OnProgress]:
         console = _console(sys.stderr)
         if not console.is_terminal:
-            yield lambda done, total: None
+            steps = _Steps(self.remark, quiet_seconds=2.0)
+            yield lambda done, total: steps(f"{what}: {done} of {total} {unit}")
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         with Progress(*columns, console=console, transient=True) as bar:
@@ -82,7 +86,7 @@ class TextOutput(Output):
     def steps(self, what: str) -> Iterator[OnStep]:
         console = _console(sys.stderr)
         if not console.is_terminal:
-            yield self.remark
+            yield _Steps(self.remark)
             return
         with console.status(visible_cell(what)) as status:
             yield lambda step: status.update(visible_cell(f"{what}: {step}"))
@@ -101,6 +105,27 @@ class TextOutput(Output):
         for row in rows:
             table.add_row(*(_safe(cell, visible_cell) for cell in row))
         self._console.print(table)
+
+
+class _Steps:
+    """Steps as lines, where there is no terminal: each once, and at most one in some seconds of those that only count. What is
+    done within ``quiet_seconds`` is not said."""
+
+    def __init__(self, say: Callable[[str], None], quiet_seconds: float = 0.0) -> None:
+        self._say = say
+        self._from = time.monotonic() + quiet_seconds
+        self._said: set[str] = set()
+        self._at = -_LINE_SECONDS
+
+    def __call__(self, step: str) -> None:
+        kind, now = re.sub(r"\d+", "#", step), time.monotonic()
+        if now < self._from:
+            return
+        if kind in self._said and (step in self._said or now - self._at < _LINE_SECONDS):
+            return
+        self._said |= {kind, step}
+        self._at = now
+        self._say(step)
 
 
 class JsonOutput(Output):

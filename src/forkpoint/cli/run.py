@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
@@ -39,6 +40,8 @@ from forkpoint.operations.supervising import SupervisedReport
 from forkpoint.savepoint.catalog import LATEST
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.places import plain_place
+
+_LONG_SECONDS = 2.0  # a step of the start that takes longer is said
 
 
 class AppType(click.Path):
@@ -198,6 +201,8 @@ def _in_this_process(
     elif ended.program_error is not None:
         failure = failures.describe(ended.program_error)
     else:
+        if ended.code == 128 + signal.SIGINT and isinstance(announcer, _Foreground) and not announcer.has_begun:
+            settings.output.remark("interrupted before a job started")
         click.get_current_context().exit(ended.code)
     _fail(failure, announcer)
 
@@ -263,13 +268,36 @@ class _Background(_LastWords, Reporter):
 class _Foreground(_LastWords):
     def __init__(self, output: Output) -> None:
         self._output = output
+        self._saying: threading.Timer | None = None
+        self.has_begun = False
+
+    def starting(self, step: str) -> None:
+        self._hush()
+        self._saying = threading.Timer(_LONG_SECONDS, self._output.remark, [step])
+        self._saying.daemon = True
+        self._saying.start()
+
+    def _hush(self) -> None:
+        if self._saying is not None:
+            self._saying.cancel()
+
+    def exiting(self, message: str) -> None:
+        self._hush()
+        super().exiting(message)
+
+    def failed(self, code: str, message: str, exit_code: int) -> None:
+        self._hush()
 
     def running(self, driver: JobDriver) -> None:
+        self._hush()
+        self.has_begun = True
         data = {"job": driver.job, "run": driver.run_id, "state_root": plain_place(driver.history.storage.url)}
         state = "standby" if driver.standby else "running"
         self._output.event(state, data, f"job {driver.job}, run {driver.run_id}: {state}")
 
     def ended(self, driver: JobDriver, result: Result) -> None:
+        self._hush()
+        self.has_begun = True
         savepoint = None if result.savepoint is None else plain_place(result.savepoint)
         data = {
             "job": driver.job, "run": driver.run_id, "outcome": result.outcome, "epoch": result.epoch,

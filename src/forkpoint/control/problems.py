@@ -24,6 +24,7 @@ LOOP_MS, LOOP_RESTARTS = 600_000, 3
 LONG_EPOCH_MS, LONG_EPOCH_TIMES = 60_000, 10
 SLOW_EPOCH_MS, SLOW_EPOCH_TIMES, SLOW_EPOCHS = 5_000, 5, 3
 BEHIND_MS = 60_000
+HELD_SHARE = 30  # of the silence that a source may have: 10 s of 5 min
 GROWTH_MS, GROWTH_TIMES = 240_000, 2
 GROWTH_LEAST = {"elements": 1_000, "bytes": 1_000_000}
 _LATELY = 20  # epochs
@@ -203,9 +204,15 @@ def _furthest(held: Sequence[tuple[str, Hold]]) -> Iterator[tuple[str, tuple[str
 
 def _stands(now: Situation, hold: Hold, furthest_ms: int) -> bool:
     """Whether the split has had no element for so long that others are ahead by about as much."""
-    if hold.watermark_ms >= furthest_ms or _silence(now, hold.active_ms) is None:
+    after_ms = _held_after(now)
+    if hold.watermark_ms >= furthest_ms or _silence(now, hold.active_ms, after_ms) is None:
         return False
-    return not is_time(hold.watermark_ms) or furthest_ms - hold.watermark_ms >= now.silence_ms // 2
+    return not is_time(hold.watermark_ms) or furthest_ms - hold.watermark_ms >= after_ms // 2
+
+
+def _held_after(now: Situation) -> int:
+    """How long a split that others wait for may be silent: seconds, as timers wait meanwhile, and nothing else looks wrong."""
+    return max(1, now.silence_ms // HELD_SHARE)
 
 
 def _held(now: Situation, uid: str, hold: Hold, furthest: tuple[str, str, int], operators: Sequence[str]) -> str:
@@ -216,7 +223,7 @@ def _held(now: Situation, uid: str, hold: Hold, furthest: tuple[str, str, int], 
         which = "which has had no element yet"
     else:
         there = f"{furthest[1]!r}" if furthest[0] == uid else f"{furthest[1]!r} of {furthest[0]!r}"
-        silent_ms = _silence(now, hold.active_ms) or 0
+        silent_ms = _silence(now, hold.active_ms, _held_after(now)) or 0
         which = f"which is {about(furthest[2] - hold.watermark_ms)} behind {there} and has had no element for {about(silent_ms)}"
     after_ms = now.idleness_ms.get(uid)
     cure = "with_idleness(...) lets it go on" if after_ms is None else f"it goes on after {about(after_ms)} without one"
@@ -292,9 +299,10 @@ def _amount(amount: int, unit: str) -> str:
     return size(amount) if unit == "bytes" else f"{number(amount)} elements"
 
 
-def _silence(now: Situation, active_ms: int | None) -> int | None:
+def _silence(now: Situation, active_ms: int | None, after_ms: int | None = None) -> int | None:
     """For how long there has been nothing, if that is too long. A run that has just (re)started may still find something."""
-    if now.since_ms is None or now.now_ms - max(active_ms or 0, now.since_ms) < now.silence_ms:
+    after_ms = now.silence_ms if after_ms is None else after_ms
+    if now.since_ms is None or now.now_ms - max(active_ms or 0, now.since_ms) < after_ms:
         return None
     return now.now_ms - (now.since_ms if active_ms is None else active_ms)
 

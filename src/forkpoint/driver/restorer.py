@@ -106,8 +106,9 @@ class Restorer:
             return Restored(Parent(), amounts=(), epoch=epoch)
         if newest.kind == "end" and self.ended_well(newest.run):
             log.warning(
-                "job %r has finished in epoch %d, with all its input read. To run it again, restore from %r",
-                newest.job, newest.epoch, NONE,
+                "job %r has finished in epoch %d, with all its input read. To run it again from the beginning, start it without "
+                "its state (-s none)",
+                newest.job, newest.epoch,
             )  # fmt: skip
             return None
         if newest.drained_early:

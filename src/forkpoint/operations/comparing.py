@@ -16,7 +16,7 @@ from forkpoint.checkpoint.paths import JobPaths, unescape
 from forkpoint.driver.history import History
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.detached import DriverFailed, driver_command, tail
-from forkpoint.operations.observer import SILENT, Observer
+from forkpoint.operations.observer import SILENT, Observer, OnStep
 from forkpoint.operations.packing import pack
 from forkpoint.operations.replaying import write_positions
 from forkpoint.operations.request import RunRequest
@@ -29,6 +29,7 @@ from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 
 VERSIONS = ("a", "b")
+_REPORT_SECONDS = 2.0
 Keys = Mapping[str | None, Sequence[str]]
 
 
@@ -70,10 +71,10 @@ def ab(
         end = request.until or _newest(storage, opened, place)
         trials = _Trials(place, replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url))))
         pack(request.ship_env, observer)
-        with observer.progress("running both versions") as report:
-            for done, (version, app) in enumerate(zip(VERSIONS, (request.app, app_b), strict=True)):
-                report(done, len(VERSIONS))
-                end = trials.run(version, app, end)
+        with observer.steps("running both versions") as report:
+            for version, app in zip(VERSIONS, (request.app, app_b), strict=True):
+                report(f"version {version} ({app})")
+                end = trials.run(version, app, end, report)
         sinks = trials.compared(keys or {}, samples)
         kept = None if keep is None else str(place)
         return VersionsCompared(plain_place(opened.url), request.app, app_b, sinks, trials.states(samples), kept)
@@ -104,18 +105,33 @@ class _Trials:
     def root(self) -> StateRoot:
         return StateRoot(str(self.place / "state"))
 
-    def run(self, version: str, app: str, until: str) -> str:
+    def _wait(self, process: subprocess.Popen[bytes], version: str, report: OnStep) -> int:
+        """Wait for a version's end, and report how far it has come. Ends it if this is interrupted."""
+        try:
+            while True:
+                try:
+                    return process.wait(_REPORT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    newest = History(self.root.storage, JobPaths(version)).newest()
+                    report(f"version {version} is {'starting' if newest is None else f'at epoch {newest.epoch}'}")
+        except BaseException:
+            process.kill()
+            raise
+
+    def run(self, version: str, app: str, until: str, report: OnStep) -> str:
         """Run a version to its end; return where it stopped, for the other version."""
         log = self.place / f"{version}.log"
         request = replace(self.request, app=app, name=version, until=until, capture=str(self.place / version))
         with open(log, "ab") as output:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [*driver_command(self.root), *request.command_line], stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
-        if done.returncode:
-            message = f"version {version} ({app}) ended with exit code {done.returncode}"
-            raise DriverFailed(message, "JobFailed", done.returncode, tail(log))
+        with process:
+            code = self._wait(process, version, report)
+        if code:
+            message = f"version {version} ({app}) ended with exit code {code}"
+            raise DriverFailed(message, "JobFailed", code, tail(log))
         return self._savepoint(version) or until
 
     def _savepoint(self, version: str) -> str | None:

@@ -14,6 +14,7 @@ from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors import FileSink, Sink
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
+from forkpoint.errors import SavepointNotFound
 from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.savepoint.naming import named_savepoint
 from forkpoint.storage.base import Storage
@@ -30,7 +31,13 @@ def until_from(storage: Storage, given: str) -> Until:
     time_ms = _time_ms(given)
     if time_ms is not None:
         return UntilTime(time_ms, given)
-    savepoint = named_savepoint(storage, given).savepoint
+    try:
+        savepoint = named_savepoint(storage, given).savepoint
+    except SavepointNotFound as error:
+        raise SavepointNotFound(
+            f"--until {given!r} is neither a time nor a savepoint. Write a time as 2026-07-31T12:00 (UTC, or with an offset), or "
+            f"in ms since 1970; {error}"
+        ) from None
     return UntilPositions(savepoint.sources, f"savepoint {savepoint.id}")
 
 

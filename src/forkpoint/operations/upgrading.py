@@ -72,6 +72,7 @@ def upgrade(
         request = replace(
             request, savepoint_schedule=request.savepoint_schedule or _schedule(old),
             autoscale=request.autoscale or _autoscale(old), name=job if program.name != job else None,
+            engine=request.engine or (_engine(old) if program.options.engine is None else None),
         )  # fmt: skip
         replacement = Replacement(root, job, run, request, watch_epochs, timeout_seconds, verbose, observer)
         if not stop_first and is_usable_in_place(newest, program.graph, plan):
@@ -129,6 +130,12 @@ def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observ
 def _schedule(program: Program) -> SavepointSchedule | None:
     recorded = program.options.get("savepoint_schedule")
     return SavepointSchedule(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
+
+
+def _engine(program: Program) -> str | None:
+    """The engine that the job runs on, also if this shell's environment says nothing, or another one."""
+    given = program.options.get("engine") or program.engine
+    return given if isinstance(given, str) else None
 
 
 def _autoscale(program: Program) -> Autoscale | None:

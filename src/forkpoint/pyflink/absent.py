@@ -19,7 +19,19 @@ class Reason:
     use: str
 
 
+# What writes to these systems instead of Flink's connector.
+_OWN_SINKS = {
+    "JDBC": "write with DatabaseSink(url, table, key=…), exactly once to PostgreSQL, MariaDB, MySQL and SQLite; read with "
+    "SqlLookup or env.from_dataframe(spark.read.jdbc(…))",
+    "Cassandra": "write with CassandraSink(hosts, keyspace, table)",
+    "Elasticsearch": "write to OpenSearch with OpenSearchSink(hosts, index, id=…); to Elasticsearch itself with "
+    "stream.for_each_epoch(…) and its client",
+}
+
+
 def _connector(system: str, spark_format: str | None) -> Reason:
+    if system in _OWN_SINKS:
+        return Reason(f"{system} has another sink here than Flink's connector", _OWN_SINKS[system])
     why = f"{system} is accessed through Spark, not through Flink's connector"
     if spark_format is None:
         return Reason(why, "write with stream.for_each_epoch(…), or implement a Source or Sink")

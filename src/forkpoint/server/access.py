@@ -103,7 +103,7 @@ def asked_for(body: bytes) -> dict[str, Any] | None:
         return None
     try:
         sent = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return {name: "…" if name in _SECRET else value for name, value in sent.items()} if isinstance(sent, dict) else None
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -52,6 +53,8 @@ class Programs:
             compile(files[name], name, "exec")
         except (SyntaxError, ValueError) as error:
             raise ConfigError(f"{name} is not a Python program: {error}") from None
+        except (MemoryError, RecursionError, OverflowError):  # as the parser says it
+            raise ConfigError(f"{name} is nested too deeply for Python to compile") from None
         program = hashlib.sha256(name.encode() + b"\n" + data).hexdigest()[:32]
         place = self._directory / program
         for path, content in files.items():
@@ -87,9 +90,17 @@ def _unpacked(data: bytes) -> dict[str, bytes]:
                 raise ConfigError(f"the archive has more than {MAX_FILES:,} files, or {4 * MAX_BYTES:,} bytes")
             for member in members:
                 path = PurePosixPath(member.filename)
-                if path.is_absolute() or ".." in path.parts or "\\" in member.filename or path.parts[0].startswith("."):
+                if (
+                    not path.parts
+                    or path.is_absolute()
+                    or ".." in path.parts
+                    or "\\" in member.filename
+                    or path.parts[0].startswith(".")
+                ):
                     raise ConfigError(f"the archive has {member.filename!r}, which is not a plain path inside it")
                 files[str(path)] = archive.read(member)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError, ValueError) as error:
+            if both := {str(parent) for path in files for parent in PurePosixPath(path).parents} & set(files):
+                raise ConfigError(f"the archive has {min(both)!r} as a file and as a directory")
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError, ValueError) as error:
         raise ConfigError(f"the archive cannot be read: {error}") from None
     return files

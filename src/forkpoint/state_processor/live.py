@@ -32,7 +32,7 @@ T = TypeVar("T")
 TRIES = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LiveState(StateCollection["LiveStateReader"]):
     """The state of a job at its last committed epoch, consistent over all operators, while the job runs or after it ended.
 
@@ -107,7 +107,7 @@ class LiveState(StateCollection["LiveStateReader"]):
         return self.state(uid, name).get(key)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LiveStateReader(StateRows):
     """One state of a job at an epoch, or the timers of an operator. Raises EpochGone if the job has removed the files since.
 

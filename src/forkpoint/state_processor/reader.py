@@ -26,7 +26,7 @@ from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.storage.places import plain_place
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavepointReader(StateCollection["StateReader"]):
     """Reads a savepoint, without running a job. After Flink's ``SavepointReader``.
 
@@ -122,7 +122,7 @@ class SavepointReader(StateCollection["StateReader"]):
         return verify_files(self.opened, progress=progress)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StateReader(StateRows):
     """One state of a savepoint, or the timers of an operator, in the columns of its files (see ``savepoint.layout``).
 

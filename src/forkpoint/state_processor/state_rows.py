@@ -33,6 +33,11 @@ class StateRows(ABC):
     return Python objects, records as NamedTuples or Rows.
     """
 
+    def __repr__(self) -> str:
+        first = self.infos[0]
+        what = "timers" if first.is_timers else f"{first.kind} state {first.name!r}"
+        return f"<{type(self).__name__} of the {what} of operator {first.uid!r}>"
+
     @property
     @abstractmethod
     def infos(self) -> tuple[StateInfo, ...]:
@@ -173,6 +178,9 @@ class StateRows(ABC):
 
 class StateCollection(ABC, Generic[S]):
     """The states of a job at one time, by operator and name."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.where}>"
 
     @property
     @abstractmethod

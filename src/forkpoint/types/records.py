@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
-from forkpoint.types.containers import present
 from forkpoint.types.defaults import describe_field, wire_default
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.row import Row, RowKind
@@ -64,6 +63,8 @@ class RecordType(TypeInformation):
 
     def get_field_types(self) -> list[TypeInformation]:
         """The types of the fields, without that they may be None, which each field of a ROW may."""
+        from forkpoint.types.containers import present  # which holds dynamic values, and these records
+
         return [present(field.type) for field in self.members]
 
     @property

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import accumulate
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +62,14 @@ class FileReader(FormatReader[Any]):
         parser = self._parser()
         group: list[Stretch] = []
         for stretch in self._stretches(segments):
+            if isinstance(stretch, _Damaged):
+                bad = Deserialized([], [], [BadMessage(0, stretch.problem)])
+                yield from chain(
+                    self._parse(parser, group) if group else (),
+                    self._found(bad, 1, partial(_unread_file, stretch.path)),
+                )
+                group = []
+                continue
             # Small files with the same columns are parsed together.
             if group and (stretch.header != group[0].header or sum(len(s.data) for s in group) >= _GROUP_BYTES):
                 yield from self._parse(parser, group)
@@ -75,13 +85,19 @@ class FileReader(FormatReader[Any]):
             return CsvParser(self._format, self._type)
         return TextParser()
 
-    def _stretches(self, segments: list[dict[str, Any]]) -> Iterator[Stretch]:
+    def _stretches(self, segments: list[dict[str, Any]]) -> Iterator[Stretch | _Damaged]:
         plain = [segment for segment in segments if compression(segment["path"]) is None]
         contents = self._files.contents(plain)
         for segment in segments:
             file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
             codec = compression(file.name)
-            data = next(contents) if codec is None else _decompress(file, codec, segment["size"])
+            try:
+                data = next(contents) if codec is None else _decompress(file, codec, segment["size"])
+            except RecordParseError as error:
+                if self._on_parse_error == "fail":
+                    raise
+                yield _Damaged(str(file), str(error).removeprefix(f"{file}: "))
+                continue
             yield self._stretch(file, segment, data)
 
     def _stretch(self, file: SourceFile, segment: dict[str, Any], data: bytes) -> Stretch:
@@ -148,6 +164,18 @@ class FileReader(FormatReader[Any]):
         return Unread(
             f"{path}, {unit} {number}: cannot read {shorten(text)}{what}", {"file": str(path), unit: str(number)}, data
         )
+
+
+def _unread_file(path: str, index: int) -> Unread:
+    return Unread(path, {"file": path}, None)
+
+
+@dataclass(frozen=True)
+class _Damaged:
+    """A compressed file that cannot be read: as a whole, it is one bad record."""
+
+    path: str
+    problem: str
 
 
 def _none_is_bad(index: int) -> Unread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -37,6 +38,7 @@ _LARGEST = 1 << 30  # bytes that are parsed at once: Arrow's block size is an in
 _DEEPEST = 200  # levels of nesting that msgspec reads, whatever the stack's depth
 # What Arrow reads, and msgspec does not, even where it is ignored.
 _NOT_FINITE = r"[:,\[\s]-?(?:NaN|Inf(?:inity)?)[\s,}\]]"
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SMALLEST_SPLIT = 1024
 _JSON_NAME = attrgetter("encoded_name")
 
@@ -56,6 +58,8 @@ class JsonText:
 
     def decode(self, text: bytes) -> Any:
         """The value of one JSON text. Raises Unreadable."""
+        if text.count(b"[") + text.count(b"{") > _DEEPEST and (depth := _depth(text)) > _DEEPEST:
+            raise Unreadable(f"JSON nested {depth} levels deep; {_DEEPEST} can be read")
         try:
             return self._decode(text)
         except RecursionError:
@@ -82,6 +86,14 @@ class JsonText:
             return pajson.read_json(pa.BufferReader(data), read_options=reading, parse_options=options)
         except pa.ArrowException:
             return None
+
+
+def _depth(text: bytes) -> int:
+    """How deeply arrays and objects are nested."""
+    marks = np.frombuffer(_TEXT.sub(b"", text), np.uint8)
+    opened = (marks == ord("[")) | (marks == ord("{"))
+    closed = (marks == ord("]")) | (marks == ord("}"))
+    return int(np.cumsum(opened.astype(np.int64) - closed).max(initial=0))
 
 
 def _may_be_too_deep(data: bytes, rows: int) -> bool:
