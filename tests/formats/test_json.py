@@ -19,7 +19,7 @@ from forkpoint import FileSink, Instant, Row, Types
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema, JsonText
 from forkpoint.connectors.formats.records import RecordConverter
-from forkpoint.errors import ConfigError, RecordParseError
+from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
 from forkpoint.types import type_of
 from formats.messages import Batch, assert_same, elements, messages, one_by_one, read
 
@@ -378,6 +378,15 @@ def test_messages_have_the_bytes_of_a_file_sink(type: Any, values: list[Any], co
         assert b"".join(m + b"\n" for m in written.to_pylist()) == file.read()
     assert list(map(schema.serialize, values)) == written.to_pylist()
     assert read(JsonRowDeserializationSchema(type), *written.to_pylist()) == values
+
+
+def test_the_type_says_which_fields_are_written() -> None:
+    schema = JsonRowSerializationSchema(Types.ROW_NAMED(["b", "a"], [Types.STRING(), Types.INT()]))
+    rows = [Row(a=1, b="x", more=None), Row(b="y", a=2)]
+    assert schema.serialize_batch(Batch(rows)).to_pylist() == [b'{"b":"x","a":1}', b'{"b":"y","a":2}']
+    assert schema.serialize(rows[0]) == b'{"b":"x","a":1}'
+    with pytest.raises(TypeNotSupported, match="has no field 'b'"):
+        schema.serialize(Row(a=1, more=2))
 
 
 def test_tuples_and_rows_get_the_names_of_the_type() -> None:

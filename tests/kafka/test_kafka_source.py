@@ -373,6 +373,7 @@ def test_properties_of_javas_client(kafka: Kafka) -> None:
         "max.poll.records": "500", "fetch.max.wait.ms": "10", "request.timeout.ms": "20000",
         "partition.discovery.interval.ms": "-1",
         "ssl.endpoint.identification.algorithm": "", "client.id.prefix": "mine",
+        "max.request.size": "1048576", "buffer.memory": "33554432", "max.block.ms": "60000",
     }  # fmt: skip
     source = builder(kafka, topic).set_properties(properties).build()
     assert read_until(source, {f"{topic}-0": 1}) == {f"{topic}-0": ["a"]}

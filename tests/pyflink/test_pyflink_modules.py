@@ -89,6 +89,10 @@ def test_names_that_nobody_has():
         from pyflink.datastream import KafkaSources  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match=r"has no 'streams' in pyflink"):
         importlib.import_module("pyflink.streams")
+    with pytest.raises(AttributeError, match=r"^module 'pyflink' has no attribute '__file__'$"):
+        _ = importlib.import_module("pyflink").__file__
+    with pytest.raises(fp.ConfigError, match=r"no Java environment here; set options with env\.configure"):
+        _ = importlib.import_module("pyflink.datastream").StreamExecutionEnvironment()._j_stream_execution_environment
 
 
 @pytest.mark.parametrize("use", ["Table()", "Table.x", "class Mine(Table): ..."])

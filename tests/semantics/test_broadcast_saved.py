@@ -32,7 +32,7 @@ class Rewriter(fp.BroadcastProcessFunction):
         state = ctx.get_broadcast_state(RULES)
         if value[0] == "clear":
             state.clear()
-        state.put_all({"x": 1, "y": 2})
+        state.put_all([("x", 1), ("y", 2)])
         del state["x"]
         state.remove("y")
         state.remove("never there")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watermark_jobs import Event, seen_job, timed
+from watermark_jobs import Event, by_key, seen_job, timed
 
 import forkpoint as fp
-from forkpoint.testing import TestSource, run_local
+from forkpoint.testing import PAUSE, TestSource, run_local
 
 MONOTONOUS = fp.WatermarkStrategy.for_monotonous_timestamps()
 
@@ -86,3 +86,24 @@ def test_a_source_behind_an_assigner_ends_it_only_with_all_others() -> None:
     run = run_local(build, [Event("a", 1)], TestSource([Event("b", t) for t in range(10, 60, 10)]), epochs=1)
     seen = {(v[0], v[2]): v[3] for v in run.output if v[1] == "element"}
     assert [seen["b", t] for t in (30, 40, 50)] == [19, 29, 39]
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=3, max_size=3), min_size=2, max_size=3),
+    st.sampled_from([1, 100]),
+    st.integers(1, 2),
+)
+def test_a_split_without_elements_holds_the_watermark_behind_the_source_back_too(
+    splits: list[list[list[int]]], rows: int, parallelism: int
+) -> None:
+    """Timestamps assigned behind the source: each element sees the same watermark as with those of the source."""
+    scripts = [
+        [x for section in split for x in (*(Event("abc"[i], 10 * t + i) for t in section), PAUSE)]
+        for i, split in enumerate(splits)
+    ]
+    seen = [
+        run_local(seen_job(MONOTONOUS, assign=assign), TestSource(*scripts), epochs=rows, parallelism=parallelism)
+        for assign in (False, True)
+    ]
+    assert by_key(seen[0]) == by_key(seen[1])

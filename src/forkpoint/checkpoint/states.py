@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from forkpoint.checkpoint.format import Record
-from forkpoint.types.lookup import current_program
+from forkpoint.types.lookup import ALLOW_PICKLE, current_program
 
 if TYPE_CHECKING:
     from forkpoint.types import TypeInformation
@@ -114,7 +114,7 @@ class StateInfo(Record):
             return None
         return (
             "it was saved with execution.allow-pickle and may hold pickles, which may run any code when they are loaded; if you "
-            "trust whoever wrote it, set execution.allow-pickle = true"
+            f"trust whoever wrote it, set {ALLOW_PICKLE}"
         )
 
     @property

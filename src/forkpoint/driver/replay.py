@@ -10,7 +10,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.connectors.base import JSON, SplitRange
 from forkpoint.errors import ConfigError
 from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.specs import SourceSpec, TimestampsSpec, WatermarkSpec
+from forkpoint.graph.specs import SourceSpec, WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import Splits
 
 MAX_SINGLES = 64
@@ -143,8 +143,7 @@ def _rows(planned: list[SplitRange]) -> int:
 
 def _origins(graph: JobGraph, source: Operator) -> list[Operator]:
     """The operators that create watermarks for a source: itself, or those downstream that assign timestamps."""
-    assigners = (o for o in graph.operators if isinstance(o.spec, TimestampsSpec))
-    return [o for o in assigners if source.id in graph.sources_of([o.id])] or [source]
+    return [o for o in graph.assigners if source.id in graph.sources_of([o.id])] or [source]
 
 
 def _check_has_watermarks(source: Operator, origins: list[Operator], until: UntilTime) -> None:

@@ -97,8 +97,8 @@ class WritableMap(ReadableMap[K, V]):
         """Set one entry."""
 
     @abstractmethod
-    def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set several entries."""
+    def put_all(self, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
+        """Set several entries: those of a mapping, or pairs of a key and a value."""
 
     @abstractmethod
     def remove(self, key: K) -> None:

@@ -14,6 +14,7 @@ from forkpoint.graph.specs import (
     OperatorSpec,
     SinkSpec,
     SourceSpec,
+    TimestampsSpec,
     WatermarkSpec,
 )
 from forkpoint.graph.transformations import KeyBy, Migrations, Partitioning
@@ -114,6 +115,11 @@ class JobGraph:
     @property
     def sinks(self) -> tuple[Operator, ...]:
         return tuple(o for o in self.operators if isinstance(o.spec, SinkSpec | EpochSinkSpec))
+
+    @cached_property
+    def assigners(self) -> tuple[Operator, ...]:
+        """The timestamp assigners behind sources, upstream ones first."""
+        return tuple(o for o in self.operators if isinstance(o.spec, TimestampsSpec))
 
     @cached_property
     def loops(self) -> bool:

@@ -25,6 +25,14 @@ class StreamExecutionEnvironment(Environment):
         super().__init__(options)
         self.launch = replace(self.launch, generated_uids=True)
 
+    @property
+    def _j_stream_execution_environment(self) -> Any:
+        """Programs for Flink 1 get options from it. Raises ConfigError."""
+        raise ConfigError(
+            "env._j_stream_execution_environment: there is no Java environment here; set options with "
+            "env.configure(configuration), and leave those of the JVM out"
+        )
+
     def get_checkpoint_config(self) -> FormerCheckpointConfig:
         """The checkpoint options, also by the names of Flink 1."""
         return FormerCheckpointConfig(self)

@@ -61,10 +61,11 @@ class _Loader(Loader):
         def __getattr__(name: str) -> object:  # noqa: N807
             if name in KNOWN:
                 return resolve(name)
-            if not name.startswith("__"):
-                found = absent_name(module.__name__, name)
-                if found is not None:
-                    return found
+            if name.startswith("__"):  # the import system and tools ask for these
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            found = absent_name(module.__name__, name)
+            if found is not None:
+                return found
             raise AttributeError(unknown(f"{module.__name__}.{name}"))
 
         module.__dict__["__getattr__"] = __getattr__

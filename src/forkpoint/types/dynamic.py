@@ -25,7 +25,7 @@ from msgspec.msgpack import Ext
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
-from forkpoint.types.lookup import current_program
+from forkpoint.types.lookup import ALLOW_PICKLE, current_program
 from forkpoint.types.objects import (
     MemberName,
     Pickled,
@@ -160,7 +160,7 @@ def _default_dict(value: defaultdict[Any, Any]) -> Any:
             return _pickled(value)
         raise TypeNotSupported(
             f"Types.ANY() has no encoding for a defaultdict whose factory is {shown(factory)}: only the types "
-            f"{', '.join(FACTORIES)} are found again by name; use one of them, or a dict, or execution.allow-pickle = true"
+            f"{', '.join(FACTORIES)} are found again by name; use one of them, or a dict, or {ALLOW_PICKLE}"
         )
     return Ext(DEFAULT_DICT, pack((name, _pairs(value, in_order=False))))
 
@@ -172,7 +172,7 @@ def _array(value: np.ndarray[Any, Any]) -> Any:
             return _pickled(value)
         raise TypeNotSupported(
             f"Types.ANY() has no encoding for an array of {dtype}: {shown(value)}; convert it to a list, or to an array of "
-            "numbers, text or times, or set execution.allow-pickle = true"
+            f"numbers, text or times, or set {ALLOW_PICKLE}"
         )
     return Ext(ARRAY, pack((pack(_wire(np.lib.format.dtype_to_descr(dtype))), value.shape, value.tobytes())))
 
@@ -328,7 +328,7 @@ def _unpickled(name: str, data: bytes) -> Any:
     if not current_program().allow_pickle:
         raise TypeNotSupported(
             f"a saved value is a pickle of {name}, and loading one may run any code: if you trust whoever wrote it, start the "
-            "job with execution.allow-pickle = true"
+            f"job with {ALLOW_PICKLE}"
         )
     return pickle.loads(data)
 

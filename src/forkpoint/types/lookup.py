@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
+ALLOW_PICKLE = "execution.allow-pickle = true (in the environment FORKPOINT_JOB__EXECUTION_ALLOW_PICKLE=true)"
+"""The setting that has objects without a typed form pickled, for errors."""
+
 
 @dataclass(frozen=True)
 class Program:

@@ -22,7 +22,7 @@ from msgspec import msgpack
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.classes import absent, dataclass_build, flavor_of, struct_build
 from forkpoint.types.information import RenamedFrom
-from forkpoint.types.lookup import find_class, is_found
+from forkpoint.types.lookup import ALLOW_PICKLE, find_class, is_found
 from forkpoint.types.records import attributes
 from forkpoint.types.row import Row
 from forkpoint.types.wire import pack, shown, type_name
@@ -216,7 +216,7 @@ def why_opaque(cls: type) -> str:
         reason = f": {why}" if why else ""
         return (
             f"objects of {type_name(cls)} have no typed form{reason}; make it a dataclass, NamedTuple, msgspec.Struct or Enum, "
-            "or convert the value, or have such objects pickled: execution.allow-pickle = true"
+            f"or convert the value, or have such objects pickled: {ALLOW_PICKLE}"
         )
     return (
         f"{type_name(cls)} is not found by its name; define it at the top level of a module, under its own name, or declare the "

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
-from forkpoint.errors import RecordParseError
+from forkpoint.errors import RecordParseError, TypeNotSupported
 from forkpoint.types import Row, TypeInformation
 from forkpoint.types.variables import T
+from forkpoint.types.wire import shown
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,25 @@ def spans(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
 
 
 def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:
-    """Elements, in which tuples and rows without names get the names of the type's fields."""
-    if type.fields is None or not _may_be_nameless(values) or not any(map(is_nameless, values)):
+    """Elements with the type's fields and no others: those of tuples and rows without names by position, of rows by name."""
+    if type.fields is None or not _may_be_nameless(values):
+        return values
+    names = tuple(field.name for field in type.fields)
+    if all(_has_fields(each, names) for each in values):
         return values
     return type.from_columns(type.to_columns(values))
+
+
+def _has_fields(value: Any, names: tuple[str, ...]) -> bool:
+    """Whether a record has these fields. Raises TypeNotSupported if it lacks one of them."""
+    if is_nameless(value) or not isinstance(value, Row) or value.field_names == names:
+        return not is_nameless(value)
+    lacks = [name for name in names if name not in value.as_dict()]
+    if lacks:
+        raise TypeNotSupported(
+            f"{shown(value)} has no field {lacks[0]!r}; give the rows all fields of the schema's type: {', '.join(names)}"
+        )
+    return False
 
 
 def _may_be_nameless(values: list[Any]) -> bool:

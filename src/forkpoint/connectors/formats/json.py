@@ -222,7 +222,7 @@ def _joined(messages: pa.BinaryArray) -> bytes | None:
 class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
     """Writes each element as a JSON object, with the bytes that `FileSink.json` writes on a line.
 
-    ``type_info`` gives the names of the fields to tuples, and to rows without names.
+    ``type_info`` says which fields are written: of tuples, and of rows without names, by position, of other rows by name.
     """
 
     type_info: TypeLike[T]

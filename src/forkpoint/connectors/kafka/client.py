@@ -27,12 +27,14 @@ _IGNORED = re.compile(
     r"|auto\.include\.jmx\.reporter|exclude\.internal\.topics|register\.consumer\.metrics|group\.protocol|group\.remote\.assignor"
     r"|throw\.on\.fetch\.stable\.offset\.unsupported|sasl\.login\..*|sasl\.client\.callback\.handler\.class"
     r"|security\.providers|ssl\.protocol|ssl\.provider|ssl\.(key|trust)manager\.algorithm|enable\.metrics\.push"
+    r"|buffer\.memory|max\.block\.ms"
 )
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "request.timeout.ms": "socket.timeout.ms",
+    "max.request.size": "message.max.bytes",
 }
 QUIET = {"log_level": "2"}  # errors come to a callback
 _PROVIDERS_OF_JAAS = re.compile(r"\b(Plain|Scram)LoginModule\b")

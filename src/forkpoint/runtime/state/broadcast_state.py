@@ -103,8 +103,8 @@ class BroadcastMap(_Reader, BroadcastState[Any, Any]):
         self._kept[name] = kept
         self._changed[name] = None
 
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
-        for key, value in entries.items():
+    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        for key, value in dict(entries).items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:

@@ -114,8 +114,8 @@ class MapHandle(MapState[Any, Any]):
     def put(self, key: Any, value: Any) -> None:
         self._current.put(self._encode(key), self._guard.keep(value))
 
-    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        for key, value in dict_value.items():
+    def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        for key, value in dict(dict_value).items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:

@@ -48,13 +48,16 @@ class SourceTask(Task):
     _on_watermark_read: Callable[[], None] | None = None
 
     def begin(self, operator: Operator, split: str, piece: int) -> None:
-        """Start a piece of a source's split. Even without elements it makes progress.
+        """Start a piece of a source's split. Even without elements it makes progress, at timestamp assigners, too.
 
         A function that reads the watermark gets that of the pieces read by this task: the split's, unless other tasks read
         pieces ahead of this one.
         """
         self.clock.switch(operator.uid)
-        self.place(operator, split, piece)
+        pieces = [self.place(operator, split, piece)]
+        for assigner in self.spec.graph.assigners:
+            before = self.spec.graph.origins_before(assigner)
+            pieces += [self._place_at(assigner, each) for each in pieces if each.origin in before]
         known = piece == 0 or (operator.id, split, piece - 1) in self.begun
         if known:
             self.begun.add((operator.id, split, piece))
@@ -124,6 +127,10 @@ class SourceTask(Task):
             self.latest[place.origin, split] = clock
         return place
 
+    def _place_at(self, assigner: Operator, piece: Piece) -> Piece:
+        """The piece that a piece upstream is at a timestamp assigner."""
+        return self.place(assigner, self.spec.graph.split_name(assigner, piece.origin, piece.split), piece.piece)
+
     def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
         consumers = self.spec.graph.consumers_of(operator, tag) if batch.size else ()
         for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
@@ -146,7 +153,8 @@ class SourceTask(Task):
             graph = self.spec.graph
             if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
                 batch = batch.slice(0, batch.size)  # other consumers see the upstream timestamps
-            place = self._stamp(operator, batch, graph.split_name(operator, piece.origin, piece.split), piece.piece)
+            place = self._place_at(operator, piece)
+            self.clocks[place].stamp(batch)
             self._emit(operator, batch, place)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
