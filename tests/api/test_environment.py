@@ -1,3 +1,4 @@
+import subprocess
 import sys
 import types
 from datetime import timedelta
@@ -209,3 +210,23 @@ def test_operators_without_uids_are_told():
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
     with pytest.warns(UserWarning, match=r"no state root is set: .* get a generated one \(collection\)"):
         assert list(env.from_collection([1, 2], int).execute_and_collect()) == [1, 2]
+
+
+def test_a_program_that_ends_right_after_cancel_lets_its_job_end(tmp_path):
+    """Python would end under the job's threads, and clients in C crash then."""
+    program = """
+import time
+import forkpoint as fp
+
+env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}).enable_checkpointing(10)
+numbers = env.from_source(fp.CounterSource(per_epoch=1), fp.WatermarkStrategy.no_watermarks(), "numbers")
+numbers.map(lambda n: time.sleep(0.2) or n, int).sink_to(fp.DiscardSink())
+client = env.execute_async("slow")
+client.get_job_execution_result().add_done_callback(lambda _: print("ended", flush=True))
+client.cancel()
+print("exits", flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["exits", "ended"]

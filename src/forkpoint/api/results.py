@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -96,14 +97,19 @@ class CheckResult:
         return not self.plan.refused
 
 
+ENDING_SECONDS = 30.0
+
+
 class JobClient:
     """A job started with ``execute_async``, on a thread of this process. If it fails, every future fails with JobFailed."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._result: Future[JobExecutionResult] = Future()
-        thread = threading.Thread(target=self._run, args=(job.begin(),), name=f"forkpoint-{job.name}", daemon=True)
-        thread.start()
+        self._thread = threading.Thread(
+            target=self._run, args=(job.begin(),), name=f"forkpoint-{job.name}", daemon=True
+        )
+        self._thread.start()
 
     def _run(self, run: Callable[[], Result]) -> None:
         try:
@@ -140,9 +146,14 @@ class JobClient:
     def cancel(self) -> Future[None]:
         """Cancel the job without a savepoint; the future completes when it has ended."""
         self.job.driver.cancel()
+        self._end_before_python()
         done: Future[None] = Future()
         self._result.add_done_callback(lambda _: done.set_result(None))
         return done
+
+    def _end_before_python(self) -> None:
+        """A program may exit right after it has told the job to end, whose clients in C then crash as Python ends under them."""
+        atexit.register(self._thread.join, ENDING_SECONDS)
 
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
@@ -151,6 +162,7 @@ class JobClient:
 
         ``advance_to_end_of_event_time``: fire all event-time timers and windows first.
         """
+        self._end_before_python()
         return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
 
     def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:

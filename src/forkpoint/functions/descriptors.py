@@ -148,7 +148,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
     def put(self, key: K, value: V) -> None:
         self._unbound()
 
-    def put_all(self, entries: Mapping[K, V]) -> None:
+    def put_all(self, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
         self._unbound()
 
     def remove(self, key: K) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.kafka.client import KafkaClient, on_error
+from forkpoint.connectors.kafka.client import QUIET, KafkaClient, on_error
 from forkpoint.connectors.kafka.errors import forkpoint_error, is_missing, is_refused, is_temporary
 from forkpoint.connectors.kafka.offsets import Bounds, KafkaOffsetsInitializer, KafkaTopicPartition
 from forkpoint.errors import ConfigError, ForkpointError
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import KafkaError, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 REQUEST_S = 10.0
@@ -57,6 +58,7 @@ class Cluster:
         self._log = on_error(f"Kafka at {client.servers}")
         self.stale = False
         self._connected = self._connect()
+        self._groups: dict[str, Group] = {}
 
     def _connect(self) -> AdminClient:
         from confluent_kafka import KafkaException
@@ -205,35 +207,37 @@ class Cluster:
     # -- consumer groups
 
     def _committed(self, group: str, partitions: Collection[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
-        request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p) for p in partitions])
+        what = f"the offsets of group {group!r} cannot be read"
         try:
-            listed: Any = self._result(
-                self._admin.list_consumer_group_offsets([request], request_timeout=self._request_s)[group]
-            )
+            listed = self._group(group).committed(partitions, self._request_s)
         except KafkaException as error:
-            raise self._trouble(error.args[0], f"the offsets of group {group!r} cannot be read") from None
-        for found in listed.topic_partitions:
+            raise self._trouble(error.args[0], what) from None
+        for found in listed:
             if found.error is not None:
-                raise self._trouble(found.error, f"the offsets of group {group!r} cannot be read")
-        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in listed.topic_partitions}
+                raise self._trouble(found.error, what)
+        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in listed}
 
     def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> None:
         """Commit a group's offsets, which others see; forkpoint reads them only where a source is to start at them."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
-        request = ConsumerGroupTopicPartitions(group, [TopicPartition(*p, offset) for p, offset in offsets.items()])
         what = f"the offsets of group {group!r} cannot be committed"
         try:
-            done: Any = self._result(
-                self._admin.alter_consumer_group_offsets([request], request_timeout=self._request_s)[group]
-            )
+            answer = self._group(group).commit(offsets, self._request_s)
         except KafkaException as error:
             raise self._trouble(error.args[0], what) from None
-        for partition in done.topic_partitions:
-            if partition.error is not None:
-                raise self._trouble(partition.error, what)
+        if answer is None:
+            raise self._unavailable(f"{what}: {self._last or 'no answer'}")
+        for problem in (answer[0], *(partition.error for partition in answer[1])):
+            if problem is not None:
+                raise self._trouble(problem, what)
+
+    def _group(self, name: str) -> Group:
+        if self.stale or name not in self._groups:
+            self._groups[name] = Group(name, {**self._client.settings(), "error_cb": self._on_error})
+        return self._groups[name]
 
     # --
 
@@ -260,6 +264,39 @@ class Cluster:
         another one has been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
         self.stale = True
         return NoAnswer(problem)
+
+
+class Group:
+    """A consumer of a group that joins nothing, for the group's offsets. An admin client's requests for them end the process with
+    a segmentation fault when the coordinator has moved, or is not there yet (librdkafka 2.16)."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        from confluent_kafka import Consumer
+
+        self._answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+        own = {"group.id": name, "enable.auto.commit": False, "on_commit": lambda *answer: self._answers.append(answer)}
+        self._consumer = Consumer({**QUIET, **settings, **own})
+
+    def committed(self, partitions: Iterable[KafkaTopicPartition], timeout_s: float) -> list[TopicPartition]:
+        from confluent_kafka import TopicPartition
+
+        found: list[TopicPartition] = self._consumer.committed(
+            [TopicPartition(*p) for p in partitions], timeout=timeout_s
+        )
+        return found
+
+    def commit(
+        self, offsets: Mapping[KafkaTopicPartition, int], timeout_s: float
+    ) -> tuple[KafkaError | None, list[TopicPartition]] | None:
+        """What went wrong as a whole, and the partitions with what went wrong with each; None without an answer in time."""
+        from confluent_kafka import TopicPartition
+
+        self._answers.clear()
+        self._consumer.commit(offsets=[TopicPartition(*p, offset) for p, offset in offsets.items()], asynchronous=True)
+        until = time.monotonic() + timeout_s
+        while not self._answers and time.monotonic() < until:
+            self._consumer.poll(POLL_S)
+        return self._answers[0] if self._answers else None
 
 
 def _named(partitions: Collection[KafkaTopicPartition]) -> str:

@@ -147,7 +147,7 @@ class _ReadOnly(_Reader):
     def put(self, key: Any, value: Any) -> NoReturn:
         self._refuse(f"put({shorten(key)})")
 
-    def put_all(self, entries: Mapping[Any, Any]) -> NoReturn:
+    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> NoReturn:
         self._refuse("put_all()")
 
     def remove(self, key: Any) -> NoReturn:
