@@ -38,7 +38,7 @@ def earlier_release():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forkpoint.graph.transformations.key_form", lambda of: of)
         patch.setattr("forkpoint.functions.descriptors.key_form", lambda of: of)
-        patch.setattr("forkpoint.checkpoint.states.has_many_forms", lambda of: False)
+        patch.setattr("forkpoint.types.keys.has_many_forms", lambda of: False)
         yield
 
 

@@ -301,7 +301,7 @@ class WronglyAsync(fp.LookupFunction[str, int]):
         (ages, {"retry_strategy": 3}, GraphError, "retry_strategy must be"),
         (ages, {"output_type": int}, GraphError, "type of the function's results"),
         (3, {}, GraphError, "takes a LookupFunction"),
-        (OfSqlite, {}, GraphError, "takes a LookupFunction"),
+        (OfSqlite, {}, GraphError, r"OfSqlite is a class; give an instance, OfSqlite\(\)"),
         (NotAsync(), {}, GraphError, "NotAsync.async_lookup: declare it as 'async def'"),
         (WronglyAsync(), {}, GraphError, "derive WronglyAsync from AsyncLookupFunction"),
         (Profiles(capacity=0), {}, ConfigError, "capacity is 0"),

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rest_server import JOB, OPERATE, Server, result
 
 from forkpoint.cli import main
+from forkpoint.cli.configuring import commands_of as commands_in
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server.app import commands_of, described, make_api
 from forkpoint.server.context import Context
@@ -39,7 +40,7 @@ def test_every_command_has_its_call_and_every_call_its_command(tmp_path):
     calls = commands_of(api)
     commands = {
         f"{name} {inner}" if inner else name
-        for name, command in main.commands.items()
+        for name, command in commands_in(main)
         for inner in (command.commands if isinstance(command, click.Group) else [""])
     }
     assert commands - set(LOCAL) == set(calls)
@@ -65,7 +66,7 @@ def test_what_a_command_can_be_told_its_call_can_be_told(tmp_path, name):
     method, _, path = call.partition(" ")
     sent = described(api)["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     fields = set(described(api)["components"]["schemas"][sent.rpartition("/")[2]]["properties"])
-    shown = {option.name for option in main.commands[name].params if not getattr(option, "hidden", False)}
+    shown = {option.name for option in dict(commands_in(main))[name].params if not getattr(option, "hidden", False)}
     options = shown - OF_THE_COMMAND_LINE
     assert {option for option in options if FIELDS.get(option, option) not in fields} == set()
 
