@@ -213,7 +213,7 @@ def test_operators_without_uids_are_told():
 
 
 def test_a_program_that_ends_right_after_cancel_lets_its_job_end(tmp_path):
-    """Python would end under the job's threads, and clients in C crash then."""
+    """The job ends as it was told to, and is not killed with the threads of the process."""
     program = """
 import time
 import forkpoint as fp

@@ -21,6 +21,7 @@ from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import AREAS, JobPaths
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.config_file import state_root
 from forkpoint.connectors import CollectSink, Sink
 from forkpoint.driver.declared import check_program
@@ -116,7 +117,14 @@ def check(
     """Compare a job with a savepoint; see ``StreamExecutionEnvironment.check``."""
     if job.state_root is None and savepoint == LATEST:
         raise ConfigError("no state root is set, so there is no latest savepoint; set one, or give a savepoint's path")
-    program = values_of(Program(allow_pickle=job.options.allow_pickle))
+    path, saved = _saved(job, savepoint)
+    with values_of(Program(allow_pickle=job.options.allow_pickle)):
+        plan = check_program(job.graph, saved, allow_non_restored=allow_non_restored, renames=renames)
+    return CheckResult(job.name, path, saved if isinstance(saved, Savepoint) else None, plan, saved.epoch, saved.job)
+
+
+def _saved(job: Inspected, savepoint: str) -> tuple[str, Savepoint | Manifest]:
+    """Where the saved state is that a job is compared with: a savepoint, else the newest checkpoint of the job with that name."""
     storage = None if job.state_root is None else open_storage(job.state_root)
     try:
         if storage is None:
@@ -130,14 +138,8 @@ def check(
         newest = None if storage is None else _checkpoint(storage, named)
         if storage is None or newest is None:
             raise
-        with program:
-            plan = check_program(job.graph, newest, allow_non_restored=allow_non_restored, renames=renames)
-        path = f"{plain_place(storage.url).rstrip('/')}/{JobPaths(named).manifest(newest.epoch)}"
-        return CheckResult(job.name, path, None, plan, newest.epoch, newest.job)
-    with program:
-        plan = check_program(job.graph, opened.savepoint, allow_non_restored=allow_non_restored, renames=renames)
-    saved = opened.savepoint
-    return CheckResult(job.name, plain_place(opened.url), saved, plan, saved.epoch, saved.job)
+        return f"{plain_place(storage.url).rstrip('/')}/{JobPaths(named).manifest(newest.epoch)}", newest
+    return plain_place(opened.url), opened.savepoint
 
 
 def _checkpoint(storage: Storage, job: str) -> Manifest | None:

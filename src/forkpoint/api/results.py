@@ -152,7 +152,7 @@ class JobClient:
         return done
 
     def _end_before_python(self) -> None:
-        """A program may exit right after it has told the job to end, whose clients in C then crash as Python ends under them."""
+        """A program that exits right after it has told the job to end waits for that, instead of killing the job's threads."""
         atexit.register(self._thread.join, ENDING_SECONDS)
 
     def stop_with_savepoint(

@@ -6,7 +6,6 @@ import os
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forkpoint.errors import (
     ForkpointError,
@@ -17,9 +16,7 @@ from forkpoint.errors import (
     SavepointNotFound,
     StateNotFound,
 )
-
-if TYPE_CHECKING:
-    from forkpoint.operations import ProgramFailed
+from forkpoint.operations import DriverFailed, NoJob, ProgramFailed
 
 OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
 _EXIT_CODES: dict[type[ForkpointError], int] = {
@@ -52,8 +49,6 @@ class Failure:
 
 def describe(error: ForkpointError) -> Failure:
     """The failure for an error of forkpoint's."""
-    from forkpoint.operations import DriverFailed, NoJob, ProgramFailed
-
     match error:
         case ProgramFailed():
             return _of_program(error)

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from forkpoint.operations.cleaning import gc
     from forkpoint.operations.cluster import doctor
     from forkpoint.operations.comparing import VersionsCompared, ab
-    from forkpoint.operations.detached import DriverFailed, Started
+    from forkpoint.operations.detached import Started
     from forkpoint.operations.driving import Announcer
     from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
+    from forkpoint.operations.failed import DriverFailed, NoJob, ProgramFailed
     from forkpoint.operations.foreground import ProgramEnd, drive
     from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
     from forkpoint.operations.inspecting import (
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from forkpoint.operations.machine import Check, check_machine
     from forkpoint.operations.observer import Observer
     from forkpoint.operations.preceding import with_predecessor
-    from forkpoint.operations.program import NoJob, ProgramFailed
     from forkpoint.operations.publishing import Published, publish
     from forkpoint.operations.recovering import Recovery, recover
     from forkpoint.operations.replacing import Upgraded

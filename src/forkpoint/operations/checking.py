@@ -8,7 +8,8 @@ from typing import Any
 from forkpoint.api.execution import check as check_job
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
 from forkpoint.api.results import CheckResult
-from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
+from forkpoint.operations.failed import NoJob, ProgramFailed
+from forkpoint.operations.program import Source, as_main, run_program
 from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog import LATEST

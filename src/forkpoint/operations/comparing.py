@@ -15,7 +15,8 @@ from typing import Any
 from forkpoint.checkpoint.paths import JobPaths, unescape
 from forkpoint.driver.history import History
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.operations.detached import DriverFailed, driver_command, tail
+from forkpoint.operations.detached import driver_command, tail
+from forkpoint.operations.failed import DriverFailed
 from forkpoint.operations.observer import SILENT, Observer, OnStep
 from forkpoint.operations.packing import pack
 from forkpoint.operations.replaying import write_positions

@@ -19,8 +19,8 @@ from typing import Any
 from forkpoint import logs
 from forkpoint.checkpoint.paths import log_file
 from forkpoint.driver.job_driver import JobDriver
-from forkpoint.errors import JobFailed
 from forkpoint.operations.driving import Announcer
+from forkpoint.operations.failed import DriverFailed
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.places import plain_place
@@ -91,18 +91,6 @@ class Started:
     pid: int
     log: str
     failure: str | None = None
-
-
-class DriverFailed(JobFailed):
-    """A driver process failed. ``code``, ``exit_code``: those of `forkpoint run`; ``log_tail``: the last lines of its log;
-    ``run``: the last run that it was about to start."""
-
-    def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None, run: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.exit_code = exit_code
-        self.log_tail = log_tail
-        self.run = run
 
 
 def start_detached(

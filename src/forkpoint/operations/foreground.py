@@ -13,7 +13,8 @@ from forkpoint.driver.restorer import NONE
 from forkpoint.driver.trial import Trial
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
-from forkpoint.operations.program import NoJob, ProgramFailed, Source, as_main, run_program
+from forkpoint.operations.failed import NoJob, ProgramFailed
+from forkpoint.operations.program import Source, as_main, run_program
 from forkpoint.operations.recorded import Invocation, invocation
 from forkpoint.operations.replaying import capturing, until_from
 from forkpoint.operations.request import RunRequest

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from forkpoint.errors import ForkpointError
-
 
 @dataclass(frozen=True)
 class Source:
@@ -70,20 +68,3 @@ def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
             os.environ.pop("PYTHONPATH", None)
         else:
             os.environ["PYTHONPATH"] = kept_python_path
-
-
-class ProgramFailed(ForkpointError):
-    """A program raised ``error``, in its own code or in a call of forkpoint."""
-
-    def __init__(self, app: str, error: BaseException) -> None:
-        first = next(iter(str(error).splitlines()), "")
-        super().__init__(f"{app} raised {type(error).__name__}: {first}".rstrip(": "))
-        self.app = app
-        self.error = error
-
-
-class NoJob(ForkpointError):
-    """A program ended without running a job."""
-
-    def __init__(self, app: str) -> None:
-        super().__init__(f"{app} ended without running a job; call execute() on its environment")

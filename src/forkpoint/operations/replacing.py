@@ -22,7 +22,8 @@ from forkpoint.driver.recovery import go_back
 from forkpoint.driver.succession import NotInPlace
 from forkpoint.errors import ForkpointError, JobFailed, NotFound
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.operations.detached import FAILED, JOB_FAILED, DriverFailed, Started, last_error, start_detached, tail
+from forkpoint.operations.detached import FAILED, JOB_FAILED, Started, last_error, start_detached, tail
+from forkpoint.operations.failed import DriverFailed
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest

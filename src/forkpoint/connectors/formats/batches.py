@@ -143,8 +143,10 @@ def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:
 
 def _has_fields(value: Any, names: tuple[str, ...]) -> bool:
     """Whether a record has these fields. Raises TypeNotSupported if it lacks one of them."""
-    if is_nameless(value) or not isinstance(value, Row) or value.field_names == names:
-        return not is_nameless(value)
+    if is_nameless(value):
+        return False
+    if not isinstance(value, Row) or value.field_names == names:
+        return True
     lacks = [name for name in names if name not in value.as_dict()]
     if lacks:
         raise TypeNotSupported(

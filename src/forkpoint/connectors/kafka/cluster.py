@@ -71,9 +71,12 @@ class Cluster:
 
     @property
     def _admin(self) -> AdminClient:
-        if self.stale:
-            self._connected, self.stale = self._connect(), False
+        self._renew()
         return self._connected
+
+    def _renew(self) -> None:
+        if self.stale:
+            self._connected, self._groups, self.stale = self._connect(), {}, False
 
     def _on_error(self, error: KafkaError) -> None:
         self._log(error)
@@ -235,7 +238,8 @@ class Cluster:
                 raise self._trouble(problem, what)
 
     def _group(self, name: str) -> Group:
-        if self.stale or name not in self._groups:
+        self._renew()
+        if name not in self._groups:
             self._groups[name] = Group(name, {**self._client.settings(), "error_cb": self._on_error})
         return self._groups[name]
 
