@@ -87,21 +87,27 @@ class TransactionalCommitter(Committer):
         topics = _topics(output)
         with raising_errors(self._client.servers) as problems:
             limits = ask_limits(self._client, topics)
-            transactions = self._transactions = _Transactions(
-                self.name, self._client, 1
-            )  # so that no record takes others along
-            transactions.problems = problems
+            transactions = self._one_by_one(problems)
             if output.epoch <= max(transactions.sent(topics).values()):
                 return
             (records,) = pa.Table.from_batches(self._batches(output), SCHEMA).combine_chunks().to_batches()
             refused = refused_rows(records, limits)
             while more := transactions.begin(records, refused):
                 refused |= more
+                # In the next transaction of a client with a refused record, the broker may miss sequence numbers.
+                self.close()
+                transactions = self._one_by_one(problems)
             rows = sorted(refused)
             errors = pa.array([refused[row] for row in rows], pa.string())
             set_aside(pa.Table.from_batches([records]).take(rows).append_column("error", errors))
             transactions.finish(topics, output.epoch)
         self.close()
+
+    def _one_by_one(self, problems: list[Any]) -> _Transactions:
+        """A new client whose batches have one record, so that no record takes others along."""
+        transactions = self._transactions = _Transactions(self.name, self._client, 1)
+        transactions.problems = problems
+        return transactions
 
     def _know(self, topics: Sequence[str]) -> bool:
         """Learn the limits of topics; whether some are new."""
