@@ -2,7 +2,8 @@
 # Sets up the project on a machine that has only Python 3.11 or newer: .venv with the project and its development
 # tools in the versions of uv.lock, and Java 17 or newer for Spark. Safe to call again: without a change it returns at once.
 #
-# Writes .venv/env.sh, which puts .venv/bin on PATH and sets JAVA_HOME; the Makefile sources it.
+# Writes .venv/env.sh, which puts .venv/bin on PATH, sets JAVA_HOME and lets Python keep its bytecode (hundreds of processes
+# of the tests would compile the project again); the Makefile sources it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -130,7 +131,7 @@ write_env() {
   Install one (https://adoptium.net, or your system's openjdk-17 package), or set JAVA_HOME to one, and run this again."
   fi
   say "Java: $home"
-  printf 'export JAVA_HOME=%q\nexport PATH=%q/bin:"$PATH"\n' "$home" "$PWD/$venv" >"$env_file"
+  printf 'export JAVA_HOME=%q\nexport PATH=%q/bin:"$PATH"\nunset PYTHONDONTWRITEBYTECODE\n' "$home" "$PWD/$venv" >"$env_file"
 }
 
 # ---------------------------------------------------------------- main
