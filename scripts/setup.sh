@@ -88,9 +88,11 @@ install_project() {
   "${pip[@]}" install 'uv>=0.9'
   # uv reads the lock file, pip installs, with its configured mirrors, certificates and caches. The list is complete, so pip resolves
   # nothing: it would take the newest release of what is required with an extra (coverage[toml]) although its version is pinned.
-  "$venv/bin/uv" --quiet export --frozen --offline --all-extras --no-emit-project --output-file "$venv/requirements.txt" >&2
+  "$venv/bin/uv" --quiet export --frozen --offline --all-extras --no-emit-workspace --output-file "$venv/requirements.txt" >&2
   "${pip[@]}" install --no-deps --require-hashes --requirement "$venv/requirements.txt"
-  "${pip[@]}" install --no-deps --editable .
+  local package editable=(--editable .)
+  for package in packages/*/; do editable+=(--editable "$package"); done
+  "${pip[@]}" install --no-deps "${editable[@]}"
 }
 
 # ---------------------------------------------------------------- Java
@@ -137,7 +139,7 @@ write_env() {
 # ---------------------------------------------------------------- main
 
 # The directory is part of the key: in a moved checkout, the scripts in .venv/bin point to its old place.
-key=$(printf '%s\n' "$PWD" | cat - pyproject.toml uv.lock scripts/setup.sh | cksum)
+key=$(printf '%s\n' "$PWD" | cat - pyproject.toml packages/*/pyproject.toml uv.lock scripts/setup.sh | cksum)
 
 java_still_there() { (. "./$env_file" && [ -x "$JAVA_HOME/bin/java" ]) 2>/dev/null; }
 

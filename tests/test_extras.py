@@ -1,5 +1,6 @@
 """A feature whose package is not installed says which extra brings it."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import forkpoint as fp
-from forkpoint import extras
+from forkpoint import extras, packages
 from forkpoint.connectors.files.s3_client import s3_client
 from forkpoint.errors import ConfigError
+from forkpoint.lazy import listed
 from forkpoint.state import open_store
 from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.storage.base import open_storage
@@ -48,16 +50,6 @@ FEATURES = {
             fp.KafkaSource.builder().set_bootstrap_servers("b:1").set_topics("t").set_deserializer(Whole()).build()
         ),
     ),
-    "redis": ("redis", lambda path, directory: fp.RedisSink("redis://localhost", lambda e: None)),
-    "cassandra": ("cassandra", lambda path, directory: fp.CassandraSink("localhost", "k", "t")),
-    "rabbitmq": (
-        "pika",
-        lambda path, directory: fp.RabbitMQSource(
-            fp.RabbitMQConnectionConfig("localhost"), "q", True, fp.SimpleStringSchema()
-        ),
-    ),
-    "mqtt": ("paho.mqtt", lambda path, directory: fp.MqttSource("localhost", "t", fp.SimpleStringSchema())),
-    "opensearch": ("opensearchpy", lambda path, directory: fp.OpenSearchSink("localhost", "i")),
     "s3": ("boto3.session", lambda path, directory: s3_client()),
     "rocksdb": ("rocksdict", lambda path, directory: open_store("rocksdb", directory / "store")),
 }
@@ -70,6 +62,22 @@ def test_without_the_package_the_extra_is_named(feature, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"needs {package}.*pip install \"forkpoint\[{feature.split(',')[0]}\]\""):
         use(path, tmp_path)
+
+
+@pytest.mark.parametrize("name", packages.__all__)
+def test_without_a_connector_package_its_extra_is_named(name, monkeypatch):
+    package = dict(listed("forkpoint.packages"))[name]
+    monkeypatch.delattr(fp, name, raising=False)
+    for module in [each for each in sys.modules if each.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    expected = (
+        f'forkpoint.{name} needs {package.replace("_", "-")}, which is not installed; run: pip install "forkpoint['
+    )
+    with pytest.raises(ImportError, match=re.escape(expected)) as raised:
+        exec(f"from forkpoint import {name}")
+    assert isinstance(raised.value, ConfigError)
+    assert name not in fp.__all__
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -91,18 +99,18 @@ def test_a_job_with_the_rocksdb_backend_names_the_extra(monkeypatch):
 def test_each_extra_is_declared_and_all_has_them_all():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = project["optional-dependencies"]
-    assert set(extras._EXTRAS.values()) == set(declared) - {"all"}
+    extra_of = [(package, extra) for package, several in extras._EXTRAS.items() for extra in several.split(",")]
+    assert {extra for _, extra in extra_of} == set(declared) - {"all"}
     distributions = {
         "google.protobuf": "protobuf",
         "boto3.session": "boto3",
+        "deltalake": "forkpoint-lakehouse[delta]",
+        "pyiceberg": "forkpoint-lakehouse[iceberg]",
         "confluent_kafka.schema_registry": "confluent-kafka[schemaregistry]",
         "authlib": "confluent-kafka[schemaregistry]",
-        "paho.mqtt": "paho-mqtt",
-        "opensearchpy": "opensearch-py",
-        "cassandra": "cassandra-driver",
         "opentelemetry.sdk": "opentelemetry-sdk",
     }
-    for package, extra in extras._EXTRAS.items():
+    for package, extra in extra_of:
         distribution = distributions.get(package, package.replace("_", "-"))
         assert any(requirement.startswith(distribution) for requirement in declared[extra])
         assert not any(requirement.startswith(package) for requirement in project["dependencies"])

@@ -1,10 +1,13 @@
 import subprocess
 import sys
 import types
+from importlib import import_module
+from importlib.metadata import entry_points
 
 import pytest
 
 import forkpoint
+from forkpoint import extras, lazy
 
 HEAVY = (
     "pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "redis", "cassandra", "boto3", "sqlalchemy", "psycopg",
@@ -17,8 +20,18 @@ def test_the_public_names_are_those_of_all():
         name for name, value in vars(forkpoint.public).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }  # fmt: skip
-    assert public == set(forkpoint.__all__)
-    assert len(forkpoint.__all__) == len(public)
+    assert public == set(forkpoint.public.__all__)
+    names = [*forkpoint.public.__all__, *forkpoint.packages.__all__]
+    assert set(names) == set(forkpoint.__all__)
+    assert len(forkpoint.__all__) == len(names)
+
+
+def test_the_names_of_the_connector_packages_are_theirs():
+    listed = dict(lazy.listed("forkpoint.packages"))
+    assert sorted(listed) == forkpoint.packages.__all__
+    assert {name for package in extras.CONNECTORS for name in import_module(package).__all__} == set(listed)
+    found = {each.value for each in entry_points(group="forkpoint.connectors")}
+    assert found == set(extras.CONNECTORS) == set(listed.values())
 
 
 def test_names_are_loaded_when_they_are_used():

@@ -1,12 +1,25 @@
-"""Optional packages, each installed by an extra of the distribution."""
+"""Optional packages, each installed by an extra of the distribution: the connector packages, and what others need."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
 from forkpoint.errors import ConfigError
+from forkpoint.lazy import listed
 
-_EXTRAS = {
+# The connector packages, by module. Their distributions are named alike, with hyphens.
+CONNECTORS = {
+    "forkpoint_cassandra": "cassandra",
+    "forkpoint_kinesis": "kinesis",
+    "forkpoint_lakehouse": "delta,iceberg",
+    "forkpoint_mqtt": "mqtt",
+    "forkpoint_opensearch": "opensearch",
+    "forkpoint_postgres_cdc": "postgres",
+    "forkpoint_rabbitmq": "rabbitmq",
+    "forkpoint_redis": "redis",
+}
+
+_EXTRAS = CONNECTORS | {
     "duckdb": "sql",
     "pandas": "pandas",
     "rocksdict": "rocksdb",
@@ -21,23 +34,39 @@ _EXTRAS = {
     "pymysql": "mysql",
     "deltalake": "delta",
     "pyiceberg": "iceberg",
-    "boto3": "kinesis",
     "boto3.session": "s3",
-    "pika": "rabbitmq",
-    "paho.mqtt": "mqtt",
-    "redis": "redis",
-    "opensearchpy": "opensearch",
-    "cassandra": "cassandra",
     "opentelemetry.sdk": "otel",
 }
+
+
+class NotInstalled(ConfigError, ImportError):
+    """A name is in a connector package that is not installed. The message names the extra."""
+
+
+def not_installed(package: str, name: str) -> NotInstalled:
+    """The error for a name of a connector package."""
+    return NotInstalled(_remedy(package.replace("_", "-"), name, CONNECTORS[package]))
 
 
 def require(package: str, feature: str) -> None:
     """Raise ConfigError, naming the extra to install, unless the package is installed."""
     if not is_installed(package):
-        raise ConfigError(
-            f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{_EXTRAS[package]}]"'
-        )
+        raise ConfigError(_remedy(package, feature, _EXTRAS[package]))
+
+
+def _remedy(package: str, feature: str, extra: str) -> str:
+    return f'{feature} needs {package}, which is not installed; run: pip install "forkpoint[{extra}]"'
+
+
+def is_own(module: str) -> bool:
+    """Whether a module is of forkpoint or of one of its connector packages."""
+    top = module.partition(".")[0]
+    return top == "forkpoint" or top in CONNECTORS
+
+
+def installed_names() -> list[str]:
+    """The names of the installed connector packages."""
+    return [name for name, package in listed("forkpoint.packages") if is_installed(package)]
 
 
 def is_installed(package: str) -> bool:

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 
-def loader(package: str, listing: str | None = None) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package: a name that ``listing``, by default the package, imports, or one of its modules."""
+def loader(package: str, *listings: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package: a name that the modules ``listings``, by default the package, import, or one of its
+    modules."""
     places: dict[str, str] = {}
 
     def load(name: str) -> Any:
         if not places:
-            places.update(_imported(listing or package))
+            for listing in listings or (package,):
+                places.update(listed(listing))
         if name in places:
             value = getattr(import_module(places[name]), name)
         elif not name.startswith("__") and find_spec(f"{package}.{name}") is not None:
@@ -33,12 +35,12 @@ def loader(package: str, listing: str | None = None) -> Callable[[str], Any]:
     return load
 
 
-def _imported(module: str) -> Iterator[tuple[str, str]]:
-    """The names that a module takes from others, and where from; the module is read, not run."""
+def listed(module: str) -> Iterator[tuple[str, str]]:
+    """The names that a module imports from forkpoint or its connector packages, and where from; the module is read, not run."""
     import ast  # takes longer than the rest of `import forkpoint`
 
     for node in ast.walk(ast.parse(_source(module))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("forkpoint."):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("forkpoint.", "forkpoint_")):
             yield from ((alias.name, node.module) for alias in node.names)
 
 

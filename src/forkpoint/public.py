@@ -26,7 +26,6 @@ from forkpoint.connectors.base import (
     SplitEnumerator,
     SplitRange,
 )
-from forkpoint.connectors.cassandra.sink import CassandraSink
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
@@ -58,23 +57,9 @@ from forkpoint.connectors.kafka.serialization import (
 )
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink, KafkaSinkBuilder
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
-from forkpoint.connectors.kinesis.firehose import FirehoseSink, FirehoseSinkBuilder
-from forkpoint.connectors.kinesis.records import KinesisDeserializationSchema, KinesisRecord
-from forkpoint.connectors.kinesis.sink import KinesisSink, KinesisSinkBuilder, PartitionKeyGenerator
-from forkpoint.connectors.kinesis.source import KinesisSource, KinesisSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
-from forkpoint.connectors.mqtt.records import MqttDeserializationSchema, MqttMessage
-from forkpoint.connectors.mqtt.source import MqttSource
-from forkpoint.connectors.opensearch.sink import OpenSearchSink
-from forkpoint.connectors.postgres.source import PostgresSource
-from forkpoint.connectors.rabbitmq.config import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder
-from forkpoint.connectors.rabbitmq.sink import RabbitMQSink
-from forkpoint.connectors.rabbitmq.source import RabbitMQSource
-from forkpoint.connectors.redis.sink import RedisSink
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
-from forkpoint.connectors.tables.delta import DeltaSink
-from forkpoint.connectors.tables.iceberg import IcebergSink
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,
@@ -283,7 +268,6 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
-    "CassandraSink",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",
@@ -329,7 +313,6 @@ __all__ = [
     "DebeziumJsonDeserializationSchema",
     "DeliveryGuarantee",
     "DeltaEvictor",
-    "DeltaSink",
     "DeltaTrigger",
     "DeserializationSchema",
     "Deserialized",
@@ -351,8 +334,6 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FilterFunction",
-    "FirehoseSink",
-    "FirehoseSinkBuilder",
     "First",
     "FixedDelayRetryStrategy",
     "FlatJoinFunction",
@@ -366,7 +347,6 @@ __all__ = [
     "GlobalWindows",
     "GraphError",
     "HttpLookup",
-    "IcebergSink",
     "InputLost",
     "Instant",
     "IterativeStream",
@@ -397,12 +377,6 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
-    "KinesisDeserializationSchema",
-    "KinesisRecord",
-    "KinesisSink",
-    "KinesisSinkBuilder",
-    "KinesisSource",
-    "KinesisSourceBuilder",
     "Last",
     "ListState",
     "ListStateDescriptor",
@@ -419,22 +393,16 @@ __all__ = [
     "MetricGroup",
     "Min",
     "MinBy",
-    "MqttDeserializationSchema",
-    "MqttMessage",
-    "MqttSource",
     "NeverTrigger",
     "NoRetryStrategy",
     "NumberSequenceSource",
     "OnMergeContext",
-    "OpenSearchSink",
     "OperatorStateStore",
     "OutputFileConfig",
     "OutputLost",
     "OutputRefused",
     "OutputTag",
-    "PartitionKeyGenerator",
     "Partitioner",
-    "PostgresSource",
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",
@@ -447,14 +415,9 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
-    "RabbitMQConnectionConfig",
-    "RabbitMQConnectionConfigBuilder",
-    "RabbitMQSink",
-    "RabbitMQSource",
     "ReadOnlyBroadcastState",
     "ReaderContext",
     "RecordParseError",
-    "RedisSink",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",

@@ -27,10 +27,10 @@ from forkpoint.connectors.files.writing import to_table
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv import CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from forkpoint.connectors.tables.columns import fit
 from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
 from forkpoint.spark.frames import to_declared
 from forkpoint.types import Instant, Types, type_of
+from forkpoint_lakehouse.columns import fit
 
 
 def elements_and_problems(schema: Any, values: list[bytes]) -> tuple[list[Any], list[str]]:

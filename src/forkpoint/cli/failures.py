@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from forkpoint.errors import (
     ForkpointError,
@@ -16,6 +16,7 @@ from forkpoint.errors import (
     SavepointNotFound,
     StateNotFound,
 )
+from forkpoint.extras import is_own
 from forkpoint.operations import DriverFailed, NoJob, ProgramFailed
 
 OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
@@ -26,8 +27,6 @@ _EXIT_CODES: dict[type[ForkpointError], int] = {
     JobNotFound: NOT_FOUND,
     JobFailed: JOB_FAILED,
 }  # of these and their subclasses; FAILED of all others
-
-_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,11 @@ def user_traceback(error: BaseException, program: str) -> str:
 def user_place(error: BaseException, program: str) -> str | None:
     """The program's call that raised: "app.py:12, in build: env.execute()"."""
     place = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if place is not None and _is_ours(frame.filename):
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if place is not None and is_own(str(frame.f_globals.get("__name__", ""))):
             break
-        if place is not None or frame.filename == program:
-            place = f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
+        code = frame.f_code
+        if place is not None or code.co_filename == program:
+            line = linecache.getline(code.co_filename, number).strip()
+            place = f"{code.co_filename}:{number}, in {code.co_name}: {line}"
     return place
-
-
-def _is_ours(filename: str) -> bool:
-    return _PACKAGE in Path(filename).parents

@@ -12,6 +12,7 @@ from typing import Any
 from forkpoint.checkpoint.format import checksum
 from forkpoint.control.programs import Program, pack, save_program
 from forkpoint.driver.job_driver import JobDriver
+from forkpoint.extras import is_own
 from forkpoint.graph.secrets import is_secret
 
 ENGINE = "FORKPOINT_ENGINE"
@@ -44,8 +45,8 @@ class StartedProgram:
     def _files(self) -> dict[str, bytes]:
         """The program and its loaded modules from its own directories, by relative path."""
         found: dict[str, bytes] = {}
-        for module in list(sys.modules.values()):
-            place = getattr(module, "__file__", None)
+        for qualified, module in list(sys.modules.items()):
+            place = None if is_own(qualified) else getattr(module, "__file__", None)
             if isinstance(place, str) and place.endswith(".py") and place != os.path.abspath(self.path):
                 name = _within(os.path.realpath(place), self.directories)
                 if name is not None and (content := content_of(Path(place))) is not None:
@@ -100,6 +101,6 @@ def _within(place: str, directories: Sequence[str]) -> str | None:
         path = Path(place)
         if path.is_relative_to(directory):
             parts = path.relative_to(directory).parts
-            if "site-packages" not in parts and "forkpoint" not in parts[:-1]:
+            if "site-packages" not in parts:
                 return "/".join(parts)
     return None

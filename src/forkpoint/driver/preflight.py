@@ -20,8 +20,10 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.tasks.preflight import (
     MAX_CLOCK_SKEW_MS,
+    PACKAGES,
     Finding,
     Probe,
+    connectors_in_use,
     marker,
     probe_file,
     storage_variables,
@@ -79,7 +81,7 @@ def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str],
         sent_ms = _now_ms()
         probe = Probe(
             token, storage.url, storage_variables(storage.url), local_dir, directories, platform.python_version(),
-            versions(), sent_ms,
+            versions([*PACKAGES, *connectors_in_use()]), sent_ms,
         )  # fmt: skip
         found = executor.run_on_hosts(try_host, msgspec.msgpack.encode(probe))
         answered_ms = _now_ms()

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, ClassVar, Literal
 
+from forkpoint.extras import is_own
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import key_form
-
-_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Edge:
 def line_of_program() -> str:
     """The program's line that is running: ``app.py, line 12``."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE:
+    while frame is not None and is_own(str(frame.f_globals.get("__name__", ""))):
         frame = frame.f_back
     return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
 

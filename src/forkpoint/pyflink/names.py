@@ -134,7 +134,7 @@ _ELSEWHERE: dict[str, str] = {
     "ExternalTypeInfo": "forkpoint.pyflink.typeinfo:ExternalTypeInfo",
     "ExternalizedCheckpointCleanup": "forkpoint:ExternalizedCheckpointRetention",
     "FileSourceBuilder": "forkpoint.connectors.files.builders:FileSourceBuilder",
-    "FlinkKinesisConsumer": "forkpoint.connectors.kinesis.source:FlinkKinesisConsumer",
+    "FlinkKinesisConsumer": "forkpoint_kinesis.source:FlinkKinesisConsumer",
     "FsStateBackend": "forkpoint.pyflink.former:HashMapStateBackend",
     "InstantTypeInfo": "forkpoint:Types.INSTANT",
     "JobID": "builtins:str",

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from forkpoint.extras import is_own
 from forkpoint.types.shipping import dumps
 
 _MOST_STEPS = 20
@@ -40,7 +41,7 @@ def culprit(value: Any) -> Culprit | None:
         found = next((part for part in _parts(value) if id(part[1]) not in seen and _refusal(part[1])), None)
         if found is None:
             break
-        if found[0] and not type(value).__module__.startswith("forkpoint."):
+        if found[0] and not is_own(type(value).__module__):
             of_instance = of_instance or found[0].startswith("attribute")
             path.append(found[0])
         value = found[1]

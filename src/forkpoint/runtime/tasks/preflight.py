@@ -7,9 +7,10 @@ import os
 import platform
 import shutil
 import socket
+import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,10 +67,16 @@ def marker(token: str) -> str:
     return f".forkpoint-{token}"
 
 
-def versions() -> dict[str, str]:
-    """The versions of `PACKAGES` here, without those that are not installed."""
+def connectors_in_use() -> list[str]:
+    """The distributions of the connector packages that this process has loaded. They are found by their entry points."""
+    found = importlib.metadata.entry_points(group="forkpoint.connectors")
+    return sorted({each.dist.name for each in found if each.module in sys.modules and each.dist is not None})
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of packages here, without those that are not installed."""
     found = {}
-    for package in PACKAGES:
+    for package in packages:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
@@ -91,7 +98,7 @@ def try_host(encoded: bytes) -> bytes:
 def _environment(probe: Probe) -> Iterator[str]:
     if platform.python_version_tuple()[:2] != tuple(probe.python.split(".")[:2]):
         yield f"runs Python {platform.python_version()}, the driver {probe.python}; set PYSPARK_PYTHON to the same version"
-    here = versions()
+    here = versions(probe.versions)
     for package, version in probe.versions.items():
         if here.get(package) != version:
             found = f"has {package} {here[package]}" if package in here else f"does not have {package}"

@@ -1,0 +1,83 @@
+"""CassandraSink: rows of a stream to a Cassandra table, by primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from forkpoint.connectors.base import JSON, SinkContext, SinkWriter
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.rows import RowsWriter
+from forkpoint.errors import ConfigError
+from forkpoint.types.variables import T_contra
+from forkpoint_cassandra.client import CassandraClient, raising_errors
+from forkpoint_cassandra.committing import CONCURRENCY, CassandraCommitter, create_ledger
+from forkpoint_cassandra.table import RowEncoder, TableName, read_table
+
+
+class CassandraSink(CommittingSink[T_contra]):
+    """Writes rows to a table of Cassandra, effectively once: what a failure makes it write again has the same effect.
+
+    An element is a record whose fields are columns (a named tuple, dataclass, Row with names or dict), or a ``Change`` of
+    Debezium's or Canal's messages, which may also delete a row. ``row``: a function that makes such a record of an element, or
+    None to leave it out. Columns that a record lacks stay as they are; None deletes a value.
+
+    ``hosts``: "host" or "host:port", some of the cluster's. ``consistency``: of writes. ``concurrency``: how many writes a task
+    has in flight. ``options``: of the driver's Cluster, such as ``ssl_context``.
+
+    Output is staged with its epoch, and written by tasks after the epoch's commit, under timestamps that grow with the epochs.
+    """
+
+    def __init__(
+        self, hosts: str | Sequence[str], keyspace: str, table: str, *, row: Callable[[T_contra], Any] | None = None,
+        username: str | None = None, password: str | None = None, consistency: str = "LOCAL_QUORUM",
+        local_datacenter: str | None = None, concurrency: int = CONCURRENCY, options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        from cassandra import ConsistencyLevel
+
+        if consistency not in ConsistencyLevel.name_to_value or "SERIAL" in consistency:
+            raise ConfigError(
+                f"CassandraSink: consistency is {consistency!r}; it must be one of writes, such as 'LOCAL_QUORUM'"
+            )
+        if not isinstance(concurrency, int) or concurrency < 1:
+            raise ConfigError(f"CassandraSink: concurrency is {concurrency!r}; it must be at least 1")
+        given = tuple(hosts.split(",")) if isinstance(hosts, str) else tuple(hosts)
+        if not given or not all(given):
+            raise ConfigError(f"CassandraSink: hosts is {hosts!r}; it must name at least one host")
+        client = CassandraClient(given, username, password, consistency, local_datacenter, dict(options or {}))
+        self._name = TableName(client, keyspace, table)
+        self._row = row
+        self._concurrency = concurrency
+        self._checked = False
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        encode = RowEncoder(self._name, self._row, f"{context.state_root} {context.job} {context.generation}")
+        return RowsWriter(
+            context, encode,
+            lambda rows: {
+                "count": len(rows), "columns": list(encode.table.statements.columns), "keys": encode.table.statements.keys,
+                "types": encode.table.type_names,
+            },
+        )  # fmt: skip
+
+    def check(self, committables: list[JSON]) -> None:
+        if self._checked or not committables:
+            return
+        with raising_errors(self._name.place):
+            cluster, session = self._name.client.connect()
+            try:
+                read_table(cluster, session, self._name)
+                create_ledger(session, cluster, self._name.keyspace)
+            finally:
+                cluster.shutdown()
+        self._checked = True
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return CassandraCommitter(context, self._name, self._concurrency)
+
+    def group(self, committable: JSON) -> str:
+        group: str = committable["group"]
+        return group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_checked": False}

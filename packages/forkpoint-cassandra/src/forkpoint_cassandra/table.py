@@ -1,0 +1,201 @@
+"""A table as its rows are written: its columns, the statements, and elements as rows to be staged.
+
+A staged row of a deletion is ``-`` and the values of the primary key. One that is written is ``+`` and the values of all columns,
+as the driver encodes them; if some columns are left as they are, the ``+`` is followed by a digit for each column, 1 or 0.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forkpoint.connectors.base import SinkBatch
+from forkpoint.connectors.rows import StagedRow
+from forkpoint.connectors.upserts import RowChange, Write, changes_of
+from forkpoint.errors import ConfigError, TypeNotSupported
+from forkpoint_cassandra.client import CassandraClient, raising_errors
+
+_FRESH_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table, and the cluster that has it."""
+
+    client: CassandraClient
+    keyspace: str
+    table: str
+
+    @property
+    def place(self) -> str:
+        return f"Cassandra at {self.client.place}"
+
+    def __str__(self) -> str:
+        return f"{self.keyspace}.{self.table}"
+
+
+@dataclass(frozen=True)
+class Statements:
+    """How rows of these columns are written. ``columns``: begin with those of the primary key, of which there are ``keys``."""
+
+    keyspace: str
+    table: str
+    columns: tuple[str, ...]
+    keys: int
+
+    @property
+    def insert(self) -> str:
+        names = ", ".join(map(quoted, self.columns))
+        marks = ", ".join("?" for _ in self.columns)
+        return f"INSERT INTO {quoted(self.keyspace)}.{quoted(self.table)} ({names}) VALUES ({marks}) USING TIMESTAMP ?"
+
+    @property
+    def delete(self) -> str:
+        where = " AND ".join(f"{quoted(name)} = ?" for name in self.columns[: self.keys])
+        return f"DELETE FROM {quoted(self.keyspace)}.{quoted(self.table)} USING TIMESTAMP ? WHERE {where}"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's columns, with the driver's types. ``version``: the protocol's, which values are encoded for."""
+
+    statements: Statements
+    types: tuple[Any, ...]
+    version: int
+    read_at: float = field(default=0.0, compare=False)
+
+    @property
+    def type_names(self) -> list[str]:
+        """The columns' types, as CQL has them."""
+        return type_names(self.types)
+
+    def encoded(self, change: RowChange) -> StagedRow:
+        """A change as a row to be staged. Raises ConfigError and TypeNotSupported for what the table does not take."""
+        columns, keys = self.statements.columns, self.statements.keys
+        fields = change.fields
+        if missing := [name for name in columns[:keys] if fields.get(name) is None]:
+            raise ConfigError(
+                f"CassandraSink: {dict(fields)!r} lacks {missing[0]!r}, which is part of the table's primary key"
+            )
+        if change.deleted:
+            return [b"-", *(self._value(at, fields[columns[at]]) for at in range(keys))]
+        if unknown := fields.keys() - set(columns):
+            raise UnknownColumn(sorted(unknown)[0])
+        values = [self._value(at, fields.get(name)) for at, name in enumerate(columns)]
+        if len(fields) == len(columns):
+            return [b"+", *values]
+        return [b"+" + b"".join(b"1" if name in fields else b"0" for name in columns), *values]
+
+    def _value(self, at: int, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            encoded: bytes = self.types[at].serialize(value, self.version)
+        except Exception as error:  # the driver's types raise whatever the value's methods do
+            raise TypeNotSupported(
+                f"CassandraSink: column {self.statements.columns[at]!r} of {self.statements.keyspace}.{self.statements.table} is "
+                f"of type {self.types[at].cql_parameterized_type()}, and {value!r} is not ({type(error).__name__}: {error})"
+            ) from None
+        return encoded
+
+
+def type_names(types: Sequence[Any]) -> list[str]:
+    return [type.cql_parameterized_type() for type in types]
+
+
+class UnknownColumn(Exception):
+    """A field that is no column."""
+
+
+def read_table(cluster: Any, session: Any, name: TableName) -> Table:
+    """Look a table up. Raises ConfigError if there is none that rows can be upserted to."""
+    keyspace = cluster.metadata.keyspaces.get(name.keyspace)
+    table = None if keyspace is None else keyspace.tables.get(name.table)
+    if table is None:
+        missing = f"keyspace {name.keyspace!r}" if keyspace is None else f"table {str(name)!r}"
+        raise ConfigError(f"CassandraSink: {name.place} has no {missing}; create it, or correct its name")
+    if any(column.cql_type == "counter" for column in table.columns.values()):
+        raise ConfigError(f"CassandraSink: {name} has counters, which cannot be written twice with the same effect")
+    key = [column.name for column in table.primary_key]
+    columns = (*key, *sorted(table.columns.keys() - set(key)))
+    statements = Statements(name.keyspace, name.table, columns, len(key))
+    prepared = session.prepare(statements.insert)
+    types = tuple(column.type for column in prepared.column_metadata[: len(columns)])
+    return Table(statements, types, prepared.protocol_version, time.monotonic())
+
+
+_tables: dict[str, tuple[str, Table]] = {}  # with the run that has looked it up
+_lock = threading.Lock()
+
+
+def known_table(name: TableName, run: str = "", *, fresh: bool = False) -> Table:
+    """A table, which each process looks up once in a run of a job; with ``fresh``, again if that was a while ago."""
+    with _lock:
+        place = f"{name.place}/{name}"
+        of_run, known = _tables.get(place, ("", None))
+        if known is None or of_run != run or (fresh and time.monotonic() - known.read_at > _FRESH_SECONDS):
+            with raising_errors(name.place):
+                cluster, session = name.client.connect()
+                try:
+                    known = read_table(cluster, session, name)
+                    _tables[place] = run, known
+                finally:
+                    cluster.shutdown()
+        return known
+
+
+class RowEncoder:
+    """Makes rows to be staged of elements. ``function``: makes a record of an element, by default the element itself.
+    ``run``: the job's, which may find another table of that name than the one before."""
+
+    def __init__(self, name: TableName, function: Callable[[Any], Any] | None, run: str) -> None:
+        self._name = name
+        self._function = function
+        self._run = run
+        self.table = known_table(name, run)
+
+    def __call__(self, batch: SinkBatch[Any]) -> Iterator[StagedRow]:
+        for element in batch.values:
+            record = element if self._function is None else self._function(element)
+            try:
+                statements = self.table.statements
+                changes = list(changes_of(record, statements.columns[: statements.keys]))
+            except TypeError as error:
+                raise ConfigError(
+                    f"CassandraSink: {error}; write records (named tuples, dataclasses, Rows with names or dicts), or give the "
+                    "sink a function that makes one of an element: row=…"
+                ) from None
+            for change in changes:
+                yield self._encoded(change)
+
+    def _encoded(self, change: RowChange) -> StagedRow:
+        try:
+            return self.table.encoded(change)
+        except UnknownColumn:
+            self.table = known_table(self._name, self._run, fresh=True)
+        try:
+            return self.table.encoded(change)
+        except UnknownColumn as error:
+            raise ConfigError(
+                f"CassandraSink: {self._name} has no column {str(error)!r}, but {', '.join(self.table.statements.columns)}; add "
+                "it, or give the sink a function that leaves it out: row=…"
+            ) from None
+
+
+def write_of(row: StagedRow, keys: int) -> Write:
+    """What a staged row does."""
+    kind = row[0] or b""
+    return Write(tuple(row[1 : keys + 1]), kind == b"-", kind == b"+", row)
+
+
+def is_set(row: StagedRow) -> Sequence[bool]:
+    """For each value of a row that is written, whether it is."""
+    mask = (row[0] or b"")[1:]
+    return [digit == ord("1") for digit in mask] if mask else [True] * (len(row) - 1)

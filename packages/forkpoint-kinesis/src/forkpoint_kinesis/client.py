@@ -1,0 +1,135 @@
+"""The client library of AWS: what connects it, from Flink's properties.
+
+Modules that import ``boto3`` or ``botocore`` do so inside functions: they are optional.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forkpoint.errors import ConfigError
+from forkpoint_kinesis.errors import raising_errors
+
+REGION = "aws.region"
+ENDPOINT = "aws.endpoint"
+PROVIDER = "aws.credentials.provider"
+_BASIC = f"{PROVIDER}.basic"
+KEY_ID, SECRET, TOKEN = f"{_BASIC}.accesskeyid", f"{_BASIC}.secretkey", f"{_BASIC}.sessiontoken"
+PROFILE = f"{PROVIDER}.profile.name"
+_TRUST_ALL = "aws.trust.all.certificates"
+_KNOWN = frozenset({REGION, ENDPOINT, PROVIDER, KEY_ID, SECRET, TOKEN, PROFILE, _TRUST_ALL})
+_IGNORED = ("aws.http", "aws.http-client.", "aws.kinesis.", "aws.firehose.")  # of Java's HTTP client
+_USUAL = ("AUTO", "ENV_VAR", "BASIC", "PROFILE")
+
+CONNECT_S = 5.0
+ANSWER_S = 20.0
+
+Service = Literal["kinesis", "firehose"]
+
+
+@dataclass(frozen=True, repr=False)
+class AwsClient:
+    """How to reach a service: the properties that the user gave, as Flink names them. What they don't say, the environment does,
+    as for all of Amazon's tools."""
+
+    properties: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        unknown = sorted(n for n in self.properties if n not in _KNOWN and not n.startswith(_IGNORED))
+        if unknown:
+            raise ConfigError(
+                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}, and the source's"
+            )
+        provider = self.properties.get(PROVIDER, "AUTO").upper()
+        if provider not in _USUAL:
+            raise ConfigError(
+                f"Kinesis: {PROVIDER} is {provider!r}; give one of {', '.join(_USUAL)}. For a role, name it in a profile "
+                "(role_arn), or in AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE"
+            )
+        if (KEY_ID in self.properties) != (SECRET in self.properties):
+            raise ConfigError(f"Kinesis: set both {KEY_ID} and {SECRET}, or neither")
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.properties.items()))
+
+    def __repr__(self) -> str:
+        return f"AwsClient({self.place})"
+
+    @property
+    def place(self) -> str:
+        """Where it connects to, for messages."""
+        region, endpoint = self.properties.get(REGION), self.properties.get(ENDPOINT)
+        named = f"region {region!r}" if region else "the default region"
+        return f"{named} at {endpoint}" if endpoint else named
+
+    def connect(self, service: Service, what: str) -> Any:
+        """A client of boto3, which threads may share. ConfigError if the properties or the environment are no good."""
+        import boto3
+        from botocore.config import Config
+
+        given = self.properties
+        with _connecting, raising_errors(what, self.place, "create it"):
+            session = boto3.session.Session(
+                aws_access_key_id=given.get(KEY_ID), aws_secret_access_key=given.get(SECRET),
+                aws_session_token=given.get(TOKEN), region_name=given.get(REGION), profile_name=given.get(PROFILE),
+            )  # fmt: skip
+            # One try: whoever asks tries again by itself, knows how often, and can be stopped meanwhile.
+            config = Config(
+                connect_timeout=CONNECT_S, read_timeout=ANSWER_S, retries={"total_max_attempts": 1}, max_pool_connections=32,
+                user_agent_extra="forkpoint",
+            )  # fmt: skip
+            verify = False if given.get(_TRUST_ALL, "").lower() == "true" else None
+            return session.client(service, endpoint_url=given.get(ENDPOINT), config=config, verify=verify)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream: its name, or its ARN."""
+
+    name: str
+    arn: str | None = None
+
+    @classmethod
+    def of_arn(cls, arn: str) -> Stream:
+        parts = arn.split(":", 5)
+        if len(parts) != 6 or parts[2] not in ("kinesis", "firehose") or "/" not in parts[5]:
+            raise ConfigError(
+                f"Kinesis: {arn!r} is no stream's ARN; it looks like arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+            )
+        return cls(parts[5].partition("/")[2], arn)
+
+    @property
+    def region(self) -> str | None:
+        return None if self.arn is None else self.arn.split(":")[3]
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What names it in a request."""
+        return {"StreamName": self.name} if self.arn is None else {"StreamARN": self.arn}
+
+
+_connecting = threading.Lock()  # creating a client is not safe on several threads
+
+
+def _after_fork() -> None:
+    global _connecting
+    _connecting = threading.Lock()  # another thread may have held the parent's
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# Clients of this process. Making one takes a tenth of a second.
+_clients: dict[tuple[int, Service, AwsClient], Any] = {}
+
+
+def connected(client: AwsClient, service: Service, what: str) -> Any:
+    """A client that this process keeps. (A forked process makes its own: connections cannot be shared.)"""
+    key = (os.getpid(), service, client)
+    if key not in _clients:
+        _clients[key] = client.connect(service, what)
+    return _clients[key]

@@ -1,0 +1,159 @@
+"""Puts an epoch's records after its commit, at least once.
+
+Neither Kinesis nor Firehose has transactions, conditions, or a place for the number of an epoch beside the records. So after a
+crash in the middle of an epoch nobody can tell which of its records have arrived, and all are put again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Protocol
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.errors import JobFailed, SystemUnavailable
+from forkpoint_kinesis.errors import IncompleteAnswer, forkpoint_error
+from forkpoint_kinesis.outgoing import unpack
+from forkpoint_kinesis.putting import Limits, Outgoing, Queue
+
+log = logging.getLogger("forkpoint.kinesis")
+
+PATIENCE_S = 10.0  # without a record that is accepted, until the commit is given up, and tried again later
+RETRY_S = 0.1
+LONGEST_RETRY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a record of a request was not accepted."""
+
+    code: str
+    message: str
+
+
+def refusals(answers: Sequence[Any], sent: int) -> Mapping[int, Refusal]:
+    """The refused records, by what a request's answer says of each. Raises IncompleteAnswer if it does not say enough."""
+    if len(answers) != sent:
+        raise IncompleteAnswer(f"an answer was cut: it is about {len(answers)} of {sent} records")
+    return {
+        n: Refusal(each["ErrorCode"], each.get("ErrorMessage", ""))
+        for n, each in enumerate(answers)
+        if each.get("ErrorCode")
+    }
+
+
+class Target(Protocol):
+    """A stream to put records to. ``what``, ``place`` and ``remedy`` are for messages. ``ordered``: whether records of a key
+    arrive in order."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def place(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def ordered(self) -> bool: ...
+    @property
+    def fails_on_error(self) -> bool: ...
+
+    def check(self) -> None:
+        """Raise the client's error if the stream is not there."""
+
+    def put(self, records: Sequence[Outgoing]) -> Mapping[int, Refusal]:
+        """Put records with one request. Returns those that were refused, by their index."""
+
+    def outgoing(self, key: str | None, data: bytes, id: str) -> Outgoing:
+        """The record to put. ``id``: the same whenever this record is put."""
+
+
+@dataclass
+class _Epoch:
+    """The records of an epoch, and which of them are still to be put."""
+
+    number: int
+    records: list[Outgoing]
+    queue: Queue
+
+
+class PutCommitter(Committer):
+    """Puts one group's output."""
+
+    def __init__(self, context: CommitterContext, target: Target) -> None:
+        self._context = context
+        self._target = target
+
+    def commit(self, output: EpochOutput, newest: int) -> None:
+        epoch = _unfinished.take(self._context, output.epoch) or self._epoch(output)
+        try:
+            self._put(epoch)
+        except SystemUnavailable:
+            _unfinished.keep(self._context, epoch)
+            raise
+
+    def _epoch(self, output: EpochOutput) -> _Epoch:
+        target, records, orders = self._target, list[Outgoing](), list[str]()
+        for committable in output.committables:
+            # Only what the manifest has is ever put, so that its places in it are the records' identity.
+            prefix = f"{self._context.incarnation}-{output.epoch}-{committable['subtask']}"
+            for index, (key, data) in enumerate(unpack(self._context.staged(committable["records"]))):
+                records.append(target.outgoing(key, data, f"{prefix}-{index}"))
+                orders.append(key or "")
+        return _Epoch(output.epoch, records, Queue(records, orders if target.ordered else None, target.limits))
+
+    def _put(self, epoch: _Epoch) -> None:
+        target, pause_s, since = self._target, RETRY_S, time.monotonic()
+        while sent := epoch.queue.next():
+            try:
+                refused = target.put([epoch.records[index] for index in sent])
+            except Exception as error:
+                epoch.queue.answered(sent, sent)
+                trouble = forkpoint_error(error, target.what, target.place, target.remedy)
+                if not isinstance(trouble, SystemUnavailable):
+                    raise trouble from error
+            else:
+                epoch.queue.answered(sent, [sent[index] for index in refused])
+                if len(refused) < len(sent):
+                    since = time.monotonic()
+                if not refused:
+                    pause_s = RETRY_S
+                    continue
+                first = next(iter(refused.values()))
+                problem = f"{len(refused)} of {len(sent)} records were refused ({first.code}: {first.message})"
+                if target.fails_on_error:
+                    raise JobFailed(f"{target.what}: {problem}; without set_fail_on_error(True), they are put again")
+                log.info("%s: %s; trying again", target.what, problem)
+                trouble = SystemUnavailable(
+                    f"{target.what}: {problem}; if this goes on, add shards, or raise the quota"
+                )
+            if time.monotonic() > since + PATIENCE_S:
+                raise trouble
+            time.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(LONGEST_RETRY_S, 2 * pause_s)
+
+
+class _Unfinished:
+    """Epochs of this process that could not be put completely; the next attempt here goes on with what is left."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[CommitterContext, _Epoch] = {}
+        self._lock = Lock()
+
+    def take(self, context: CommitterContext, number: int) -> _Epoch | None:
+        with self._lock:
+            found = self._epochs.pop(context, None)
+        return found if found is not None and found.number == number else None
+
+    def keep(self, context: CommitterContext, epoch: _Epoch) -> None:
+        with self._lock:
+            self._epochs[context] = epoch
+
+
+_unfinished = _Unfinished()

@@ -1,0 +1,180 @@
+"""Kinesis streams as a sink, built as in PyFlink."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from forkpoint.connectors.base import SinkBatch, SinkContext, SinkWriter
+from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
+from forkpoint.errors import ConfigError
+from forkpoint.functions.base import no_class
+from forkpoint.types.variables import T_contra
+from forkpoint_kinesis.client import AwsClient, Stream, connected
+from forkpoint_kinesis.committer import Refusal, refusals
+from forkpoint_kinesis.errors import field
+from forkpoint_kinesis.outgoing import SCHEMA
+from forkpoint_kinesis.put_sink import Most, OfStream, PutSink, PutSinkBuilder, in_region_of
+from forkpoint_kinesis.putting import Limits, Outgoing
+from forkpoint_kinesis.writer import StagingWriter
+
+KEY_LENGTH = 256
+ID_SEPARATOR = "#"
+
+KeyOf = Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class PartitionKeyGenerator:
+    """Makes partition keys; ``PartitionKeyGenerator.fixed()`` and ``random()``, as PyFlink's."""
+
+    kind: str
+
+    @staticmethod
+    def fixed() -> PartitionKeyGenerator:
+        """One key for each subtask: all that it writes goes to one shard, in order."""
+        return PartitionKeyGenerator("fixed")
+
+    @staticmethod
+    def random() -> PartitionKeyGenerator:
+        """A random key for each record, which spreads them evenly, in no order."""
+        return PartitionKeyGenerator("random")
+
+
+@dataclass(frozen=True)
+class StreamTarget:
+    client: AwsClient
+    stream: Stream
+    limits: Limits
+    ordered: bool = True
+    fails_on_error: bool = False
+    with_ids: bool = False
+
+    @property
+    def what(self) -> str:
+        return f"KinesisSink: stream {self.stream.name!r}"
+
+    @property
+    def place(self) -> str:
+        return self.client.place
+
+    @property
+    def remedy(self) -> str:
+        return "create it, or correct set_stream_name()"
+
+    def check(self) -> None:
+        connected(self.client, "kinesis", self.what).describe_stream_summary(**self.stream.named)
+
+    def put(self, records: Sequence[Outgoing]) -> Mapping[int, Refusal]:
+        client = connected(self.client, "kinesis", self.what)
+        answer = client.put_records(Records=[_request(r) for r in records], **self.stream.named)
+        return refusals(field(answer, "Records"), len(records))
+
+    def outgoing(self, key: str | None, data: bytes, id: str) -> Outgoing:
+        assert key is not None
+        if not self.with_ids:
+            return Outgoing(key, data)
+        # The shard is still that of the key.
+        hash_key = int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest(), "big")
+        return Outgoing(f"{key}{ID_SEPARATOR}{id}", data, str(hash_key))
+
+
+def _request(record: Outgoing) -> dict[str, Any]:
+    request = {"PartitionKey": record.key, "Data": record.data}
+    return request if record.hash_key is None else {**request, "ExplicitHashKey": record.hash_key}
+
+
+class KinesisSink(PutSink[T_contra]):
+    """Writes to a stream of Kinesis Data Streams, at least once. ``KinesisSink.builder()`` makes one.
+
+    Output is staged with its epoch, and put by tasks after the epoch's commit. After a failure in the middle of that, the epoch's
+    records are put once more. Records of one partition key are in the order of the stream.
+    """
+
+    def __init__(
+        self, target: StreamTarget, schema: SerializationSchema[T_contra], key: PartitionKeyGenerator | KeyOf,
+        max_record_bytes: int,
+    ) -> None:  # fmt: skip
+        super().__init__(target, schema, max_record_bytes)
+        self._key = key
+        self._key_length = KEY_LENGTH // 2 if target.with_ids else KEY_LENGTH
+
+    @staticmethod
+    def builder() -> KinesisSinkBuilder:
+        """A builder, as PyFlink's."""
+        return KinesisSinkBuilder()
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        def records(batch: SinkBatch[T_contra]) -> pa.RecordBatch:
+            data = messages_with_values(self._schema, batch, "KinesisSink")
+            keys = pa.array(self._keys(batch, context.subtask), pa.string())
+            return pa.RecordBatch.from_arrays([keys, data], schema=SCHEMA)
+
+        return StagingWriter(context, records, self._target.what, self._max_record_bytes, self._key_length)
+
+    def _keys(self, batch: SinkBatch[T_contra], subtask: int) -> list[str]:
+        if not isinstance(self._key, PartitionKeyGenerator):
+            return list(map(self._key, batch.values))
+        count = len(batch.values) if batch.table is None else len(batch.table)
+        return [str(subtask)] * count if self._key.kind == "fixed" else [uuid.uuid4().hex for _ in range(count)]
+
+
+class KinesisSinkBuilder(OfStream, PutSinkBuilder):
+    """Builds a KinesisSink. A stream, a schema and partition keys are needed."""
+
+    _sink = "KinesisSink"
+    _most = Most(records=500, bytes=5 << 20, most_bytes=10 << 20, record_bytes=1 << 20, most_record_bytes=10 << 20)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._key: PartitionKeyGenerator | KeyOf | None = None
+        self._ordered = True
+        self._with_ids = False
+
+    def set_partition_key_generator(self, partition_key_generator: PartitionKeyGenerator | KeyOf) -> Self:
+        """The partition key, which decides on the shard: a PartitionKeyGenerator, or a function from the element to a str."""
+        no_class(partition_key_generator, "set_partition_key_generator()")
+        if not isinstance(partition_key_generator, PartitionKeyGenerator) and not callable(partition_key_generator):
+            raise ConfigError(
+                f"KinesisSink: {partition_key_generator!r} makes no partition keys; give a PartitionKeyGenerator or a function"
+            )
+        self._key = partition_key_generator
+        return self
+
+    def set_kinesis_client_properties(self, kinesis_client_properties: Mapping[str, str]) -> Self:
+        """Properties of the client, as Flink names them: ``aws.region``, ``aws.endpoint`` …"""
+        self._properties.update({name: str(value) for name, value in kinesis_client_properties.items()})
+        return self
+
+    def set_ordered(self, ordered: bool) -> Self:
+        """Whether records of one partition key arrive in order, by default. A request then has only one record of each key;
+        without, it is faster for few keys, and records that are refused for a moment come after later ones."""
+        self._ordered = ordered
+        return self
+
+    def set_record_ids(self, record_ids: bool) -> Self:
+        """Whether partition keys end in ``#`` and an id, the same whenever the record is put, by which a consumer can leave out
+        repetitions. The shard stays that of the key."""
+        self._with_ids = record_ids
+        return self
+
+    def build(self) -> KinesisSink[Any]:
+        """The sink. Raises ConfigError if something is missing."""
+        if self._stream is None:
+            raise ConfigError("KinesisSink: there is no stream; call set_stream_name or set_stream_arn")
+        if self._schema is None:
+            raise ConfigError("KinesisSink: there is no schema; call set_serialization_schema")
+        if self._key is None:
+            raise ConfigError("KinesisSink: there are no partition keys; call set_partition_key_generator")
+        properties = in_region_of(self._stream, self._properties)
+        random = isinstance(self._key, PartitionKeyGenerator) and self._key.kind == "random"
+        target = StreamTarget(
+            AwsClient(properties), self._stream, Limits(self._records, self._bytes), self._ordered and not random,
+            self._fails_on_error, self._with_ids,
+        )  # fmt: skip
+        return KinesisSink(target, self._schema, self._key, self._record_bytes)

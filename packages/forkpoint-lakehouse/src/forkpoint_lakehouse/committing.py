@@ -1,0 +1,150 @@
+"""What the committers of table sinks have in common: once, after what precedes it, and never what an older copy knows."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.base import JSON
+from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.connectors.ledger import refuse_put_back
+from forkpoint.errors import SystemUnavailable
+from forkpoint_lakehouse.columns import fit, last_of_each_key
+from forkpoint_lakehouse.format import Conflict, TableFormat
+from forkpoint_lakehouse.uncommitted import Uncommitted
+from forkpoint_lakehouse.writing import FILE_BYTES, unpack
+
+_TRIES = 10  # of a commit that others' commits get ahead of
+_PAUSE_SECONDS = 0.3
+_AT_ONCE = 8  # requests
+
+
+class TableCommitter(Committer):
+    """Commits a sink's epochs to one table: one or several in a transaction, which also says which epoch is the last of them.
+    With a ``key``, rows are changed by it."""
+
+    def __init__(self, context: CommitterContext, table: TableFormat, key: Sequence[str]) -> None:
+        self._context = context
+        self._format = table
+        self._name = table.name
+        self._key = list(key)
+        self._uncommitted = Uncommitted(context.state_root, context.job, context.uid)
+        self._table: Any = None
+        self._done = 0  # the newest epoch that had been committed when output was made ready
+        self._together: list[str] = []  # the files that were written of staged rows
+        self._refused: list[str] = []  # those that were written for a transaction which the table has refused
+
+    def commit(self, output: EpochOutput, newest: int) -> None:
+        self.commit_together([output], newest)
+
+    def commit_together(self, outputs: Sequence[EpochOutput], newest: int) -> None:
+        last = outputs[-1].epoch
+        ready: EpochOutput | None = None
+        for tries_left in reversed(range(_TRIES)):
+            ready = self._prepare(outputs, ready, newest)
+            if ready is None:
+                break
+            try:
+                self._commit(ready)
+                break
+            except Conflict as conflict:
+                if not tries_left:
+                    self._give_up(last)
+                    raise SystemUnavailable(
+                        f"{self._name}: {_TRIES} commits were refused as other writers' got ahead: {conflict}"
+                    ) from conflict
+                time.sleep(random.uniform(0, _PAUSE_SECONDS))
+        self._together, self._refused = [], []
+        notes = {each["note"] for output in outputs for each in output.committables if "note" in each}
+        self._uncommitted.settle(last, notes, self._remove)
+
+    def _prepare(self, outputs: Sequence[EpochOutput], ready: EpochOutput | None, newest: int) -> EpochOutput | None:
+        """What the table's newest version lacks; None if it lacks nothing. ``ready``: what it lacked before."""
+        while True:
+            done = self._committed()
+            refuse_put_back(done, newest, f"{self._name}, for sink {self._context.uid!r},")
+            left = [each for each in outputs if each.epoch > done]
+            if not left:
+                return None
+            self._discard(self._refused)
+            if ready is not None and done == self._done:
+                return ready
+            self._discard(self._together)
+            self._done, ready = done, self._put_together(_joined(left))
+            if not self._together:
+                return ready
+
+    def _give_up(self, last: int) -> None:
+        if self._committed() < last:
+            self._discard(self._together)
+            self._discard(self._refused)
+
+    def _discard(self, files: list[str]) -> None:
+        """Remove files of a transaction that was refused. Only if the table's newest version lacks its epoch: a request that was
+        repeated on its way may be refused, and executed before."""
+        if files:
+            self._remove(files)
+            files.clear()
+
+    def _put_together(self, output: EpochOutput) -> EpochOutput:
+        """Write the rows that were staged to be appended to data files. If this is cut short, the table's own maintenance finds
+        them: whether the table names them could not be told from a note."""
+        if self._table is None:
+            return output  # which is said when it is committed
+        files: list[JSON] = [each for each in output.committables if "appended" not in each]
+        held: list[pa.Table] = []
+        for rows in self._staged([each["appended"] for each in output.committables if "appended" in each]):
+            held.append(rows)
+            if sum(each.nbytes for each in held) >= FILE_BYTES:
+                files += self._write(held, output.epoch)
+                held = []
+        return EpochOutput(epoch=output.epoch, committables=files + self._write(held, output.epoch))
+
+    def _write(self, parts: Sequence[pa.Table], epoch: int) -> list[JSON]:
+        if not parts:
+            return []
+        rows = pa.concat_tables(parts, promote_options="permissive")
+        files = self._format.open(rows.schema)
+        planned = files.plan(fit(rows, files.schema, self._name).combine_chunks(), f"{epoch:012d}-{uuid.uuid4()}")
+        self._together += [path for path, _ in planned]
+        return [files.write(path, part) for path, part in planned]
+
+    def _staged(self, stored: Sequence[JSON]) -> Iterator[pa.Table]:
+        """The rows of each, in order. Few are in memory at once."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for at in range(0, len(stored), _AT_ONCE):
+                yield from map(unpack, pool.map(self._context.staged, stored[at : at + _AT_ONCE]))
+
+    def _changes(self, output: EpochOutput) -> pa.Table:
+        """The last change of each key."""
+        parts = list(self._staged([each["changes"] for each in output.committables]))
+        return last_of_each_key(pa.concat_tables(parts, promote_options="default"), self._key)
+
+    @abstractmethod
+    def _committed(self) -> int:
+        """The newest epoch that the table's newest version says was committed, or 0."""
+
+    @abstractmethod
+    def _commit(self, output: EpochOutput) -> None:
+        """Commit output up to an epoch to the version that ``_committed`` has read. Raises Conflict
+        if another commit got ahead."""
+
+    @abstractmethod
+    def _remove(self, paths: Iterable[str]) -> None:
+        """Remove data files, if they exist."""
+
+    def close(self) -> None:
+        self._table = None
+
+
+def _joined(outputs: Sequence[EpochOutput]) -> EpochOutput:
+    """The output of several epochs as the last one's."""
+    return EpochOutput(epoch=outputs[-1].epoch, committables=[each for o in outputs for each in o.committables])

@@ -1,0 +1,14 @@
+"""OpenSearch: a sink, over its client (``opensearch-py``)."""
+
+from typing import TYPE_CHECKING
+
+from forkpoint.lazy import loader
+
+if TYPE_CHECKING:
+    from forkpoint_opensearch.sink import OpenSearchSink
+
+__getattr__ = loader(__name__)
+
+__all__ = [
+    "OpenSearchSink",
+]

@@ -1,0 +1,166 @@
+"""Writing committed documents under versions that grow with the epochs, so that a late write changes nothing.
+
+OpenSearch refuses a write whose external version is below the document's. All rows of an epoch have versions of a span that the
+ledger gives it: a commit that is repeated writes the same again, and what an older driver writes when it wakes up is older than
+what was written since. Documents without ids of the user's are created once, under ids that name their places.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.connectors.ledger import OPENSEARCH_INDEX, Span, entry_name, next_span, refuse_put_back
+from forkpoint.connectors.rows import StagedRow, staged_rows
+from forkpoint.errors import JobFailed
+from forkpoint_opensearch.client import SearchClient, failure, raising_errors
+
+CHUNK_DOCUMENTS = 1_000
+CHUNK_BYTES = 4 * 1024 * 1024
+_LEDGER = {
+    "settings": {"number_of_shards": 1, "auto_expand_replicas": "0-1"},
+    "mappings": {"dynamic": False, "properties": {name: {"type": "long"} for name in ("epoch", "first", "end")}},
+}
+_ERRORS = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+_encoder = msgspec.json.Encoder()
+
+
+def create_ledger(client: Any) -> None:
+    """Create the index of the ledger unless there is one."""
+    from opensearchpy.exceptions import RequestError
+
+    if client.indices.exists(index=OPENSEARCH_INDEX):
+        return
+    try:
+        client.indices.create(index=OPENSEARCH_INDEX, body=_LEDGER)
+    except RequestError as error:
+        if error.error != "resource_already_exists_exception":
+            raise
+
+
+class Ledger:
+    """One entry of the ledger."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._condition: dict[str, Any] = {}
+
+    def read(self) -> Span | None:
+        found = self._client.get(index=OPENSEARCH_INDEX, id=self._name, preference="_primary", ignore=404)
+        if found.get("error"):
+            raise JobFailed(f"the index {OPENSEARCH_INDEX!r} of OpenSearch is missing; it was there when the job began")
+        if not found["found"]:
+            self._condition = {"op_type": "create"}
+            return None
+        self._condition = {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+        source = found["_source"]
+        return Span(source["epoch"], source["first"], source["end"])
+
+    def write(self, span: Span) -> bool:
+        """Write the entry if it is still what was read last; whether it was."""
+        from opensearchpy.exceptions import ConflictError
+
+        body = {"epoch": span.epoch, "first": span.first, "end": span.end}
+        try:
+            self._client.index(index=OPENSEARCH_INDEX, id=self._name, body=body, **self._condition)
+        except ConflictError:
+            return False
+        return True
+
+
+class SearchCommitter(Committer):
+    """Writes one group's output."""
+
+    def __init__(self, context: CommitterContext, client: SearchClient, index: str) -> None:
+        self._context = context
+        self._search = client
+        self._index = index
+        self._client: Any = None
+        self._ledger: Ledger | None = None
+        self.entry = entry_name(context, of_group=False)
+
+    def commit(self, output: EpochOutput, newest: int) -> None:
+        with raising_errors(f"{self._search.place}, index {self._index!r}"):
+            if self._client is None:
+                self._client = self._search.connect()
+                self._ledger = Ledger(self._client, self.entry)
+            rows = staged_rows(self._context, output.committables)
+            span = self._span(output.epoch, len(rows), newest)
+            if span is None:
+                return
+            prefix = f"{self.entry}/{output.epoch}/{self._context.group}"
+            for number, chunk in enumerate(chunks(actions(rows, span.first, prefix))):
+                # Deleted documents keep their versions for a while only: so look who writes before each request.
+                if number and self._span(output.epoch, len(rows), newest) is None:
+                    return
+                self._bulk(chunk)
+
+    def _span(self, epoch: int, rows: int, newest: int) -> Span | None:
+        assert self._ledger is not None
+        place = f"{self._search.place}: entry {self.entry!r} of the index {OPENSEARCH_INDEX!r}"
+        while True:
+            found = self._ledger.read()
+            if found is not None:
+                refuse_put_back(found.epoch, newest, place)
+            span = next_span(found, epoch, rows, time.time_ns() // 1000)
+            if span is None or span == found or self._ledger.write(span):
+                return span
+
+    def _bulk(self, chunk: Sequence[bytes]) -> None:
+        answer = self._client.bulk(body=b"".join(chunk), index=self._index, params={"filter_path": _ERRORS})
+        if not answer["errors"]:
+            return
+        failures = []
+        for item in answer["items"]:
+            ((_, result),) = item.items()
+            error = result.get("error")
+            if (
+                error is None or error["type"] == "version_conflict_engine_exception"
+            ):  # a newer one is there, or this one
+                continue
+            cause = error.get("caused_by", {}).get("reason")
+            reason = f"{error['reason']}: {cause}" if cause else error["reason"]
+            what = f"{self._search.place}: document {result['_id']!r} of the index {self._index!r}"
+            failures.append(failure(result["status"], error["type"], reason, what))
+        if failures:
+            raise next((each for each in failures if isinstance(each, JobFailed)), failures[0])
+
+    def close(self) -> None:
+        client, self._client, self._ledger = self._client, None, None
+        if client is not None:
+            client.close()
+
+
+def actions(rows: Sequence[StagedRow], first: int, prefix: str) -> Iterator[bytes]:
+    """The lines of bulk requests for a group's rows: of each id, the last. ``first``: the version of the first row."""
+    last = {row[1]: at for at, row in enumerate(rows) if row[1] is not None}
+    for at, row in enumerate(rows):
+        id = row[1]
+        if id is None:
+            yield _encoder.encode({"create": {"_id": f"{prefix}/{at}"}}) + b"\n" + (row[2] or b"") + b"\n"
+        elif last[id] == at:
+            meta = {"_id": id.decode(), "version": first + at, "version_type": "external_gte"}
+            if row[0] == b"-":
+                yield _encoder.encode({"delete": meta}) + b"\n"
+            else:
+                yield _encoder.encode({"index": meta}) + b"\n" + (row[2] or b"") + b"\n"
+
+
+def chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Lines in runs for one request each."""
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        if chunk and (len(chunk) >= CHUNK_DOCUMENTS or size + len(line) > CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line)
+    if chunk:
+        yield chunk

@@ -1,0 +1,74 @@
+"""OpenSearchSink: documents of a stream to an index of OpenSearch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from forkpoint.connectors.base import JSON, SinkContext, SinkWriter
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.rows import RowsWriter
+from forkpoint.errors import ConfigError
+from forkpoint.types.variables import T_contra
+from forkpoint_opensearch.client import SearchClient, raising_errors
+from forkpoint_opensearch.committing import SearchCommitter, create_ledger
+from forkpoint_opensearch.documents import DocumentEncoder
+
+
+class OpenSearchSink(CommittingSink[T_contra]):
+    """Writes documents to an index of OpenSearch, effectively once: what a failure makes it write again has the same effect.
+
+    An element is a record (a named tuple, dataclass, Row with names or dict), or a ``Change`` of Debezium's or Canal's messages,
+    which may also delete a document. ``id``: the field that is a document's id, or a function of an element; by default,
+    documents are added under ids of the sink's. ``document``: a function that makes a record of an element, a Row of the kind
+    DELETE to delete its document, or None to leave it out. Of a ``Change``, both functions get the rows before and after.
+
+    ``hosts``: "host:port" or URLs. ``options``: of the client's OpenSearch, such as ``ca_certs``.
+
+    Output is staged with its epoch, and written by tasks after the epoch's commit, under versions that grow with the epochs.
+    """
+
+    def __init__(
+        self, hosts: str | Sequence[str], index: str, *, id: str | Callable[[Any], Any] | None = None,
+        document: Callable[[Any], Any] | None = None, username: str | None = None, password: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        given = tuple(hosts.split(",")) if isinstance(hosts, str) else tuple(hosts)
+        if not given or not all(given):
+            raise ConfigError(f"OpenSearchSink: hosts is {hosts!r}; it must name at least one host")
+        if not isinstance(index, str) or not index or index != index.lower():
+            raise ConfigError(f"OpenSearchSink: index is {index!r}; it must be a name in lower case")
+        if id is not None and not (callable(id) or (isinstance(id, str) and id)):
+            raise ConfigError(f"OpenSearchSink: id is {id!r}; it must be a field's name or a function of an element")
+        if document is not None and not callable(document):
+            raise ConfigError(f"OpenSearchSink: document is {document!r}; it must be a function of an element")
+        self._client = SearchClient(given, username, password, dict(options or {}))
+        self._client.connect().close()
+        self._index = index
+        self._id = id
+        self._document = document
+        self._checked = False
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        return RowsWriter(context, DocumentEncoder(self._index, self._id, self._document))
+
+    def check(self, committables: list[JSON]) -> None:
+        if self._checked or not committables:
+            return
+        with raising_errors(self._client.place):
+            client = self._client.connect()
+            try:
+                create_ledger(client)
+            finally:
+                client.close()
+        self._checked = True
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return SearchCommitter(context, self._client, self._index)
+
+    def group(self, committable: JSON) -> str:
+        group: str = committable["group"]
+        return group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_checked": False}

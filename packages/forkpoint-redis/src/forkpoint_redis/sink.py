@@ -1,0 +1,97 @@
+"""RedisSink: commands of a stream to Redis, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from forkpoint.connectors.base import JSON, SinkContext, SinkWriter
+from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.connectors.rows import RowsWriter, StagedRow
+from forkpoint.errors import ConfigError
+from forkpoint.types.variables import T_contra
+from forkpoint_redis.client import RedisClient, raising_errors
+from forkpoint_redis.commands import Command, CommandEncoder
+from forkpoint_redis.committing import RedisCommitter
+
+
+class RedisSink(CommittingSink[T_contra]):
+    """Applies commands to Redis, exactly once.
+
+    ``command``: makes of an element a command, such as ``("SET", key, value)`` or ``("XADD", stream, "*", field, value)``, a list
+    of commands, or None for none. ``url``: ``redis://user:password@host:port/database``, ``rediss://…`` or ``unix://…``.
+    ``options``: of redis-py's client, such as ``ssl_ca_certs``. ``replicas``: how many must have received an epoch before the
+    next is applied (WAIT).
+
+    Output is staged with its epoch, and applied by tasks after the epoch's commit, in the stream's order, up to 1,000 commands in
+    one atomic step. Not for Redis Cluster, whose keys have no atomic step in common.
+    """
+
+    def __init__(
+        self, url: str, command: Callable[[T_contra], Command | Sequence[Command] | None], *,
+        options: Mapping[str, Any] | None = None, replicas: int = 0,
+    ) -> None:  # fmt: skip
+        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+            raise ConfigError(f"RedisSink: replicas is {replicas!r}; it must be a number of replicas, or 0")
+        if not callable(command):
+            raise ConfigError(f"RedisSink: command is {command!r}; it must be a function of an element")
+        self._client = RedisClient(url, dict(options or {}))
+        self._client.connect().close()
+        self._command = command
+        self._replicas = replicas
+        self._known_commands: frozenset[str] | None = None
+
+    def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        return RowsWriter(context, CommandEncoder(self._command), _names)
+
+    def check(self, committables: list[JSON]) -> None:
+        names = {name for each in committables for name in each["commands"]}
+        if self._known_commands is not None and names <= self._known_commands:
+            return
+        with raising_errors(f"Redis at {self._client.place}"):
+            client = self._client.connect()
+            try:
+                if self._known_commands is None:
+                    _check_server(client.info(), self._client.place)
+                _check_commands(client, sorted(names - (self._known_commands or frozenset())))
+            finally:
+                client.close()
+        self._known_commands = (self._known_commands or frozenset()) | names
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return RedisCommitter(context, self._client, self._replicas)
+
+    def group(self, committable: JSON) -> str:
+        group: str = committable["group"]
+        return group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known_commands": None}
+
+
+def _names(rows: Sequence[StagedRow]) -> dict[str, JSON]:
+    return {"commands": sorted({(row[0] or b"").decode() for row in rows})}
+
+
+def _check_server(info: Mapping[str, Any], place: str) -> None:
+    """Raise ConfigError if the server's settings would break exactly once."""
+    if info.get("cluster_enabled") or info.get("redis_mode") == "cluster":
+        raise ConfigError(
+            f"RedisSink: Redis at {place} is a cluster, whose keys cannot be changed in one atomic step with the sink's ledger; "
+            "use a server without cluster-enabled, with replicas if need be"
+        )
+    if str(info.get("maxmemory_policy", "")).startswith("allkeys-"):
+        raise ConfigError(
+            f"RedisSink: Redis at {place} has the maxmemory-policy {info['maxmemory_policy']}, and may evict the sink's "
+            "ledger; set it to noeviction, or to one of volatile-*"
+        )
+
+
+def _check_commands(client: Any, names: Sequence[str]) -> None:
+    """Raise ConfigError for commands that the server does not know, or does not run in scripts."""
+    client.response_callbacks.pop("COMMAND", None)  # it cannot read the answer about an unknown command
+    for name, found in zip(names, client.execute_command("COMMAND", "INFO", *names) if names else (), strict=True):
+        if found is None:
+            raise ConfigError(f"RedisSink: the server knows no command {name}; correct it, or load its module")
+        if b"noscript" in (flag if isinstance(flag, bytes) else str(flag).encode() for flag in found[2]):
+            raise ConfigError(f"RedisSink: {name} is not possible, as Redis does not allow it in scripts")

@@ -1,1 +1,0 @@
-"""Cassandra: a sink, over Apache's driver (``cassandra-driver``)."""

@@ -1,1 +1,0 @@
-"""OpenSearch: a sink, over its client (``opensearch-py``)."""

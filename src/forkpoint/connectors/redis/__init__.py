@@ -1,1 +1,0 @@
-"""Redis: a sink, over redis-py."""

@@ -1,1 +1,0 @@
-"""Sinks for tables of a lakehouse: Delta Lake and Apache Iceberg."""
