@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka test test-slow test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
+.PHONY: help setup lock demo demo-kafka test test-slow test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
 	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
@@ -20,6 +20,8 @@ DRAINS ?= 10
 RUN := . .venv/env.sh &&
 WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile
 WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal
+# Collecting takes seconds in each process: the tests with Spark are looked for where the marker is.
+SPARK_FILES = $$(grep -rl "mark.spark" tests --include="test_*.py")
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -36,11 +38,18 @@ demo: setup ## a job on flight data: stopped with a savepoint, changed, and resu
 demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta table; the job is killed twice
 	$(RUN) PYTHONPATH=tests python scripts/demo_kafka.py
 
-test: setup ## the tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
+test: setup ## the core's tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
-		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow" || failed=1; \
-		$(WITH_SPARK) --reruns $(RERUNS) -m "spark and not slow" || failed=1; \
+		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow" tests || failed=1; \
+		$(WITH_SPARK) --reruns $(RERUNS) -m "spark and not slow" $(SPARK_FILES) || failed=1; \
 		exit $$failed
+
+test-packages: setup ## the tests of the connector packages that have changed since they passed here; ALL=1, or ONLY=kinesis
+	$(RUN) python scripts/test_packages.py $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
+		-n $(WORKERS) --dist loadfile --reruns $(RERUNS)
+
+test-all: setup ## everything that is tested, before an issue is called resolved: make test, test-packages ALL=1, test-slow
+	@$(MAKE) test; tests=$$?; $(MAKE) test-packages ALL=1; packages=$$?; $(MAKE) test-slow && [ $$tests$$packages = 00 ]
 
 test-slow: setup ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
 	$(RUN) failed=0; \
@@ -49,16 +58,17 @@ test-slow: setup ## the slow tests, before a release: the same proofs on more sy
 		exit $$failed
 
 test-fast: setup ## the tests of `make test` without Spark
-	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow"
+	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow" tests
 
 test-newest: setup ## `make test-fast` in a new virtual environment, .newest, with the newest versions that pyproject.toml allows
 	$(RUN) python -m venv --clear .newest
 	.newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	.newest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
+	.newest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' $(addprefix --editable ,$(wildcard packages/*)) \
+		--group dev
 	$(RUN) PATH="$$PWD/.newest/bin:$$PATH" $(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow"
 
 test-spark: setup ## the tests of `make test` with Spark
-	$(RUN) $(WITH_SPARK) -m "spark and not slow"
+	$(RUN) $(WITH_SPARK) -m "spark and not slow" $(SPARK_FILES)
 
 coverage: setup ## the tests without Spark, with code coverage; fails below the floor
 	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
