@@ -1,4 +1,5 @@
-"""Builds the distribution and tests it as a user would: in an environment with the wheel and its declared dependencies only.
+"""Builds the distributions and tests them as a user would: in an environment with the core's wheel and its declared dependencies
+only, to which the connector packages are then added.
 
 The dependencies are linked from the development environment, whose versions are locked, instead of being downloaded again:
 Spark alone is 450 MB. Extras are left out, so this also shows that they are optional.
@@ -30,7 +31,7 @@ env.execute("smoke")
 
 
 def main() -> None:
-    wheel = build()
+    wheel, *packages = build()
     with tempfile.TemporaryDirectory(prefix="forkpoint-build-") as scratch:
         python = install(wheel, Path(scratch) / "venv")
         command = str(python.parent / "forkpoint")
@@ -47,19 +48,32 @@ def main() -> None:
             missing = f"from forkpoint.extras import require; require({package!r}, 'it')"
             done = run([str(python), "-c", missing], scratch)
             assert 'pip install "forkpoint[' in done.stderr, f"{package} is not reported as missing: {done.stderr}"
-    print(f"{wheel.name} installs, and runs a job")
+        done = run([str(python), "-c", "from forkpoint import MqttSource"], scratch)
+        assert 'pip install "forkpoint[mqtt]"' in done.stderr, (
+            f"forkpoint-mqtt is not reported as missing: {done.stderr}"
+        )
+        for package in packages:
+            pip_install(python, package)
+        names = "import forkpoint as fp; from forkpoint import packages; print(*(n for n in packages.__all__ if n in fp.__all__))"
+        expect([str(python), "-c", names], scratch, [" ".join(connector_names())])
+    print(f"{wheel.name} installs, and runs a job; {len(packages)} connector packages install beside it")
 
 
-def build() -> Path:
-    """The wheel, built from the source distribution."""
-    for old in DIST.glob("forkpoint-*"):
+def connector_names() -> list[str]:
+    from forkpoint import packages
+
+    return packages.__all__
+
+
+def build() -> list[Path]:
+    """The wheels of the core and of the connector packages, each built from its source distribution."""
+    for old in DIST.glob("forkpoint*"):
         old.unlink()
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT)],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    (wheel,) = DIST.glob("forkpoint-*.whl")
-    return wheel
+    command = ["uv", "build", "--quiet", "--offline", "--no-build-isolation", "--all-packages", "--out-dir", str(DIST)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    wheels = sorted(DIST.glob("*.whl"))
+    assert len(wheels) == 1 + len(list(ROOT.glob("packages/*"))), wheels
+    return sorted(wheels, key=lambda wheel: not wheel.name.startswith("forkpoint-"))
 
 
 def install(wheel: Path, place: Path) -> Path:
@@ -67,11 +81,7 @@ def install(wheel: Path, place: Path) -> Path:
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet", "--no-deps",
-         "--no-index", str(wheel)],
-        check=True,
-    )  # fmt: skip
+    pip_install(python, wheel)
     (installed,) = site.glob("forkpoint-*.dist-info")
     for needed in closure(Distribution.at(installed)):
         # An older pip installs source packages with an egg-info: files listed there may be missing, and it does not list itself.
@@ -81,6 +91,12 @@ def install(wheel: Path, place: Path) -> Path:
             if top != "__pycache__" and source.exists() and not link.exists():
                 link.symlink_to(source)
     return python
+
+
+def pip_install(python: Path, wheel: Path) -> None:
+    """Install a wheel without its dependencies."""
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
 
 
 def closure(top: Distribution) -> list[Distribution]:
