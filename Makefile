@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka test test-slow test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
+.PHONY: help setup lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
 	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
@@ -18,7 +18,8 @@ UPGRADES ?= 20
 STANDBYS ?= 10
 DRAINS ?= 10
 RUN := . .venv/env.sh &&
-WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile
+WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+CORE = tests --ignore tests/typing
 WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal
 # Collecting takes seconds in each process: the tests with Spark are looked for where the marker is.
 SPARK_FILES = $$(grep -rl "mark.spark" tests --include="test_*.py")
@@ -40,13 +41,16 @@ demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta
 
 test: setup ## the core's tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
-		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow" tests || failed=1; \
-		$(WITH_SPARK) --reruns $(RERUNS) -m "spark and not slow" $(SPARK_FILES) || failed=1; \
+		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow" --junitxml build/tests.xml $(CORE) || failed=1; \
+		$(WITH_SPARK) --reruns $(RERUNS) -m "spark and not slow" --junitxml build/spark.xml $(SPARK_FILES) || failed=1; \
 		exit $$failed
+
+test-changed: setup ## the tests closest to what has changed, for about a minute; SINCE=main
+	$(RUN) python scripts/test_changed.py $(if $(SINCE),--since $(SINCE))
 
 test-packages: setup ## the tests of the connector packages that have changed since they passed here; ALL=1, or ONLY=kinesis
 	$(RUN) python scripts/test_packages.py $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
-		-n $(WORKERS) --dist loadfile --reruns $(RERUNS)
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS)
 
 test-all: setup ## everything that is tested, before an issue is called resolved: make test, test-packages ALL=1, test-slow
 	@$(MAKE) test; tests=$$?; $(MAKE) test-packages ALL=1; packages=$$?; $(MAKE) test-slow && [ $$tests$$packages = 00 ]
@@ -58,7 +62,7 @@ test-slow: setup ## the slow tests, before a release: the same proofs on more sy
 		exit $$failed
 
 test-fast: setup ## the tests of `make test` without Spark
-	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow" tests
+	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow" $(CORE)
 
 test-newest: setup ## `make test-fast` in a new virtual environment, .newest, with the newest versions that pyproject.toml allows
 	$(RUN) python -m venv --clear .newest
@@ -104,6 +108,7 @@ lint: setup ## style, types, import layers
 	$(RUN) ruff check . && ruff format --check .
 	$(RUN) uv lock --check --offline --quiet || { echo "uv.lock does not fit pyproject.toml: run make lock"; exit 1; }
 	$(RUN) mypy
+	$(RUN) pytest -q tests/typing
 	$(RUN) lint-imports
 	$(RUN) python scripts/check_light_import.py
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from durations import UNKNOWN_S, recorded
+
 # The plugin's own fixtures, also where forkpoint was installed before it had a plugin.
 from forkpoint.pytest_plugin import (  # noqa: F401
     forkpoint_clock,
@@ -36,6 +38,13 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True, database=None)
 settings.register_profile("other", UNTIMED, print_blob=True)
 settings.load_profile(os.environ.get("EXAMPLES", "same"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first (`durations`)."""
+    seconds = recorded()
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], UNKNOWN_S))
+
 
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
 
