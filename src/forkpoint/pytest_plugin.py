@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from forkpoint.testing import LocalRun, ManualClock
     from forkpoint.testing.harness import Harness
 
+pytest.register_assert_rewrite("forkpoint.testing.sink_contract", "forkpoint.testing.source_contract")
+
 H = TypeVar("H", bound="Harness")
 
 _END_SECONDS = 60.0  # for user code that resists a cancellation

@@ -17,7 +17,9 @@ from forkpoint.testing.function_harnesses import (
 )
 from forkpoint.testing.local import LocalRun, run_local
 from forkpoint.testing.sink import Record, TestSink
+from forkpoint.testing.sink_contract import Row, SinkContract
 from forkpoint.testing.source import ABORT, EOF, PAUSE, Abort, Advance, Eof, Pause, Rescale, TestSource
+from forkpoint.testing.source_contract import SourceContract
 from forkpoint.testing.upgrade import UpgradeRun, run_upgrade
 from forkpoint.testing.window_harness import WindowHarness
 
@@ -40,6 +42,9 @@ __all__ = [
     "ProcessHarness",
     "Record",
     "Rescale",
+    "Row",
+    "SinkContract",
+    "SourceContract",
     "TestSink",
     "TestSource",
     "TwoInputHarness",

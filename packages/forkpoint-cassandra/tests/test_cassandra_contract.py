@@ -1,0 +1,41 @@
+"""The contract of sinks, kept by Cassandra's."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NamedTuple
+
+import pytest
+
+from cassandra_writing import sink
+from forkpoint.testing import Row, SinkContract
+from servers.cassandra_server import Cassandra
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+
+
+class TestCassandraSink(SinkContract):
+    type = Line
+    server: Cassandra
+
+    @pytest.fixture(autouse=True)
+    def use(self, cassandra: Cassandra) -> None:
+        self.server = cassandra
+
+    def create(self) -> str:
+        name = f"t{uuid.uuid4().hex[:12]}"
+        self.server.execute(f"CREATE TABLE tests.{name} (number bigint PRIMARY KEY, text text)")
+        return name
+
+    def sink(self, target: str) -> Any:
+        return sink(self.server.address, target)
+
+    @staticmethod
+    def element(row: Row) -> Line:
+        return Line(*row)
+
+    def read(self, target: str) -> list[Row]:
+        return [(row.number, row.text) for row in self.server.execute(f"SELECT number, text FROM tests.{target}")]

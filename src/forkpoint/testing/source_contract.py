@@ -1,0 +1,218 @@
+"""What every source promises, as tests against a real system. For connectors, forkpoint's own and others'."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import cloudpickle
+import pyarrow as pa
+
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.launch import Launch
+from forkpoint.connectors import FileSink
+from forkpoint.connectors.base import (
+    JSON,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceContext,
+    SplitEnumerator,
+    SplitRange,
+)
+from forkpoint.functions import WatermarkStrategy
+from forkpoint.graph.options import JobOptions, RestoreOptions
+
+PAUSE_S = 0.01
+NUMBERS = 30  # that a test produces
+ROWS = 7  # that an epoch reads at most
+
+
+class SourceContract(ABC):
+    """Subclass it as ``Test…``, and say how to make a place in the system, fill it, and read it. Each test gets a place of its
+    own. ``exactly_once``: whether what was read and not committed before a death comes once, or perhaps again.
+
+    The tests wait for the system for as long as they may run.
+    """
+
+    exactly_once: ClassVar[bool] = True
+
+    @abstractmethod
+    def create(self) -> Any:
+        """A new, empty topic, queue, stream, table, …"""
+
+    @abstractmethod
+    def produce(self, place: Any, numbers: Sequence[int]) -> None:
+        """Put numbers into it, durably."""
+
+    @abstractmethod
+    def source(self, place: Any) -> Source[Any]:
+        """A source, not bounded, that reads it from its beginning."""
+
+    @staticmethod
+    @abstractmethod
+    def number(element: Any) -> int:
+        """What was produced, from an element. Runs in tasks, too."""
+
+    def test_reads_everything_once_and_no_more_than_an_epoch_takes(self, tmp_path: Path) -> None:
+        place = self.create()
+        self.produce(place, range(NUMBERS))
+        with _Driver(self, place, tmp_path) as driver:
+            driver.read_until(NUMBERS)
+            assert driver.epochs > 2
+            driver.pause()
+            self.produce(place, range(NUMBERS, NUMBERS + 5))
+            driver.read_until(NUMBERS + 5)
+            assert driver.numbers == Counter(range(NUMBERS + 5))
+
+    def test_a_range_is_read_again_as_it_was(self, tmp_path: Path) -> None:
+        """By a task that is tried again, on another host, with ranges in any order."""
+        place = self.create()
+        self.produce(place, range(NUMBERS))
+        with _Driver(self, place, tmp_path) as driver:
+            planned: list[SplitRange] = []
+            first: list[list[int]] = []
+            while not any(first):
+                driver.pause()
+                planned = driver.enumerator.plan(NUMBERS)
+                first = [driver.read(each) for each in planned]
+            assert [driver.read(each) for each in reversed(planned)][::-1] == first
+
+    def test_every_driver_dies_at_another_step(self, tmp_path: Path) -> None:
+        """Before and after an epoch is planned, read, committed, and the system told so."""
+        place = self.create()
+        self.produce(place, range(NUMBERS))
+        numbers: Counter[int] = Counter()
+        position, deaths = None, 0
+        while not numbers.keys() >= set(range(NUMBERS)):
+            with _Driver(self, place, tmp_path, position) as driver:
+                while not driver.step(until=1 + deaths % 4):
+                    driver.pause()
+                position, deaths = driver.position, deaths + 1
+                numbers += driver.numbers
+        assert deaths > 4
+        self._assert_all(numbers, NUMBERS)
+
+    def test_an_older_driver_that_wakes_up_takes_nothing_from_a_newer_one(self, tmp_path: Path) -> None:
+        place = self.create()
+        self.produce(place, range(NUMBERS))
+        with _Driver(self, place, tmp_path) as older:
+            while not older.step():
+                older.pause()
+            position, numbers = older.position, older.numbers.copy()
+            older.enumerator.plan(ROWS)  # read, perhaps, but never committed
+            with _Driver(self, place, tmp_path, position) as newer:
+                for _ in range(5):  # a queue may wait until the older one is gone
+                    newer.step()
+                    newer.pause()
+                older.enumerator.plan(ROWS)
+                older.enumerator.committed(position)
+                older.enumerator.close()
+                self.produce(place, range(NUMBERS, NUMBERS + 5))
+                newer.read_until(NUMBERS + 5 - sum(numbers.values()))
+                self._assert_all(numbers + newer.numbers, NUMBERS + 5)
+
+    def test_a_job_is_stopped_with_a_savepoint_and_goes_on_at_another_parallelism(self, tmp_path: Path) -> None:
+        place = self.create()
+        self.produce(place, range(NUMBERS))
+        savepoint = self._run(place, tmp_path, NUMBERS, 1, None)
+        self.produce(place, range(NUMBERS, 2 * NUMBERS))
+        self._run(place, tmp_path, 2 * NUMBERS, 3, savepoint)
+        self._assert_all(_written(tmp_path), 2 * NUMBERS)
+
+    def _run(self, place: Any, root: Path, count: int, parallelism: int, savepoint: str | None) -> str:
+        env = StreamExecutionEnvironment(
+            JobOptions(engine="local", state_root=str(root / "state"), max_epoch_rows=ROWS)
+        )
+        env.set_parallelism(parallelism).enable_checkpointing(5)
+        env.launch = Launch(restore=RestoreOptions(savepoint=savepoint))
+        elements = env.from_source(self.source(place), WatermarkStrategy.no_watermarks(), "source").uid("source")
+        numbers = elements.map(self.number, int).uid("numbers")
+        numbers.sink_to(FileSink.text(str(root / "out"))).uid("out")
+        job = env.execute_async("contract")
+        done = job.get_job_execution_result()
+        while len(_written(root)) < count and not done.done():
+            time.sleep(PAUSE_S)
+        return job.stop_with_savepoint().result()
+
+    def _assert_all(self, numbers: Counter[int], count: int) -> None:
+        assert numbers.keys() == set(range(count))
+        assert not self.exactly_once or numbers == Counter(range(count))
+
+
+class _Driver:
+    """What a job's driver and tasks do with a source. ``numbers`` and ``position``: as of the last committed epoch."""
+
+    def __init__(self, contract: SourceContract, place: Any, root: Path, position: JSON = None) -> None:
+        self._contract = contract
+        self._source = contract.source(place).for_job(SourceContext("source", "contract", str(root)))
+        self.enumerator: SplitEnumerator = self._source.create_enumerator(_by_json(position))
+        self.position = position
+        self.numbers: Counter[int] = Counter()
+        self.epochs = 0
+
+    def __enter__(self) -> _Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.enumerator.close()
+
+    def read_until(self, count: int) -> None:
+        while sum(self.numbers.values()) < count:
+            if not self.step():
+                self.pause()
+
+    def pause(self) -> None:
+        time.sleep(PAUSE_S)
+
+    def step(self, until: int = 4) -> bool:
+        """One epoch, or its first steps: 1 planned, 2 read, 3 committed, 4 the system told so. False if there is nothing yet."""
+        planned = self.enumerator.plan(ROWS)
+        if all(each.rows == 0 for each in planned):  # splits are announced
+            return False
+        position = _by_json(self.enumerator.position)
+        if until < 2:
+            return True
+        read = [number for each in planned for number in self.read(each)]
+        if until < 3:
+            return True
+        self.enumerator.confirm()
+        self.numbers.update(read)
+        self.position = position
+        self.epochs += bool(read)
+        if until == 4:
+            self.enumerator.committed(position)
+        return True
+
+    def read(self, planned: SplitRange) -> list[int]:
+        """As a task does, to which source and range were sent."""
+        source: Source[Any] = cloudpickle.loads(cloudpickle.dumps(self._source))
+        reader = source.create_reader()
+        reader.open(ReaderContext("source", 0))
+        start, end, info = (_by_json(each) for each in (planned.start, planned.end, planned.info))
+        sent = SplitRange(planned.split, planned.piece, start, end, planned.rows, info)
+        elements: list[Any] = []
+        try:
+            for run in reader.read(sent):
+                given = run.elements if isinstance(run, SourceBatch) else run
+                if isinstance(given, pa.RecordBatch):
+                    type = source.output_type()
+                    assert type is not None, "columns need an output_type()"
+                    given = type.from_columns(given.columns)
+                elements += given
+        finally:
+            reader.close()
+        return [self._contract.number(element) for element in elements]
+
+
+def _by_json(value: JSON) -> JSON:
+    return json.loads(json.dumps(value))
+
+
+def _written(root: Path) -> Counter[int]:
+    return Counter(int(line) for file in (root / "out").rglob("part-*") for line in file.read_text().split())
