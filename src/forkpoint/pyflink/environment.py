@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from forkpoint import CheckpointConfig, FileSource, StreamFormat, WatermarkStrategy
+from forkpoint import CheckpointConfig, Configuration, FileSource, StreamFormat, WatermarkStrategy
 from forkpoint import StreamExecutionEnvironment as Environment
+from forkpoint.api.configuration import DURATIONS
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import ExternalizedCheckpointRetention, JobOptions
 from forkpoint.pyflink.former import CheckpointStorage, FlinkKafkaConsumer, StateBackend, TimeCharacteristic
@@ -32,6 +34,11 @@ class StreamExecutionEnvironment(Environment):
             "env._j_stream_execution_environment: there is no Java environment here; set options with "
             "env.configure(configuration), and leave those of the JVM out"
         )
+
+    def configure(self, configuration: Configuration | Mapping[str, Any]) -> Self:
+        """As elsewhere, except that a duration without a unit is in milliseconds, as in Flink."""
+        given = configuration.values if isinstance(configuration, Configuration) else configuration
+        return super().configure({key: _in_ms(value) if key in DURATIONS else value for key, value in given.items()})
 
     def get_checkpoint_config(self) -> FormerCheckpointConfig:
         """The checkpoint options, also by the names of Flink 1."""
@@ -67,6 +74,10 @@ class StreamExecutionEnvironment(Environment):
         """As ``from_source()`` without watermarks, for a Source and for a FlinkKafkaConsumer."""
         source = source_func.build() if isinstance(source_func, FlinkKafkaConsumer) else source_func
         return super().add_source(source, source_name, type_info)
+
+
+def _in_ms(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
 
 
 class FormerCheckpointConfig(CheckpointConfig):

@@ -17,6 +17,7 @@ import forkpoint as fp
 import forkpoint.pyflink
 from forkpoint.api.outputs import SinkMixin
 from forkpoint.functions import TimestampAssigner
+from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.types import TypeInformation
 
 
@@ -147,7 +148,7 @@ class PyFlinkStreamingTestCase(PyFlinkTestCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        cls.env = fp.StreamExecutionEnvironment.get_execution_environment()
+        cls.env = StreamExecutionEnvironment.get_execution_environment()
         cls.env.set_parallelism(2)
         cls.env.set_runtime_mode(cls.mode)
 
@@ -190,5 +191,5 @@ def install() -> None:
         PyFlinkBatchTestCase=PyFlinkBatchTestCase,
     )
     SinkMixin.add_sink = add_sink
-    fp.StreamExecutionEnvironment._j_stream_execution_environment = property(lambda env: env)
+    StreamExecutionEnvironment._j_stream_execution_environment = property(lambda env: env)
     py4j.protocol.Py4JJavaError = fp.ForkpointError
