@@ -11,6 +11,7 @@ from forkpoint import StreamExecutionEnvironment as Environment
 from forkpoint.api.configuration import DURATIONS
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import ExternalizedCheckpointRetention, JobOptions
+from forkpoint.pyflink.formats import AvroInputFormat
 from forkpoint.pyflink.former import CheckpointStorage, FlinkKafkaConsumer, StateBackend, TimeCharacteristic
 
 
@@ -69,6 +70,13 @@ class StreamExecutionEnvironment(Environment):
         """The lines of a file, or of a directory's files."""
         source = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path).build()
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
+
+    def create_input(self, input_format: Any, type_info: Any = None) -> Any:
+        """The records of an AvroInputFormat. Others are not supported: raises GraphError."""
+        if not isinstance(input_format, AvroInputFormat):
+            return super().create_input(input_format, type_info)
+        source = FileSource.for_record_stream_format(input_format.format, input_format.path).build()
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Custom File Source", type_info)
 
     def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> Any:
         """As ``from_source()`` without watermarks, for a Source and for a FlinkKafkaConsumer."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
+from forkpoint.connectors.files.avro import AvroFormat, header_of, records_of
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
@@ -51,7 +52,13 @@ class FileReader(FormatReader[Any]):
 
     def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:
         segments = range.info["files"]
-        return self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
+        if isinstance(self._format, ParquetFormat):
+            return self._read_parquet(segments)
+        return (
+            self._read_avro(segments, self._format)
+            if isinstance(self._format, AvroFormat)
+            else self._read_lines(segments)
+        )
 
     def close(self) -> None:
         if self._parquet is not None:
@@ -103,7 +110,7 @@ class FileReader(FormatReader[Any]):
     def _stretch(self, file: SourceFile, segment: dict[str, Any], data: bytes) -> Stretch:
         header, line = segment.get("header"), segment["line"]
         if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # a file read as a whole
-            start = self._format.after_header(file, data)
+            start = self._format.after_header(file, data, complete=True)
             header, line, data = start.header, start.line, data[start.at :]
         return Stretch(file, data, line, header)
 
@@ -128,6 +135,23 @@ class FileReader(FormatReader[Any]):
         unconverted = {i for i, _ in problems}
         kept = [index for i, index in enumerate(indices) if i not in unconverted]
         return Deserialized(out, kept, [*bad, *(BadMessage(indices[i], problem) for i, problem in problems)])
+
+    def _read_avro(self, segments: list[dict[str, Any]], of: AvroFormat) -> Iterator[Elements | SourceBatch]:
+        for segment, data in zip(segments, self._files.contents(segments), strict=True):
+            file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
+            records: list[Any] = []
+            try:
+                with file.opened() as read:
+                    header, _ = header_of(read, segment["size"], file)
+                records, problem = records_of(header, data, of.schema)
+            except RecordParseError as error:
+                problem = str(error).removeprefix(f"{file}: ")
+            bad = [] if problem is None else [BadMessage(len(records), problem)]
+            found = self._converted(records, list(range(len(records))), bad)
+            after = segment["line"] + len(records) - 1
+            place = {"file": str(file), "record": str(after + 1)}
+            rest = Unread(f"{file}: cannot read what follows record {after}", place, None)
+            yield from self._found(found, len(records) + len(bad), partial(_unread_rest, rest))
 
     def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements | SourceBatch]:
         for segment in segments:
@@ -168,6 +192,10 @@ class FileReader(FormatReader[Any]):
 
 def _unread_file(path: str, index: int) -> Unread:
     return Unread(path, {"file": path}, None)
+
+
+def _unread_rest(rest: Unread, index: int) -> Unread:
+    return rest
 
 
 @dataclass(frozen=True)
