@@ -1,4 +1,4 @@
-"""PyFlink's formats of files: CSV by a schema, and Avro, against what others write and read."""
+"""PyFlink's formats of files: CSV and Parquet by a schema, and Avro, against what others write and read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import fastavro
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -36,7 +38,10 @@ from forkpoint.pyflink.formats import (
     CsvReaderFormat,
     CsvSchema,
     GenericRecordAvroTypeInfo,
+    ParquetBulkWriters,
+    ParquetColumnarRowInputFormat,
 )
+from forkpoint.pyflink.names import resolve
 from patience import PATIENCE_S
 
 
@@ -271,6 +276,66 @@ class TestCsv:
         env.launch = Launch(restore=RestoreOptions(savepoint=savepoint))
         env.execute("half")
         assert written() == want
+
+
+class TestParquet:
+    ROW = DataTypes.ROW([
+        DataTypes.FIELD("s", DataTypes.VARCHAR(10)), DataTypes.FIELD("d", DataTypes.DECIMAL(5, 2)),
+        DataTypes.FIELD("n", DataTypes.BIGINT().not_null()), DataTypes.FIELD("day", DataTypes.DATE()),
+        DataTypes.FIELD("t", DataTypes.TIMESTAMP(3).bridged_to("java.sql.Timestamp")),
+        DataTypes.FIELD("z", DataTypes.TIMESTAMP_LTZ(3)), DataTypes.FIELD("b", DataTypes.VARBINARY(9)),
+        DataTypes.FIELD("xs", DataTypes.ARRAY(DataTypes.INT())),
+        DataTypes.FIELD("m", DataTypes.MAP(DataTypes.STRING(), DataTypes.DOUBLE())),
+        DataTypes.FIELD("r", DataTypes.ROW([DataTypes.FIELD("x", DataTypes.TIME())])),
+    ])  # fmt: skip
+
+    def test_what_is_written_is_what_arrow_reads(self, engine, tmp_path):
+        moment = datetime.fromisoformat("2026-02-03T04:05:06.7")
+        full = fp.Row(
+            "a", Decimal("-1.555"), 2**40, moment.date(), moment, moment.replace(tzinfo=UTC), b"\0", [1, None], {"k": 0.5},
+            fp.Row(moment.time()),
+        )  # fmt: skip
+        empty = fp.Row(*[None] * 10)
+        env = environment(engine)
+        writers = ParquetBulkWriters.for_row_type(self.ROW, fp.Configuration(), utc_timestamp=True)
+        policy = resolve("OnCheckpointRollingPolicy")(fp.RollingPolicy.default_rolling_policy(part_size=1 << 20))
+        sink = fp.FileSink.for_bulk_format(str(tmp_path), writers).with_rolling_policy(policy)
+        env.from_collection([full, empty], self.ROW.type).sink_to(sink.build())
+        env.execute()
+        (path,) = files(tmp_path)
+        table = pq.read_table(path)
+        assert table.schema.field("d").type == pa.decimal128(5, 2)
+        assert pq.read_metadata(path).row_group(0).column(0).compression == "SNAPPY"
+        assert table.to_pylist()[0] == {
+            "s": "a", "d": Decimal("-1.56"), "n": 2**40, "day": moment.date(), "t": moment, "z": moment.replace(tzinfo=UTC),
+            "b": b"\0", "xs": [1, None], "m": [("k", 0.5)], "r": {"x": moment.time()},
+        }  # fmt: skip
+        assert set(table.to_pylist()[1].values()) == {None}
+        source = fp.FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(self.ROW), str(path)).build()
+        (found, none) = read(source, 1)
+        assert list(found)[2:] == list(full)[2:]
+        assert none == fp.Row.of(none.field_names, [None] * 10)
+
+    def test_columns_in_another_case(self, tmp_path):
+        pq.write_table(pa.table({"ID": [1, 2], "other": ["a", "b"]}), tmp_path / "a.parquet")
+        of = DataTypes.ROW([DataTypes.FIELD("id", DataTypes.BIGINT())])
+        for exactly, want in ((True, [None, None]), (False, [1, 2])):
+            built = ParquetColumnarRowInputFormat(of, fp.Configuration(), is_case_sensitive=exactly)
+            source = fp.FileSource.for_bulk_file_format(built, str(tmp_path)).build()
+            assert [row.id for row in read(source, 1)] == want
+
+    def test_what_cannot_be(self, tmp_path):
+        inside = DataTypes.ROW([DataTypes.FIELD("ds", DataTypes.ARRAY(DataTypes.DECIMAL(3, 1)))])
+        with pytest.raises(fp.ConfigError, match="ds has decimals inside of it"):
+            ParquetBulkWriters.for_row_type(inside)
+        with pytest.raises(fp.ConfigError, match=r"rows of DataTypes\.ROW"):
+            ParquetBulkWriters.for_row_type(DataTypes.INT())
+        env = environment()
+        of = DataTypes.ROW([DataTypes.FIELD("d", DataTypes.DECIMAL(3, 1))])
+        sink = fp.FileSink.for_bulk_format(str(tmp_path), ParquetBulkWriters.for_row_type(of)).build()
+        env.from_collection([fp.Row(Decimal("123.4"))], of.type).sink_to(sink)
+        with pytest.raises(fp.TypeNotSupported, match=r"d: 123\.4 does not fit DECIMAL\(3, 1\)"):
+            env.execute()
 
 
 ORDER = {

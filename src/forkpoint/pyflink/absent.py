@@ -128,8 +128,7 @@ _NAMES = _each({
 # Where Flink 1 had names of modules that are absent.
 _HOMES = _each({
     "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
-    "AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat":
-        "pyflink.datastream.formats.parquet",
+    "AvroParquetReaders AvroParquetWriters": "pyflink.datastream.formats.parquet",
     "PulsarSink PulsarSource StartCursor StopCursor": "pyflink.datastream.connectors.pulsar",
     "StreamTableEnvironment": "pyflink.table",
 })  # fmt: skip

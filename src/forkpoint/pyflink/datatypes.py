@@ -11,10 +11,11 @@ from forkpoint import GraphError, TypeInformation, Types
 
 @dataclass(frozen=True)
 class DataType:
-    """A type of a table's column. ``digits``: precision and scale of a decimal."""
+    """A type of a table's column. ``digits``: precision and scale of a decimal, or of decimals inside. ``fields``: of a row."""
 
     type: TypeInformation
     digits: tuple[int, int] | None = None
+    fields: tuple[RowField, ...] = ()
     is_nullable: bool = True
 
     def nullable(self) -> Self:
@@ -73,6 +74,43 @@ class DataTypes(metaclass=_Names):
         return DataType(Types.BOOLEAN())
 
     @staticmethod
+    def BINARY(length: int, nullable: bool = True) -> DataType:  # noqa: N802
+        """Bytes; their number isn't checked."""
+        return DataType(Types.BYTES())
+
+    @staticmethod
+    def VARBINARY(length: int, nullable: bool = True) -> DataType:  # noqa: N802
+        """Bytes; their number isn't checked."""
+        return DataType(Types.BYTES())
+
+    @staticmethod
+    def BYTES(nullable: bool = True) -> DataType:  # noqa: N802
+        """Bytes."""
+        return DataType(Types.BYTES())
+
+    @staticmethod
+    def DATE(nullable: bool = True) -> DataType:  # noqa: N802
+        """A date."""
+        return DataType(Types.SQL_DATE())
+
+    @staticmethod
+    def TIME(precision: int = 0, nullable: bool = True) -> DataType:  # noqa: N802
+        """A time of the day, to the microsecond."""
+        return DataType(Types.SQL_TIME())
+
+    @staticmethod
+    def TIMESTAMP(precision: int = 6, nullable: bool = True) -> DataType:  # noqa: N802
+        """A datetime without a time zone, to the microsecond."""
+        return DataType(Types.SQL_TIMESTAMP())
+
+    @staticmethod
+    def TIMESTAMP_LTZ(precision: int = 6, nullable: bool = True) -> DataType:  # noqa: N802
+        """A datetime with a time zone, to the microsecond."""
+        return DataType(Types.INSTANT())
+
+    TIMESTAMP_WITH_LOCAL_TIME_ZONE = TIMESTAMP_LTZ
+
+    @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:  # noqa: N802
         """A Decimal of so many digits, ``scale`` of them behind the point."""
         return DataType(Types.BIG_DEC(), (precision, scale))
@@ -113,10 +151,17 @@ class DataTypes(metaclass=_Names):
         return DataType(Types.BASIC_ARRAY(element_type.type), element_type.digits)
 
     @staticmethod
+    def MAP(key_type: DataType, value_type: DataType, nullable: bool = True) -> DataType:  # noqa: N802
+        """A dict."""
+        return DataType(Types.MAP(key_type.type, value_type.type), key_type.digits or value_type.digits)
+
+    @staticmethod
     def ROW(row_fields: Sequence[RowField | DataType] = (), nullable: bool = True) -> DataType:  # noqa: N802
         """A Row of fields, or of types without names."""
         fields = [each if isinstance(each, RowField) else RowField(f"f{i}", each) for i, each in enumerate(row_fields)]
-        return DataType(Types.ROW_NAMED([field.name for field in fields], [field.data_type.type for field in fields]))
+        of = Types.ROW_NAMED([field.name for field in fields], [field.data_type.type for field in fields])
+        digits = next((field.data_type.digits for field in fields if field.data_type.digits), None)
+        return DataType(of, digits, tuple(fields))
 
     @staticmethod
     def FIELD(name: str, data_type: DataType, description: str | None = None) -> RowField:  # noqa: N802

@@ -1,4 +1,4 @@
-"""PyFlink's formats of files, in terms of forkpoint's: CSV by a schema of columns, and Avro."""
+"""PyFlink's formats of files, in terms of forkpoint's: CSV and Parquet by a schema of columns, and Avro."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from forkpoint import AvroRowSerializationSchema, ConfigError, StreamFormat, TypeInformation, Types
+from forkpoint import AvroRowSerializationSchema, ConfigError, Configuration, StreamFormat, TypeInformation, Types
 from forkpoint.connectors.files.avro import AvroFormat
 from forkpoint.connectors.files.builders import BulkWriterFactory
-from forkpoint.connectors.files.formats import CsvFormat
+from forkpoint.connectors.files.formats import CsvFormat, ParquetFormat
 from forkpoint.connectors.formats.avro import parse_schema
 from forkpoint.connectors.formats.csv_layout import CsvColumn, CsvLayout
-from forkpoint.pyflink.datatypes import DataType, DataTypes
+from forkpoint.pyflink.datatypes import DataType, DataTypes, RowField
 
 
 class CsvSchema:
@@ -185,6 +185,45 @@ class CsvBulkWriters:
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
         """Rows of the schema's columns, and a header for each file if the schema uses one."""
         return BulkWriterFactory("csv-layout", schema.layout.type, {"layout": schema.layout})
+
+
+class ParquetBulkWriters:
+    """Parquet, for ``FileSink.for_bulk_format``."""
+
+    @staticmethod
+    def for_row_type(
+        row_type: DataType, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
+    ) -> BulkWriterFactory:
+        """Rows of ``DataTypes.ROW``. Times are in UTC; of Hadoop's options, ``parquet.compression`` has an effect."""
+        codec = (hadoop_config or Configuration()).get_string("parquet.compression", "SNAPPY").lower()
+        decimals = {field.name: _decimal_of(field) for field in _fields_of(row_type) if field.data_type.digits}
+        options = {"compression": "none" if codec == "uncompressed" else codec, "decimals": decimals}
+        return BulkWriterFactory("parquet", row_type.type, options)
+
+
+class ParquetColumnarRowInputFormat(StreamFormat):
+    """Parquet, for ``FileSource.for_bulk_file_format``: Rows of ``DataTypes.ROW``, by the names of its fields."""
+
+    def __init__(
+        self, row_type: DataType, hadoop_config: Configuration | None = None, batch_size: int = 2048,
+        is_utc_timestamp: bool = False, is_case_sensitive: bool = True,
+    ) -> None:  # fmt: skip
+        _fields_of(row_type)
+        super().__init__(ParquetFormat(is_case_sensitive), row_type.type)
+
+
+def _fields_of(row_type: DataType) -> tuple[RowField, ...]:
+    if not isinstance(row_type, DataType) or not row_type.fields:
+        raise ConfigError(f"Parquet files have rows of DataTypes.ROW([DataTypes.FIELD(…), …]), not {row_type!r}")
+    return row_type.fields
+
+
+def _decimal_of(field: RowField) -> tuple[int, int]:
+    if field.data_type.type != Types.BIG_DEC() or field.data_type.digits is None:
+        raise ConfigError(
+            f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a column of their own"
+        )
+    return field.data_type.digits
 
 
 class AvroSchema:

@@ -97,6 +97,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.formats.csv": "CsvBulkWriters CsvReaderFormat CsvRowDeserializationSchema "
         "CsvRowSerializationSchema CsvSchema CsvSchemaBuilder",
         "pyflink.datastream.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
+        "pyflink.datastream.formats.parquet": "ParquetBulkWriters ParquetColumnarRowInputFormat",
         "pyflink.datastream.functions": f"{_FUNCTIONS} IN IN1 IN2 KEY KeyedStateStore OUT W W2",
         "pyflink.datastream.output_tag": "OutputTag",
         "pyflink.datastream.slot_sharing_group": "MemorySize SlotSharingGroup",
@@ -185,6 +186,8 @@ _ELSEWHERE: dict[str, str] = {
         )
     },
     "CsvSchemaBuilder": "forkpoint.pyflink.formats:CsvSchemaBuilder",
+    "ParquetBulkWriters": "forkpoint.pyflink.formats:ParquetBulkWriters",
+    "ParquetColumnarRowInputFormat": "forkpoint.pyflink.formats:ParquetColumnarRowInputFormat",
     "GenericRecordAvroTypeInfo": "forkpoint.pyflink.formats:GenericRecordAvroTypeInfo",
     # type variables
     **{name: f"forkpoint.types.variables:{name}" for name in ("IN", "IN1", "IN2", "K", "OUT", "T", "V", "W")},

@@ -108,6 +108,8 @@ class OutputFileConfig:
 class RollingPolicy:
     """When a file sink starts a new file. Accepted for PyFlink programs: files always end with their epoch."""
 
+    def __init__(self, *policies: object) -> None: ...
+
     @staticmethod
     def default_rolling_policy(
         part_size: int = 128 << 20,

@@ -132,7 +132,9 @@ class CsvFormat(LineFormat):
 
 @dataclass(frozen=True)
 class ParquetFormat(FileFormat):
-    """Rows of Parquet files. A file can be divided at any row."""
+    """Rows of Parquet files. A file can be divided at any row. ``case_sensitive``: whether its columns must be named exactly."""
+
+    case_sensitive: bool = True
 
     unit = "row"
 

@@ -53,7 +53,7 @@ class FileReader(FormatReader[Any]):
     def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:
         segments = range.info["files"]
         if isinstance(self._format, ParquetFormat):
-            return self._read_parquet(segments)
+            return self._read_parquet(segments, self._format)
         return (
             self._read_avro(segments, self._format)
             if isinstance(self._format, AvroFormat)
@@ -153,13 +153,13 @@ class FileReader(FormatReader[Any]):
             rest = Unread(f"{file}: cannot read what follows record {after}", place, None)
             yield from self._found(found, len(records) + len(bad), partial(_unread_rest, rest))
 
-    def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements | SourceBatch]:
+    def _read_parquet(self, segments: list[dict[str, Any]], of: ParquetFormat) -> Iterator[Elements | SourceBatch]:
         for segment in segments:
             file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
             path, size = str(file), segment["size"]
             if self._parquet is None or self._parquet.path != path or self._parquet.size != size:
                 self.close()
-                self._parquet = _ParquetCursor(file, size, self._type)
+                self._parquet = _ParquetCursor(file, size, self._type, of.case_sensitive)
             row = segment["at"]
             for batch in self._parquet.read(row, segment["end"]):
                 yield from self._typed(path, row, batch)
@@ -214,13 +214,16 @@ class _ParquetCursor:
     """An open Parquet file, read forwards: a range that follows the previous one continues there. Otherwise each piece of a row
     group would decode it again from its start."""
 
-    def __init__(self, file: SourceFile, size: int, type: TypeInformation | None) -> None:
+    def __init__(self, file: SourceFile, size: int, type: TypeInformation | None, case_sensitive: bool) -> None:
         self.path = str(file)
         self.size = size
         file.check(size, exact=True)
         with file.for_parquet(size) as opened:
             self._file = pq.ParquetFile(opened)
-        self._columns = None if type is None else [c for c in type.column_names if c in self._file.schema_arrow.names]
+        wanted = {} if type is None else {name if case_sensitive else name.lower(): name for name in type.column_names}
+        found = {name: wanted.get(name if case_sensitive else name.lower()) for name in self._file.schema_arrow.names}
+        self._names = {name: to for name, to in found.items() if to is not None}
+        self._columns = None if type is None else list(self._names)
         metadata = self._file.metadata
         rows = (metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
         self._group_starts = list(accumulate(rows, initial=0))
@@ -248,7 +251,8 @@ class _ParquetCursor:
     def _next(self) -> pa.RecordBatch:
         assert self._batches is not None
         try:
-            return next(self._batches)
+            batch = next(self._batches)
+            return batch.rename_columns([self._names.get(name, name) for name in batch.schema.names])
         except StopIteration:
             raise StorageError(
                 f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again"

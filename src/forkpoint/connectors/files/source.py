@@ -172,6 +172,11 @@ class FileSource(Source[T]):
         return FileSourceBuilder(lambda bounded: cls._make(path, file_format, type, None, bounded, None, 2048, "fail"))
 
     @classmethod
+    def for_bulk_file_format(cls, bulk_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        """As ``for_record_stream_format``, for PyFlink's formats of columns."""
+        return cls.for_record_stream_format(bulk_format, *paths)
+
+    @classmethod
     def _make(
         cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
         max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,

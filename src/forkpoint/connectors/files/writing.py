@@ -7,6 +7,7 @@ import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
 from forkpoint.connectors.files.places import FileName, Place, StagedFile, sink_files
 from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
-from forkpoint.connectors.formats.csv_layout import CsvLayout
+from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
 from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import ConfigError, ForkpointError, TypeNotSupported, UserFunctionError
 from forkpoint.types import TypeInformation, infer_type
@@ -185,11 +186,22 @@ class _ParquetFile(_FileWriter):
     """Buffers batches until they fill a row group."""
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self._decimals: dict[str, tuple[int, int]] = options.get("decimals", {})
+        assert schema is not None
+        for name, digits in self._decimals.items():
+            at = schema.get_field_index(name)
+            schema = schema.set(at, pa.field(name, pa.decimal128(*digits)))
         self._writer = pq.ParquetWriter(self._file, schema, compression=options["compression"])
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
+        for name, digits in self._decimals.items():  # a Decimal has no fixed scale, so it is text elsewhere
+            at = table.schema.get_field_index(name)
+            column = [
+                None if text is None else rounded(name, digits, Decimal(text)) for text in table.column(at).to_pylist()
+            ]
+            table = table.set_column(at, name, pa.array(column, pa.decimal128(*digits)))
         self._held.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes

@@ -186,7 +186,7 @@ class CsvLayout(Declared):
         if isinstance(value, float):
             return java_float(value, single=type.kind == "float")
         if isinstance(value, Decimal) and column.digits is not None:
-            return str(_rounded(column, value))
+            return str(rounded(column.name, column.digits, value))
         return str(value)
 
 
@@ -202,14 +202,15 @@ def _plain(column: CsvColumn, type: TypeInformation, text: str) -> Any:
     if column.digits is None:
         return text
     try:
-        return _rounded(column, Decimal(text))
+        return rounded(column.name, column.digits, Decimal(text))
     except (InvalidOperation, TypeNotSupported):
         raise Unreadable(f"{column.name}: expected DECIMAL{column.digits}, got {shorten(text, 80)!r}") from None
 
 
-def _rounded(column: CsvColumn, value: Decimal) -> Decimal:
-    precision, scale = column.digits or (38, 0)
+def rounded(name: str, digits: tuple[int, int], value: Decimal) -> Decimal:
+    """A decimal of so many digits, as Flink rounds it. Raises TypeNotSupported if it needs more before the point."""
+    precision, scale = digits
     try:
         return value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=precision))
     except InvalidOperation:
-        raise TypeNotSupported(f"{column.name}: {value} does not fit DECIMAL{column.digits}") from None
+        raise TypeNotSupported(f"{name}: {value} does not fit DECIMAL{digits}") from None
