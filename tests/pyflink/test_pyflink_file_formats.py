@@ -180,6 +180,7 @@ class TestCsv:
         (lambda b: b.set_null_value(""), "1,\n,a\n", [(1, None), (None, "a")]),
         (lambda b: b.set_null_value("-"), " 1 ,-\n", [(1, None)]),
         (lambda b: b.disable_quote_char(), '1,"a\n2,b"\n', [(1, '"a'), (2, 'b"')]),
+        (lambda b: b, '1,5" pipe\n2,b\n3,6" x\n4,"q"\n5,7"\n', [(1, '5" pipe'), (2, "b"), (3, '6" x'), (4, "q"), (5, '7"')]),
         (lambda b: b.set_escape_char("\\"), '1,a\\,b\n2,"\\""\n', [(1, "a,b"), (2, '"')]),
         (lambda b: b.set_any_property_name("others").set_line_separator("\r\n"), "1,a\r\n", [(1, "a")]),
     ])  # fmt: skip
