@@ -261,7 +261,7 @@ class TestCsv:
 
         env = make(2, 30)
         client = env.execute_async("half")
-        while not files(tmp_path / "out"):
+        while not files(tmp_path / "out") and not client.get_job_execution_result().done():
             time.sleep(0.02)
         savepoint = client.stop_with_savepoint().result(PATIENCE_S)
         client.get_job_execution_result().result(PATIENCE_S)
