@@ -172,7 +172,14 @@ def test_a_field_that_would_be_lost_is_refused_unless_that_is_allowed(check):
 
 @pytest.mark.parametrize(
     ("parts", "fits"),
-    [({}, True), (V2, True), ({"keeper": "other"}, False), ({"type": "Sums"}, False), (DROPPING, False)],
+    [
+        ({}, True),
+        (V2, True),
+        ({"type": "fp.Types.ANY()"}, True),
+        ({"keeper": "other"}, False),
+        ({"type": "Sums"}, False),
+        (DROPPING, False),
+    ],
 )
 def test_check_and_run_decide_alike(check, parts, fits):
     savepoint = check.save(check.app())

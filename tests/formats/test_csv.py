@@ -174,7 +174,7 @@ def test_writing_by_pyflinks_builder() -> None:
     )
     builder = builder.set_array_element_delimiter("/").set_quote_character("'")
     assert builder.build().serialize_batch(Batch([(1, "x|y'", [1, None]), Row(None, None, [])])).to_pylist() == [
-        b"1|'x|y'''|1/NIL", b"NIL|NIL|",
+        b"1|'x|y'''|'1/NIL'", b"NIL|NIL|",
     ]  # fmt: skip
     assert builder.disable_quote_character().set_escape_character("\\").build().serialize((1, "|", [])) == b"1|\\||"
     assert CsvRowSerializationSchema(Order).serialize(Order(1, "a", None, True)) == b"1,a,,true\n"

@@ -162,7 +162,7 @@ def test_other_formats_have_the_fields_own_names():
     avro: Any = AvroRowDeserializationSchema(type_info=Renamed, avro_schema_string=schema)
     assert elements_and_problems(avro, [message]) == ([Renamed(math.inf)], [])
     csv = CsvRowSerializationSchema(type_of(Renamed)).serialize(Renamed(math.inf))
-    assert csv == b"inf\n"
+    assert csv == b"Infinity\n"
 
 
 class Renamed(msgspec.Struct, rename="upper"):

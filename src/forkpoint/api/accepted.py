@@ -145,7 +145,7 @@ class AcceptedMixin:
             "add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source"
         )
 
-    def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
+    def create_input(self, input_format: Any, type_info: Any = None) -> Any:
         """Not supported: raises GraphError."""
         raise GraphError(
             "create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)"

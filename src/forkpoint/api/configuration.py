@@ -276,7 +276,13 @@ _AUTOSCALE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's autoscale
 }
 _PARAMETERS = "pipeline.global-job-parameters"
 _SPARK = "spark."
-KEYS = (*_JOB_KEYS, *_CHECKPOINT_KEYS, *_RESTART_KEYS, *_SCHEDULE_KEYS, *_AUTOSCALE_KEYS, _PARAMETERS)
+_TABLES = (_JOB_KEYS, _CHECKPOINT_KEYS, _RESTART_KEYS, _SCHEDULE_KEYS, _AUTOSCALE_KEYS)
+KEYS = (*(key for table in _TABLES for key in table), _PARAMETERS)
+DURATIONS = frozenset({
+    *(key for table in _TABLES for key, (_, parse) in table.items() if parse is parse_duration_ms),
+    "execution.buffer-timeout", "execution.checkpointing.aligned-checkpoint-timeout", "metrics.latency.interval",
+    "task.cancellation.interval", "task.cancellation.timeout",
+})  # fmt: skip
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (

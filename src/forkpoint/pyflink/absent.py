@@ -97,13 +97,7 @@ _NAMES = _each({
     "InternalSingleValueProcessWindowFunction InternalSingleValueWindowFunction InternalWindowFunction "
     "add_version_doc convert_to_python_obj keyword long_to_int_with_bit_mixing mod_inverse void": _INTERNAL,
     "CachedDataStream": Reason("a stream does not outlive its job", "write it with sink_to(FileSink…) and read that"),
-    "AvroBulkWriters AvroInputFormat AvroSchema GenericRecordAvroTypeInfo": Reason(
-        "Avro is a format of messages here", "use AvroRowDeserializationSchema and AvroRowSerializationSchema"
-    ),
-    "CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder": Reason(
-        "files of CSV have a type", "use FileSource.csv(path, type=…) and FileSink.csv"
-    ),
-    "BulkFormat BulkWriterFactory StreamingFileSink": _BULK,
+    "BulkFormat StreamingFileSink": _BULK,
     "CustomCheckpointStorage": _CHECKPOINT_STORAGE,
     "ConfigOption ConfigOptions": _OPTIONS,
     "CustomStateBackend PredefinedOptions RocksDBNativeMetricOptions": _STATE_BACKEND,
@@ -134,8 +128,7 @@ _NAMES = _each({
 # Where Flink 1 had names of modules that are absent.
 _HOMES = _each({
     "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
-    "AvroParquetReaders AvroParquetWriters ParquetBulkWriters ParquetColumnarRowInputFormat":
-        "pyflink.datastream.formats.parquet",
+    "AvroParquetReaders AvroParquetWriters": "pyflink.datastream.formats.parquet",
     "PulsarSink PulsarSource StartCursor StopCursor": "pyflink.datastream.connectors.pulsar",
     "StreamTableEnvironment": "pyflink.table",
 })  # fmt: skip

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from forkpoint import CheckpointConfig, FileSource, StreamFormat, WatermarkStrategy
+from forkpoint import CheckpointConfig, Configuration, FileSource, StreamFormat, WatermarkStrategy
 from forkpoint import StreamExecutionEnvironment as Environment
+from forkpoint.api.configuration import DURATIONS
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import ExternalizedCheckpointRetention, JobOptions
+from forkpoint.pyflink.formats import AvroInputFormat
 from forkpoint.pyflink.former import CheckpointStorage, FlinkKafkaConsumer, StateBackend, TimeCharacteristic
 
 
@@ -32,6 +35,11 @@ class StreamExecutionEnvironment(Environment):
             "env._j_stream_execution_environment: there is no Java environment here; set options with "
             "env.configure(configuration), and leave those of the JVM out"
         )
+
+    def configure(self, configuration: Configuration | Mapping[str, Any]) -> Self:
+        """As elsewhere, except that a duration without a unit is in milliseconds, as in Flink."""
+        given = configuration.values if isinstance(configuration, Configuration) else configuration
+        return super().configure({key: _in_ms(value) if key in DURATIONS else value for key, value in given.items()})
 
     def get_checkpoint_config(self) -> FormerCheckpointConfig:
         """The checkpoint options, also by the names of Flink 1."""
@@ -63,10 +71,21 @@ class StreamExecutionEnvironment(Environment):
         source = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path).build()
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
 
+    def create_input(self, input_format: Any, type_info: Any = None) -> Any:
+        """The records of an AvroInputFormat. Others are not supported: raises GraphError."""
+        if not isinstance(input_format, AvroInputFormat):
+            return super().create_input(input_format, type_info)
+        source = FileSource.for_record_stream_format(input_format.format, input_format.path).build()
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Custom File Source", type_info)
+
     def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> Any:
         """As ``from_source()`` without watermarks, for a Source and for a FlinkKafkaConsumer."""
         source = source_func.build() if isinstance(source_func, FlinkKafkaConsumer) else source_func
         return super().add_source(source, source_name, type_info)
+
+
+def _in_ms(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
 
 
 class FormerCheckpointConfig(CheckpointConfig):

@@ -58,7 +58,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.common.job_id": "JobID",
         "pyflink.common.job_status": "JobStatus",
         "pyflink.common.restart_strategy": "RestartStrategies",
-        "pyflink.common.serialization": "ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema "
+        "pyflink.common.serialization": "BulkWriterFactory ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema "
         "SerializationSchema SimpleStringSchema",
         "pyflink.common.serializer": "TypeSerializer",
         "pyflink.common.time": "Duration Time",
@@ -92,9 +92,12 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.execution_mode": "RuntimeExecutionMode",
         "pyflink.datastream.externalized_checkpoint_retention": "ExternalizedCheckpointRetention",
         "pyflink.datastream.formats": "",
-        "pyflink.datastream.formats.avro": "AvroRowDeserializationSchema AvroRowSerializationSchema",
-        "pyflink.datastream.formats.csv": "CsvRowDeserializationSchema CsvRowSerializationSchema",
+        "pyflink.datastream.formats.avro": "AvroBulkWriters AvroInputFormat AvroRowDeserializationSchema "
+        "AvroRowSerializationSchema AvroSchema GenericRecordAvroTypeInfo",
+        "pyflink.datastream.formats.csv": "CsvBulkWriters CsvReaderFormat CsvRowDeserializationSchema "
+        "CsvRowSerializationSchema CsvSchema CsvSchemaBuilder",
         "pyflink.datastream.formats.json": "JsonRowDeserializationSchema JsonRowSerializationSchema",
+        "pyflink.datastream.formats.parquet": "ParquetBulkWriters ParquetColumnarRowInputFormat",
         "pyflink.datastream.functions": f"{_FUNCTIONS} IN IN1 IN2 KEY KeyedStateStore OUT W W2",
         "pyflink.datastream.output_tag": "OutputTag",
         "pyflink.datastream.slot_sharing_group": "MemorySize SlotSharingGroup",
@@ -106,6 +109,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
+        "pyflink.table": "DataTypes",
+        "pyflink.table.types": "DataTypes",
         "pyflink.util": "",
     }.items()
 }
@@ -126,7 +131,9 @@ _ELSEWHERE: dict[str, str] = {
     "BaseBroadcastProcessFunction": "forkpoint:Function",
     "BasicArrayTypeInfo": "forkpoint:Types.BASIC_ARRAY",
     "BasicTypeInfo": "forkpoint.pyflink.typeinfo:BasicTypeInfo",
+    "BulkWriterFactory": "forkpoint.connectors.files.builders:BulkWriterFactory",
     "CompletableFuture": "concurrent.futures:Future",
+    "DataTypes": "forkpoint.pyflink.datatypes:DataTypes",
     "DateTypeInfo": "forkpoint:Types.SQL_DATE",
     "DefaultRollingPolicy": "forkpoint:RollingPolicy",
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",
@@ -166,6 +173,22 @@ _ELSEWHERE: dict[str, str] = {
     "TupleTypeInfo": "forkpoint.pyflink.typeinfo:TupleTypeInfo",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
+    # formats of files
+    **{
+        name: f"forkpoint.pyflink.formats:{name}"
+        for name in (
+            "AvroBulkWriters",
+            "AvroInputFormat",
+            "AvroSchema",
+            "CsvBulkWriters",
+            "CsvReaderFormat",
+            "CsvSchema",
+        )
+    },
+    "CsvSchemaBuilder": "forkpoint.pyflink.formats:CsvSchemaBuilder",
+    "ParquetBulkWriters": "forkpoint.pyflink.formats:ParquetBulkWriters",
+    "ParquetColumnarRowInputFormat": "forkpoint.pyflink.formats:ParquetColumnarRowInputFormat",
+    "GenericRecordAvroTypeInfo": "forkpoint.pyflink.formats:GenericRecordAvroTypeInfo",
     # type variables
     **{name: f"forkpoint.types.variables:{name}" for name in ("IN", "IN1", "IN2", "K", "OUT", "T", "V", "W")},
     "KEY": "forkpoint.types.variables:K",

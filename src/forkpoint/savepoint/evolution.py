@@ -24,7 +24,7 @@ from forkpoint.savepoint.rows import Rows
 from forkpoint.types import Step, TypeInformation
 from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
 from forkpoint.types.enums import EnumType
-from forkpoint.types.evolution import SAME, Entries, Fields, FieldStep, Items, Members, Number, Same
+from forkpoint.types.evolution import SAME, Dynamic, Entries, Fields, FieldStep, Items, Members, Number, Same
 from forkpoint.types.keys import is_key_form
 from forkpoint.types.records import RecordType
 from forkpoint.types.scalars import ScalarType
@@ -76,6 +76,8 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
             return _scattered(convert(array.drop_null(), old, new, step), array)
         return convert(array, present(old), new.of, step)
     match step, old, new:
+        case Dynamic(), _, _:
+            return new.to_arrow(old.from_arrow(array))
         case (Number(), _, _) | (_, ScalarType(), ScalarType()):
             return array.cast(new.arrow_type)
         case Fields(fields=fields), RecordType(), RecordType():

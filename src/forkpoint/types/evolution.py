@@ -62,7 +62,11 @@ class Members(msgspec.Struct, frozen=True, tag=True):
     stored: tuple[tuple[str | int, str | int], ...]
 
 
-Step = Same | Number | Fields | Items | Entries | Members
+class Dynamic(msgspec.Struct, frozen=True, tag=True):
+    """A value that is no longer typed."""
+
+
+Step = Same | Number | Fields | Items | Entries | Members | Dynamic
 SAME = Same()
 
 
@@ -94,7 +98,8 @@ def evolve(old: JsonObject, new: TypeInformation, *, renames_recorded: bool = Tr
     Allowed, at any depth: fields added with a default (or Optional: None), dropped, reordered, renamed with RenamedFrom;
     BYTE < SHORT < INT < LONG < BIG_INT, FLOAT < DOUBLE, integers to FLOAT, DOUBLE or BIG_DEC where each value is exact;
     T to Optional[T]; Enum members added, or stored by another value; members at the end of a Union added; another class or
-    kind of record. ``renames_recorded``: whether the description has the former names of fields, as a former release's do not.
+    kind of record; any type to ANY, as long as its values have no classes. ``renames_recorded``: whether the description has the
+    former names of fields, as a former release's do not.
 
     Raises TypeNotSupported if ``old`` is no description, or a default cannot be encoded.
     """
@@ -131,6 +136,8 @@ def _step(old: TypeInformation, new: TypeInformation, at: str, found: _Compariso
         if not isinstance(old, OptionalType):
             found.changes.append(f"{_place(at)}may be None")
         return _step(present(old), new.of, at, found)
+    if new.kind == "any":
+        return _dynamic(old, new, at, found)
     match old, new:
         case RecordType(), RecordType():
             return _record(old, new, at, found)
@@ -151,6 +158,21 @@ def _step(old: TypeInformation, new: TypeInformation, at: str, found: _Compariso
                 found.changes.append(f"{_place(at)}{old!r} → {new!r}")
             return SAME
     return _scalar(old, new, at, found)
+
+
+def _dynamic(old: TypeInformation, new: TypeInformation, at: str, found: _Comparison) -> Step:
+    named = _of_a_class(old)
+    if named is not None:
+        raise _misfit(old, new, at, f"{named!r} is saved without its class; keep the type")
+    found.changes.append(f"{_place(at)}{old!r} → {new!r}")
+    return Dynamic()
+
+
+def _of_a_class(type: TypeInformation) -> TypeInformation | None:
+    """The type, or one inside of it, whose values are of a class of the program's: its description doesn't say which."""
+    if isinstance(type, EnumType) or (isinstance(type, RecordType) and type.flavor not in ("tuple", "row")):
+        return type
+    return next((named for named in map(_of_a_class, type.children) if named is not None), None)
 
 
 def _scalar(old: TypeInformation, new: TypeInformation, at: str, found: _Comparison) -> Step:

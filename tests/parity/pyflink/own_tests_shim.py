@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 import sys
 import tempfile
 import unittest
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import avro.schema
 import numpy as np
+import py4j.java_gateway
 import py4j.protocol
+from avro.datafile import DataFileWriter
+from avro.io import DatumWriter
 
 import forkpoint as fp
 import forkpoint.pyflink
 from forkpoint.api.outputs import SinkMixin
 from forkpoint.functions import TimestampAssigner
+from forkpoint.pyflink.datatypes import DataTypes
+from forkpoint.pyflink.environment import StreamExecutionEnvironment
+from forkpoint.pyflink.formats import AvroSchema
 from forkpoint.types import TypeInformation
 
 
@@ -31,8 +40,87 @@ class Jvm:
             raise AttributeError(name)
         return Jvm(f"{self._path}.{name}")
 
-    def __call__(self, *arguments: Any) -> Jvm:
+    def __call__(self, *arguments: Any) -> Any:
+        known = next((make for name, make in CLASSES.items() if self._path.endswith(name)), None)
+        if known is not None:
+            return known(*arguments)
         return Jvm(f"{self._path}({', '.join(a._path for a in arguments if isinstance(a, Jvm))})")
+
+
+class JavaList(list):
+    add = list.append
+
+
+class JavaMap(dict):
+    put = dict.__setitem__
+
+
+class JavaRow(list):
+    """A row of Java's, for the formats of messages."""
+
+    def __init__(self, arity: int) -> None:
+        super().__init__([None] * arity)
+
+    setField = list.__setitem__  # noqa: N815
+    equals = list.__eq__
+
+
+class JavaSchema:
+    """A part of an Avro schema."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def getField(self, name: str) -> JavaSchema:  # noqa: N802
+        return JavaSchema(next(field for field in self.of["fields"] if field["name"] == name))
+
+    def schema(self) -> JavaSchema:
+        return JavaSchema(self.of["type"])
+
+    def getElementType(self) -> str:  # noqa: N802
+        return json.dumps(self.of["items"])
+
+
+class AvroFileWriter:
+    """Writes a file with the library of Avro's own project."""
+
+    def create(self, schema: JavaSchema, file: str) -> None:
+        opened = Path(file).open("wb")  # noqa: SIM115  # the writer closes it
+        self._writer = DataFileWriter(opened, DatumWriter(), avro.schema.parse(json.dumps(schema.of)))
+
+    def append(self, record: Any) -> None:
+        self._writer.append(record)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class JavaFormat:
+    """A format of messages as the tests call it: on rows of Java's."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def open(self, context: Any) -> None: ...
+
+    def serialize(self, row: JavaRow) -> bytes:
+        return self._of.serialize(_with(fp.Row, row))
+
+    def deserialize(self, message: bytes) -> list[Any]:
+        return _with(lambda *values: list(values), self._of.deserialize(message))
+
+
+def _with(make: Any, row: Any) -> Any:
+    """A row, however nested, as another kind of row."""
+    return make(*(_with(make, each) if isinstance(each, JavaRow | fp.Row) else each for each in row))
+
+
+# By the end of their path.
+CLASSES = {
+    "java.io.File": str, "java.util.ArrayList": JavaList, "java.util.HashMap": JavaMap, "types.Row": JavaRow,
+    "GenericData.Record": lambda schema: JavaMap(), "GenericData.EnumSymbol": lambda schema, symbol: symbol,
+    "DataFileWriter": lambda of: AvroFileWriter(),
+}  # fmt: skip
 
 
 class JavaConfiguration:
@@ -147,9 +235,16 @@ class PyFlinkStreamingTestCase(PyFlinkTestCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        cls.env = fp.StreamExecutionEnvironment.get_execution_environment()
+        cls.env = StreamExecutionEnvironment.get_execution_environment()
         cls.env.set_parallelism(2)
         cls.env.set_runtime_mode(cls.mode)
+
+
+class PyFlinkUTTestCase(PyFlinkTestCase):
+    def setUp(self) -> None:
+        self.env = StreamExecutionEnvironment.get_execution_environment()
+        self.env.set_parallelism(2)
+        self.env.set_runtime_mode(fp.RuntimeExecutionMode.STREAMING)
 
 
 class PyFlinkBatchTestCase(PyFlinkStreamingTestCase):
@@ -171,8 +266,10 @@ def install() -> None:
     pyflink.common.typeinfo._from_java_type = None
     pyflink.common.Configuration = Configuration
     pyflink.common.WatermarkStrategy = pyflink.common.watermark_strategy.WatermarkStrategy = WatermarkStrategy
-    for name in ("java_gateway", "find_flink_home", "table", "table.udf", "pyflink_gateway_server"):
+    for name in ("java_gateway", "find_flink_home", "table", "table.types", "table.udf", "pyflink_gateway_server"):
         module(f"pyflink.{name}").__getattr__ = lambda name: Jvm
+    for name in ("table", "table.types"):
+        sys.modules[f"pyflink.{name}"].DataTypes = DataTypes
     module("pyflink.util.java_utils", get_j_env_configuration=JavaConfiguration).__getattr__ = lambda name: Jvm
     module("pyflink.datastream.tests")
     module(
@@ -186,9 +283,14 @@ def install() -> None:
         PythonAPICompletenessTestCase=object,
         exec_insert_table=None,
         PyFlinkTestCase=PyFlinkTestCase,
+        PyFlinkUTTestCase=PyFlinkUTTestCase,
         PyFlinkStreamingTestCase=PyFlinkStreamingTestCase,
         PyFlinkBatchTestCase=PyFlinkBatchTestCase,
     )
     SinkMixin.add_sink = add_sink
-    fp.StreamExecutionEnvironment._j_stream_execution_environment = property(lambda env: env)
+    StreamExecutionEnvironment._j_stream_execution_environment = property(lambda env: env)
+    AvroSchema._j_schema = property(lambda schema: JavaSchema(json.loads(str(schema))))
+    fp.SerializationSchema._j_serialization_schema = property(JavaFormat)
+    fp.DeserializationSchema._j_deserialization_schema = property(JavaFormat)
+    py4j.java_gateway.java_import = lambda *_: None
     py4j.protocol.Py4JJavaError = fp.ForkpointError

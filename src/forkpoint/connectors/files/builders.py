@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from zoneinfo import ZoneInfo
 
+from forkpoint.connectors.files.formats import FileFormat, TextFormat
 from forkpoint.errors import ConfigError
+from forkpoint.types import TypeInformation, Types
 
 if TYPE_CHECKING:
     from forkpoint.connectors.files.sink import FileSink
@@ -46,6 +48,9 @@ class Encoder:
 class StreamFormat:
     """How a file source reads records: ``StreamFormat.text_line_format()``."""
 
+    format: FileFormat = field(default_factory=TextFormat)
+    type: TypeInformation | None = field(default_factory=Types.STRING)
+
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
         """Lines of text, without their line ends. ConfigError for a charset other than UTF-8."""
@@ -56,6 +61,15 @@ class StreamFormat:
         if known not in ("utf-8", "ascii"):
             raise ConfigError(f"StreamFormat: lines are read as UTF-8, not {charset_name}; convert the files first")
         return StreamFormat()
+
+
+@dataclass(frozen=True)
+class BulkWriterFactory:
+    """How a file sink writes records: a kind of file, the records' type if it has one, and its options."""
+
+    kind: str
+    type: TypeInformation | None
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,8 @@ class OutputFileConfig:
 
 class RollingPolicy:
     """When a file sink starts a new file. Accepted for PyFlink programs: files always end with their epoch."""
+
+    def __init__(self, *policies: object) -> None: ...
 
     @staticmethod
     def default_rolling_policy(
@@ -160,7 +176,7 @@ def _strftime(java: str) -> str:
 
 
 class FileSourceBuilder:
-    """Builds a FileSource of lines; by default of the files that exist at the first start."""
+    """Builds a FileSource; by default of the files that exist at the first start."""
 
     def __init__(self, make: Callable[[bool], FileSource]) -> None:
         self._make = make
@@ -181,33 +197,37 @@ class FileSourceBuilder:
         return self._make(self._bounded)
 
 
-class RowFormatBuilder:
-    """Builds a FileSink of lines, by default in a directory for each hour, like PyFlink's."""
+class FileSinkBuilder:
+    """Builds a FileSink, by default in a directory for each hour, like PyFlink's."""
 
     def __init__(self, make: Callable[[BucketAssigner, OutputFileConfig], FileSink]) -> None:
         self._make = make
         self._assigner = BucketAssigner.date_time_bucket_assigner()
         self._files = OutputFileConfig.builder().build()
 
-    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> RowFormatBuilder:
+    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> FileSinkBuilder:
         """Set the subdirectories."""
         self._assigner = bucket_assigner
         return self
 
-    def with_output_file_config(self, output_file_config: OutputFileConfig) -> RowFormatBuilder:
+    def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSinkBuilder:
         """Set the prefix and suffix of file names."""
         self._files = output_file_config
         return self
 
-    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> RowFormatBuilder:
+    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
         """Accepted for PyFlink programs without effect: files end with their epoch."""
         return self
 
-    def with_bucket_check_interval(self, interval: int) -> RowFormatBuilder:
+    def with_bucket_check_interval(self, interval: int) -> FileSinkBuilder:
         """Accepted for PyFlink programs without effect: files end with their epoch."""
         return self
 
-    def disable_compact(self) -> RowFormatBuilder:
+    def enable_compact(self, strategy: Any, compactor: Any) -> NoReturn:
+        """Not supported: raises ConfigError."""
+        raise ConfigError("FileSink: files are final once their epoch is committed; leave enable_compact() out")
+
+    def disable_compact(self) -> FileSinkBuilder:
         """Accepted for PyFlink programs without effect: files are never compacted."""
         return self
 

@@ -10,13 +10,13 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.files.index import FileIndex, LineIndex, RowIndex, WholeIndex
+from forkpoint.connectors.files.index import FileIndex, LineIndex, QuotedLineIndex, RowIndex, WholeIndex
 from forkpoint.connectors.files.places import HEAD, HEAD_WITH_CR, MUST_BE_COMPLETE, SourceFile
 from forkpoint.connectors.formats.csv import what_csv_says
+from forkpoint.connectors.formats.csv_layout import CsvLayout
 from forkpoint.errors import RecordParseError
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,56 @@ class JsonFormat(LineFormat):
 class CsvFormat(LineFormat):
     """CSV with column names in the first line, or (``header=False``) with columns in the type's order.
 
-    With ``newlines_in_values`` a file is read as a whole, as line ends no longer delimit records.
+    With ``newlines_in_values`` a file is read as a whole, as line ends no longer delimit records. A ``layout`` says the same as
+    a schema of Flink's does.
     """
 
     delimiter: str = ","
     header: bool = True
     newlines_in_values: bool = False
+    layout: CsvLayout | None = None
+
+    @staticmethod
+    def of(layout: CsvLayout) -> CsvFormat:
+        """The format of a schema of Flink's."""
+        quote = layout.dialect.quote_character
+        return CsvFormat(
+            layout.dialect.field_delimiter, layout.header or layout.skip_first_row, quote is not None, layout
+        )
+
+    @property
+    def quote(self) -> str | None:
+        """What may enclose line ends, in files that can be divided though."""
+        return None if self.layout is None else self.layout.dialect.quote_character
 
     def whole(self, file: SourceFile) -> bool:
-        return self.newlines_in_values or super().whole(file)
+        divisible = not self.newlines_in_values if self.layout is None else self.layout.is_divisible
+        return not divisible or super().whole(file)
+
+    def index(self, file: SourceFile, at: int, size: int) -> FileIndex:
+        if self.quote is None or self.whole(file):
+            return super().index(file, at, size)
+        return QuotedLineIndex(file, at, size, self.quote)
 
     def start(self, file: SourceFile, size: int) -> FileStart:
         if not self.header or self.whole(file):
             return FileStart(0)
-        return self.after_header(file, file.head(size))
+        data = file.head(size)
+        while True:
+            try:
+                return self.after_header(file, data, complete=len(data) >= size)
+            except EOFError:
+                with file.opened() as read:
+                    data = read(0, min(size, 2 * len(data)))
 
-    def after_header(self, file: SourceFile, data: bytes) -> FileStart:
-        """Where the records of a file start that begins with this. Blank lines before its header are skipped."""
+    def after_header(self, file: SourceFile, data: bytes, *, complete: bool) -> FileStart:
+        """Where the records of a file start that begins with this. Blank lines before its header are skipped.
+
+        Raises RecordParseError for a bad header, EOFError if ``data`` ends before the header of a layout does.
+        """
+        if self.layout is not None:
+            at, lines = self.layout.after_head(data, file, complete=complete)
+            return FileStart(at, lines + 1, self.layout.names)
         head = (HEAD_WITH_CR if self.newlines_in_values else HEAD).match(data)
         assert head is not None  # both match anything
         text = head["line"].decode("utf-8", "replace").rstrip("\r\n")
@@ -99,7 +132,9 @@ class CsvFormat(LineFormat):
 
 @dataclass(frozen=True)
 class ParquetFormat(FileFormat):
-    """Rows of Parquet files. A file can be divided at any row."""
+    """Rows of Parquet files. A file can be divided at any row. ``case_sensitive``: whether its columns must be named exactly."""
+
+    case_sensitive: bool = True
 
     unit = "row"
 

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from forkpoint.connectors.files.places import SourceFile
 
@@ -47,18 +48,19 @@ class LineIndex:
 
     def take(self, max_rows: int) -> tuple[int, int]:
         counts: list[int] = []
-        total, at, last = 0, self._start, _NEWLINE
+        total, at, ended = 0, self._start, True
         with self._file.opened() as read:
             while at < self.end and total < max_rows:
                 data = np.frombuffer(read(at, min(_READ, self.end - at)), dtype=np.uint8)
-                hits = data == _NEWLINE
-                counts += (int(np.count_nonzero(hits[i : i + _BLOCK])) for i in range(0, len(hits), _BLOCK))
+                for i in range(0, len(data), _BLOCK):
+                    hits = self._hits(data[i : i + _BLOCK], len(counts))
+                    counts.append(int(np.count_nonzero(hits)))
+                    ended = bool(hits[-1])
                 total = sum(counts)
                 at += len(data)
-                last = int(data[-1])
         self._ends = list(accumulate(counts))
         everything = at >= self.end
-        total += everything and last != _NEWLINE  # the last line may lack a line end
+        total += everything and not ended  # the last line may lack a line end
         if everything and total <= max_rows:
             self._rows, self._taken = total, self.end
         else:
@@ -76,7 +78,32 @@ class LineIndex:
         at = self._start + block * _BLOCK
         with self._file.opened() as read:
             data = np.frombuffer(read(at, min(_BLOCK, self.end - at)), dtype=np.uint8)
-        return at + int(np.flatnonzero(data == _NEWLINE)[line - before - 1]) + 1
+        return at + int(np.flatnonzero(self._hits(data, block))[line - before - 1]) + 1
+
+    def _hits(self, data: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.bool_]:
+        """Where in a block lines end that are records."""
+        hits: npt.NDArray[np.bool_] = data == _NEWLINE
+        return hits
+
+
+class QuotedLineIndex(LineIndex):
+    """Lines whose ends may be in quotes: an odd number of quotes precedes these.
+
+    A quote that stands for itself in a value without quotes makes it wrong: then records are cut, and reading fails.
+    """
+
+    def __init__(self, file: SourceFile, start: int, size: int, quote: str) -> None:
+        super().__init__(file, start, size)
+        self._quote = ord(quote)
+        self._inside = [0]  # quotes: 1 where a block starts inside of some
+
+    def _hits(self, data: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.bool_]:
+        quotes = data == self._quote
+        inside = (np.cumsum(quotes, dtype=np.uint8) + self._inside[block]) & 1
+        if block + 1 == len(self._inside):
+            self._inside.append(int(inside[-1]))
+        hits: npt.NDArray[np.bool_] = super()._hits(data, block) & (inside == 0)
+        return hits
 
 
 def estimated_rows(size: int) -> int:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.connectors.files.formats import BOM, CsvFormat
+from forkpoint.connectors.files.formats import CsvFormat
 from forkpoint.connectors.files.places import SourceFile
 from forkpoint.connectors.formats.columns import text_schema
-from forkpoint.connectors.formats.csv import named_values, read_csv, split_record
+from forkpoint.connectors.formats.csv import BOM, named_values, read_csv, split_record
+from forkpoint.connectors.formats.csv_layout import RecordLines
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import Unreadable
 from forkpoint.types import TypeInformation
@@ -101,12 +102,16 @@ class CsvParser(LineParser):
     """Without a type, records are dicts of str."""
 
     def __init__(self, options: CsvFormat, type: TypeInformation | None) -> None:
+        layout = options.layout
         self._options = options
+        self._layout = layout
         self._type = type
-        self._schema = text_schema(type)
+        self._schema = text_schema(type) if layout is None or layout.is_plain else None
+        self._dialect = {"delimiter": options.delimiter} if layout is None else layout.dialect.options
         whole = options.newlines_in_values
         self._blank = bytes(set(b" \t\r\v\f") - set(options.delimiter.encode()))
-        self._hint = "" if whole else "; if values have line ends in quotes, give the source newlines_in_values=True"
+        may_span = not whole and layout is None
+        self._hint = "; if values have line ends in quotes, give the source newlines_in_values=True" if may_span else ""
 
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
         if self._schema is None or self._type is None:
@@ -116,7 +121,10 @@ class CsvParser(LineParser):
             return None
         data = b"".join([s.terminated for s in group])
         rows = None if self._options.newlines_in_values else data.count(b"\n")
-        return read_csv(data, rows, names, self._options.delimiter, self._type, self._schema)
+        found = read_csv(data, rows, names, self._options.delimiter, self._type, self._schema)
+        if self._layout is not None and found is not None and any(column.null_count for column in found.columns):
+            return None  # an empty value is no None there
+        return found
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
@@ -127,7 +135,8 @@ class CsvParser(LineParser):
                 yield Record(number, data, problem=problem)
                 continue
             try:
-                yield Record(number, data, named_values(row, names))
+                values = named_values(row, names) if self._layout is None else self._layout.values(row)
+                yield Record(number, data, values)
             except Unreadable as e:
                 yield Record(number, data, problem=f"{e}{self._hint}")
 
@@ -141,11 +150,12 @@ class CsvParser(LineParser):
         if self._options.newlines_in_values:
             yield from self._rows_over_lines(stretch)
             return
+        comment = b"#" if self._layout is not None and self._layout.comments else None
         for number, line in _lines(stretch):
-            if not line.strip(self._blank):
+            if not line.strip(self._blank) or (comment and line.startswith(comment)):
                 continue
             try:
-                yield number, line, split_record(line, delimiter=self._options.delimiter), None
+                yield number, line, split_record(line, **self._dialect), None
             except Unreadable as e:
                 yield number, line, [], f"{e}{self._hint if str(e).startswith('not CSV') else ''}"
 
@@ -156,26 +166,23 @@ class CsvParser(LineParser):
         except UnicodeDecodeError as e:
             yield stretch.line, data, [], f"not UTF-8 ({e.reason} at byte {e.start})"
             return
-        of_record: list[str] = []
-        reader = csv.reader(_recorded(lines, of_record), delimiter=self._options.delimiter, strict=True)
+        records = RecordLines(lines, self._layout is not None and self._layout.comments)
+        reader = csv.reader(records, strict=True, **self._dialect)
         while True:
-            number = stretch.line + reader.line_num
-            of_record.clear()
+            records.of_record.clear()
             try:
                 row = next(reader)
             except StopIteration:
                 return
             except csv.Error as e:  # where the next record starts is unknown
-                yield number, "".join([*of_record, *lines]).encode(), [], f"not CSV from here to the file's end ({e})"
+                number = stretch.line + records.taken - len(records.of_record)
+                rest = "".join([*records.of_record, *lines]).encode()
+                yield number, rest, [], f"not CSV from here to the file's end ({e})"
                 return
             if row:
-                yield number, "".join(of_record).removesuffix("\n").removesuffix("\r").encode(), row, None
-
-
-def _recorded(lines: Iterable[str], into: list[str]) -> Iterator[str]:
-    for line in lines:
-        into.append(line)
-        yield line
+                number = stretch.line + records.taken - len(records.of_record)
+                data = "".join(records.of_record).removesuffix("\n").removesuffix("\r").encode()
+                yield number, data, row, None
 
 
 def _lines(stretch: Stretch) -> Iterator[tuple[int, bytes]]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
+from forkpoint.connectors.files.avro import AvroFormat, header_of, records_of
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
@@ -51,7 +52,13 @@ class FileReader(FormatReader[Any]):
 
     def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:
         segments = range.info["files"]
-        return self._read_parquet(segments) if isinstance(self._format, ParquetFormat) else self._read_lines(segments)
+        if isinstance(self._format, ParquetFormat):
+            return self._read_parquet(segments, self._format)
+        return (
+            self._read_avro(segments, self._format)
+            if isinstance(self._format, AvroFormat)
+            else self._read_lines(segments)
+        )
 
     def close(self) -> None:
         if self._parquet is not None:
@@ -103,7 +110,7 @@ class FileReader(FormatReader[Any]):
     def _stretch(self, file: SourceFile, segment: dict[str, Any], data: bytes) -> Stretch:
         header, line = segment.get("header"), segment["line"]
         if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # a file read as a whole
-            start = self._format.after_header(file, data)
+            start = self._format.after_header(file, data, complete=True)
             header, line, data = start.header, start.line, data[start.at :]
         return Stretch(file, data, line, header)
 
@@ -129,13 +136,30 @@ class FileReader(FormatReader[Any]):
         kept = [index for i, index in enumerate(indices) if i not in unconverted]
         return Deserialized(out, kept, [*bad, *(BadMessage(indices[i], problem) for i, problem in problems)])
 
-    def _read_parquet(self, segments: list[dict[str, Any]]) -> Iterator[Elements | SourceBatch]:
+    def _read_avro(self, segments: list[dict[str, Any]], of: AvroFormat) -> Iterator[Elements | SourceBatch]:
+        for segment, data in zip(segments, self._files.contents(segments), strict=True):
+            file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
+            records: list[Any] = []
+            try:
+                with file.opened() as read:
+                    header, _ = header_of(read, segment["size"], file)
+                records, problem = records_of(header, data, of.schema)
+            except RecordParseError as error:
+                problem = str(error).removeprefix(f"{file}: ")
+            bad = [] if problem is None else [BadMessage(len(records), problem)]
+            found = self._converted(records, list(range(len(records))), bad)
+            after = segment["line"] + len(records) - 1
+            place = {"file": str(file), "record": str(after + 1)}
+            rest = Unread(f"{file}: cannot read what follows record {after}", place, None)
+            yield from self._found(found, len(records) + len(bad), partial(_unread_rest, rest))
+
+    def _read_parquet(self, segments: list[dict[str, Any]], of: ParquetFormat) -> Iterator[Elements | SourceBatch]:
         for segment in segments:
             file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
             path, size = str(file), segment["size"]
             if self._parquet is None or self._parquet.path != path or self._parquet.size != size:
                 self.close()
-                self._parquet = _ParquetCursor(file, size, self._type)
+                self._parquet = _ParquetCursor(file, size, self._type, of.case_sensitive)
             row = segment["at"]
             for batch in self._parquet.read(row, segment["end"]):
                 yield from self._typed(path, row, batch)
@@ -170,6 +194,10 @@ def _unread_file(path: str, index: int) -> Unread:
     return Unread(path, {"file": path}, None)
 
 
+def _unread_rest(rest: Unread, index: int) -> Unread:
+    return rest
+
+
 @dataclass(frozen=True)
 class _Damaged:
     """A compressed file that cannot be read: as a whole, it is one bad record."""
@@ -186,13 +214,16 @@ class _ParquetCursor:
     """An open Parquet file, read forwards: a range that follows the previous one continues there. Otherwise each piece of a row
     group would decode it again from its start."""
 
-    def __init__(self, file: SourceFile, size: int, type: TypeInformation | None) -> None:
+    def __init__(self, file: SourceFile, size: int, type: TypeInformation | None, case_sensitive: bool) -> None:
         self.path = str(file)
         self.size = size
         file.check(size, exact=True)
         with file.for_parquet(size) as opened:
             self._file = pq.ParquetFile(opened)
-        self._columns = None if type is None else [c for c in type.column_names if c in self._file.schema_arrow.names]
+        wanted = {} if type is None else {name if case_sensitive else name.lower(): name for name in type.column_names}
+        found = {name: wanted.get(name if case_sensitive else name.lower()) for name in self._file.schema_arrow.names}
+        self._names = {name: to for name, to in found.items() if to is not None}
+        self._columns = None if type is None else list(self._names)
         metadata = self._file.metadata
         rows = (metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
         self._group_starts = list(accumulate(rows, initial=0))
@@ -220,7 +251,8 @@ class _ParquetCursor:
     def _next(self) -> pa.RecordBatch:
         assert self._batches is not None
         try:
-            return next(self._batches)
+            batch = next(self._batches)
+            return batch.rename_columns([self._names.get(name, name) for name in batch.schema.names])
         except StopIteration:
             raise StorageError(
                 f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again"

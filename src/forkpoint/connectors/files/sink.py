@@ -18,15 +18,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files.builders import (
     BucketAssigner,
+    BulkWriterFactory,
     Encoder,
+    FileSinkBuilder,
     OutputFileConfig,
-    RowFormatBuilder,
     check_delimiter,
     local_path,
 )
@@ -36,14 +37,21 @@ from forkpoint.errors import ConfigError, NotFound, OutputLost, one_of
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
-Format = Literal["parquet", "json", "csv", "text"]
+Format = Literal["parquet", "json", "csv", "text", "avro", "csv-layout"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
 State = Literal["staged", "visible", "missing"]
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "brotli", "lz4", "none")
 _JOB = "{job}"
 _SHOWN = 3  # files in a message
-_ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt"}
+_ENDINGS = {
+    "parquet": ".parquet",
+    "json": ".jsonl",
+    "csv": ".csv",
+    "text": ".txt",
+    "avro": ".avro",
+    "csv-layout": ".csv",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,19 +119,32 @@ class FileSink(Sink):
         return cls._make(path, "text", type, bucket, prefix)
 
     @classmethod
-    def for_row_format(cls, base_path: str, encoder: Encoder) -> RowFormatBuilder:
+    def for_row_format(cls, base_path: str, encoder: Encoder) -> FileSinkBuilder:
         """PyFlink's way: a builder of a sink that writes each element as a line."""
         if not isinstance(encoder, Encoder):
             raise ConfigError(
                 f"FileSink.for_row_format takes an Encoder, not {encoder!r}; use Encoder.simple_string_encoder()"
             )
+        return cls._builder(base_path, BulkWriterFactory("text", None, {"charset": encoder.charset_name}))
 
+    @classmethod
+    def for_bulk_format(cls, base_path: str, writer_factory: BulkWriterFactory) -> FileSinkBuilder:
+        """PyFlink's way: a builder of a sink that writes files of a format, such as ``CsvBulkWriters.for_schema(schema)``."""
+        if not isinstance(writer_factory, BulkWriterFactory):
+            raise ConfigError(
+                f"FileSink.for_bulk_format takes what CsvBulkWriters or AvroBulkWriters make, not {writer_factory!r}; for other "
+                "formats use FileSink.parquet or json"
+            )
+        return cls._builder(base_path, writer_factory)
+
+    @classmethod
+    def _builder(cls, base_path: str, writer: BulkWriterFactory) -> FileSinkBuilder:
         def make(assigner: BucketAssigner, files: OutputFileConfig) -> FileSink:
-            path, prefix = local_path(str(base_path)), files.part_prefix
-            sink = cls._make(path, "text", None, assigner.bucket, prefix, charset=encoder.charset_name)
+            path, kind, bucket = local_path(str(base_path)), cast("Format", writer.kind), assigner.bucket
+            sink = cls._make(path, kind, writer.type, bucket, files.part_prefix, **writer.options)
             return replace(sink, suffix=files.part_suffix)
 
-        return RowFormatBuilder(make)
+        return FileSinkBuilder(make)
 
     @classmethod
     def _make(cls, path: str | Path, kind: Format, type: Any, bucket: Bucket, prefix: str, **options: Any) -> Self:

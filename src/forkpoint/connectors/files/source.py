@@ -157,7 +157,7 @@ class FileSource(Source[T]):
 
     @classmethod
     def for_record_stream_format(cls, stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
-        """PyFlink's way: a builder of a source that reads lines. ConfigError for more than one path."""
+        """PyFlink's way: a builder of a source in this format. ConfigError for more than one path."""
         if not isinstance(stream_format, StreamFormat):
             raise ConfigError(
                 f"FileSource.for_record_stream_format takes StreamFormat.text_line_format(), not {stream_format!r}; for other "
@@ -168,7 +168,13 @@ class FileSource(Source[T]):
                 f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or use a source for "
                 "each and union their streams"
             )
-        return FileSourceBuilder(lambda bounded: cls.text(local_path(str(paths[0])), bounded=bounded))
+        path, file_format, type = local_path(str(paths[0])), stream_format.format, stream_format.type
+        return FileSourceBuilder(lambda bounded: cls._make(path, file_format, type, None, bounded, None, 2048, "fail"))
+
+    @classmethod
+    def for_bulk_file_format(cls, bulk_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        """As ``for_record_stream_format``, for PyFlink's formats of columns."""
+        return cls.for_record_stream_format(bulk_format, *paths)
 
     @classmethod
     def _make(

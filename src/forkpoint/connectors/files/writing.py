@@ -1,4 +1,4 @@
-"""Staging a file sink's output in a task: one hidden file for each bucket, in one of four formats."""
+"""Staging a file sink's output in a task: one hidden file for each bucket, in one of the formats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
 from forkpoint.connectors.files.places import FileName, Place, StagedFile, sink_files
+from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
+from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
 from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import ConfigError, ForkpointError, TypeNotSupported, UserFunctionError
 from forkpoint.types import TypeInformation, infer_type
@@ -46,7 +49,7 @@ class BucketedWriter(SinkWriter):
 
     def write(self, batch: SinkBatch) -> None:
         with self._files.errors():
-            if self.kind in ("json", "text"):  # these need elements, the others columns
+            if self.kind in ("json", "text", "avro"):  # these need elements, the others columns
                 self._write_values(batch)
             else:
                 self._write_table(batch)
@@ -146,15 +149,59 @@ class _TextFile(_FileWriter):
         self._file.write("".join([f"{v}\n" for v in values]).encode(*self._encoding))
 
 
+class _AvroFile(_FileWriter):
+    """An Avro container file, without compression as Flink's."""
+
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        from fastavro.write import Writer
+
+        self._values: AvroRowSerializationSchema = options["schema"]
+        self._writer = Writer(
+            self._file, self._values.schema, sync_interval=64_000, options={"strict_allow_default": True}
+        )
+
+    def write(self, values: list[Any], type: TypeInformation | None) -> None:
+        for value in values:
+            try:
+                self._writer.write(self._values.plain(value))
+            except Exception as error:  # fastavro raises whatever the value leads to
+                raise self._values.misfit(value, error) from error
+
+    def _end(self) -> None:
+        self._writer.flush()
+
+
+class _LayoutFile(_FileWriter):
+    """CSV as Flink writes it."""
+
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self._layout: CsvLayout = options["layout"]
+        self._file.write(self._layout.head)
+
+    def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
+        self._file.write(self._layout.lines(table))
+
+
 class _ParquetFile(_FileWriter):
     """Buffers batches until they fill a row group."""
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self._decimals: dict[str, tuple[int, int]] = options.get("decimals", {})
+        assert schema is not None
+        for name, digits in self._decimals.items():
+            at = schema.get_field_index(name)
+            schema = schema.set(at, pa.field(name, pa.decimal128(*digits)))
         self._writer = pq.ParquetWriter(self._file, schema, compression=options["compression"])
         self._held: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
+        for name, digits in self._decimals.items():  # a Decimal has no fixed scale, so it is text elsewhere
+            at = table.schema.get_field_index(name)
+            column = [
+                None if text is None else rounded(name, digits, Decimal(text)) for text in table.column(at).to_pylist()
+            ]
+            table = table.set_column(at, name, pa.array(column, pa.decimal128(*digits)))
         self._held.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
@@ -221,6 +268,8 @@ _KINDS: dict[str, type[_FileWriter]] = {
     "json": _JsonFile,
     "csv": _CsvFile,
     "text": _TextFile,
+    "avro": _AvroFile,
+    "csv-layout": _LayoutFile,
 }
 
 

@@ -144,13 +144,21 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
         from fastavro import schemaless_writer
 
         out = io.BytesIO()
-        value = by_position(element)
         try:
-            plain = to_plain(elements_of([value], self._type)[0] if is_nameless(value) else value)
-            schemaless_writer(out, self.schema, _symbols(plain) if self._enums else plain, strict_allow_default=True)
+            schemaless_writer(out, self.schema, self.plain(element), strict_allow_default=True)
         except Exception as error:  # fastavro raises whatever the value leads to
-            raise TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}") from error
+            raise self.misfit(element, error) from error
         return out.getvalue()
+
+    def plain(self, element: Any) -> Any:
+        """An element as fastavro writes it."""
+        value = by_position(element)
+        plain = to_plain(elements_of([value], self._type)[0] if is_nameless(value) else value)
+        return _symbols(plain) if self._enums else plain
+
+    def misfit(self, element: Any, error: Exception) -> TypeNotSupported:
+        """The error for an element that the schema has no place for."""
+        return TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}")
 
 
 def _symbols(value: Any) -> Any:

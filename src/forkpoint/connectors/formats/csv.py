@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Generic
 
@@ -20,11 +20,14 @@ from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each
 from forkpoint.connectors.formats.columns import is_utf8, text_schema, typed_columns
 from forkpoint.connectors.formats.jsonable import to_plain
-from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation, TypeLike, type_of
+from forkpoint.types.records import RecordType
 from forkpoint.types.variables import T
 
+BOM = b"\xef\xbb\xbf"
+_ALWAYS_QUOTED = 24  # characters: Jackson does not look into longer values
 _LARGEST = 1 << 30  # bytes that are parsed at once: Arrow's block size is an int of 32 bits
 
 
@@ -80,7 +83,7 @@ def what_csv_says(error: Exception) -> str:
     return "a CR outside of quotes" if str(error).startswith("new-line character") else str(error)
 
 
-def named_values(row: list[str], names: list[str]) -> dict[str, Any]:
+def named_values(row: list[str], names: Sequence[str]) -> dict[str, Any]:
     """A record's values by name. Raises Unreadable if there are more or fewer."""
     if len(row) != len(names):
         raise Unreadable(f"{len(row)} values for the {len(names)} columns {', '.join(names)}")
@@ -113,14 +116,61 @@ class CsvDialect:
             "escapechar": self.escape_character,
         }
 
+    def record(self, texts: list[str]) -> str:
+        """A record of values as they are written, without its line end; not a blank line, which readers skip."""
+        line = self.field_delimiter.join(texts)
+        return line or (self.quote_character or "") * 2
+
+    def row_values(self, text: str) -> list[str] | None:
+        """The values of a row within a record; None if it is JSON."""
+        delimiter = self.array_element_delimiter
+        return text.split(delimiter) if text and delimiter and not text.startswith(("{", "[")) else None
+
+    def quoted(self, text: str) -> str:
+        """A text as it is written: in quotes where Jackson puts it in quotes, and so Flink, or it would not be read as itself.
+
+        Raises Unreadable if there are neither quotes nor an escape character for it.
+        """
+        quote, delimiter, escape = self.quote_character, self.field_delimiter, self.escape_character
+        if quote is None:
+            special = {delimiter, "\n", "\r", *([] if escape is None else [escape])}
+            if escape is None and not special.isdisjoint(text):
+                raise Unreadable(f"{shorten(text, 80)!r} needs quotes, or an escape character")
+            return text if escape is None else "".join([escape + c if c in special else c for c in text])
+        safe = max(delimiter, quote, "\r")
+        if len(text) <= _ALWAYS_QUOTED and not text.startswith("#") and all(c > safe and c != escape for c in text):
+            return text
+        for doubled in (quote, escape):
+            text = text if doubled is None else text.replace(doubled, doubled * 2)
+        return f"{quote}{text}{quote}"
+
+
+def java_float(value: float, *, single: bool = False) -> str:
+    """A number as Java's ``Double.toString`` or ``Float.toString`` writes it."""
+    text = str(np.float32(value)) if single else repr(value)
+    if not np.isfinite(value):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text]
+    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    assert isinstance(exponent, int)  # it is finite
+    power = len(digits) - 1 + exponent
+    figures = "".join(map(str, digits))
+    if value == 0:
+        number = "0.0"
+    elif -3 <= power < 7:
+        plain = f"{Decimal((0, digits, exponent)):f}"
+        number = plain if "." in plain else f"{plain}.0"
+    else:
+        number = f"{figures[0]}.{figures[1:] or '0'}E{power}"
+    return f"-{number}" if sign else number
+
 
 @dataclass(frozen=True)
 class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
     """Reads one CSV record in each message, whose values are the fields of ``type_info`` in their order.
 
     An empty value is None in an optional field, except in text; so is ``null_literal``, in text too. Lists are separated by
-    ``array_element_delimiter``; other nested values are JSON. With ``allow_comments``, messages that start with "#" are skipped.
-    With ``ignore_parse_errors``, bad messages are skipped silently.
+    ``array_element_delimiter``, and so are the values of a ROW, unless it is JSON, as other nested values are. With
+    ``allow_comments``, messages that start with "#" are skipped. With ``ignore_parse_errors``, bad messages are skipped silently.
     """
 
     type_info: TypeLike[T]
@@ -147,6 +197,11 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         fields = self.get_produced_type().fields or ()
         inner = ((f.name, f.type.children[0] if f.type.kind == "optional" else f.type) for f in fields)
         return {name for name, type in inner if type.kind in ("list", "tuple_of", "set", "frozenset")}
+
+    @cached_property
+    def _rows(self) -> dict[str, tuple[str, ...]]:
+        rows = {field.name: _row_of(field.type) for field in self.get_produced_type().fields or ()}
+        return {name: names for name, names in rows.items() if names is not None}
 
     def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
         columns = self._columns(messages)
@@ -185,6 +240,9 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         null = self.dialect.null_literal
         if null is not None and value == null:
             return None
+        if name in self._rows:
+            parts = self.dialect.row_values(value)
+            return value if parts is None else named_values(parts, self._rows[name])
         if name not in self._lists:
             return value
         parts = value.split(self.dialect.array_element_delimiter) if value else []
@@ -257,21 +315,34 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         values = msgspec.to_builtins(to_plain(record), enc_hook=to_plain)
         if isinstance(values, dict):
             values = [values[name] for name in type.column_names]
-        out = io.StringIO(newline="")
-        try:  # with this line end, all values that contain a part of one are quoted
-            csv.writer(out, lineterminator="\r\n", **self.dialect.options).writerow(map(self._text_of, values))
-        except csv.Error as error:
+        try:
+            texts = [self._text_of(of.type, each) for of, each in zip(type.fields or (), values, strict=True)]
+        except Unreadable as error:
             raise TypeNotSupported(f"{element!r} cannot be written as CSV ({error}); set an escape character") from None
-        return (out.getvalue().removesuffix("\r\n") + self.line_delimiter).encode()
+        return (self.dialect.record(texts) + self.line_delimiter).encode()
 
-    def _text_of(self, value: Any) -> str:
+    def _text_of(self, type: TypeInformation, value: Any) -> str:
+        if not isinstance(value, list | dict):
+            text = self._plain(value)
+            return self.dialect.quoted(text) if isinstance(value, str) else text
+        row = _row_of(type) if isinstance(value, dict) else None
+        parts = value if row is None else [value[name] for name in row]  # type: ignore[call-overload]  # a dict
+        if isinstance(parts, dict) or any(isinstance(each, list | dict) for each in parts):
+            return self.dialect.quoted(_json(value))
+        texts = list(map(self._plain, parts))
+        joined = self.dialect.array_element_delimiter.join(texts)
+        plain = row is None or (None not in parts and self.dialect.row_values(joined) == texts)
+        return self.dialect.quoted(joined if plain else _json(value))
+
+    def _plain(self, value: Any) -> str:
+        """The text of a value that isn't nested."""
         if value is None:
             return self.dialect.null_literal or ""
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, list) and not any(isinstance(each, list | dict) for each in value):
-            return self.dialect.array_element_delimiter.join(map(self._text_of, value))
-        return value if isinstance(value, str) else repr(value) if isinstance(value, int | float) else _json(value)
+        if isinstance(value, float):
+            return java_float(value)
+        return str(value)
 
     class Builder:
         """Builds a CsvRowSerializationSchema for a type."""
@@ -315,6 +386,12 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         def build(self) -> CsvRowSerializationSchema[Any]:
             """The schema."""
             return self._schema
+
+
+def _row_of(type: TypeInformation) -> tuple[str, ...] | None:
+    """The fields of a ROW, which Flink writes like a list. Other records are JSON."""
+    of = type.children[0] if type.kind == "optional" else type
+    return of.names if isinstance(of, RecordType) and of.flavor == "row" else None
 
 
 def _json(value: Any) -> str:

@@ -118,8 +118,11 @@ class RecordConverter:
     def _values(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
         """Elements of a type, converted together, so that nested records are made from columns, too."""
         kind = type.kind
-        if self._from_text and kind in _NESTED and not all(isinstance(raw, list) for raw in raws):
-            return RecordConverter(type, as_encoded=True)._values(type, list(map(_from_json_text, raws)))
+        if self._from_text and kind in _NESTED and any(isinstance(raw, str) for raw in raws):
+            texts = [raw for raw in raws if isinstance(raw, str)]
+            from_json = iter(RecordConverter(type, as_encoded=True)._values(type, list(map(_from_json_text, texts))))
+            others = iter(self._values(type, [raw for raw in raws if not isinstance(raw, str)]))
+            return [next(from_json if isinstance(raw, str) else others) for raw in raws]
         if kind == "optional":
             return self._optional(type.children[0], raws)
         if type.fields is not None:

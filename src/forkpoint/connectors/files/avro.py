@@ -1,0 +1,144 @@
+"""Avro container files: a header with the schema, then blocks of records. They can be divided at any block."""
+
+from __future__ import annotations
+
+import io
+import json
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from forkpoint.connectors.files.formats import FileFormat, FileStart
+from forkpoint.connectors.files.index import FileIndex
+from forkpoint.connectors.files.places import HEAD_BYTES, SourceFile
+from forkpoint.connectors.formats.avro import parse_schema
+from forkpoint.errors import RecordParseError
+from forkpoint.extras import require
+
+_SYNC = 16  # bytes behind each block
+_LENGTHS = 20  # bytes that a block's two numbers take at most
+_READ = 1 << 20
+
+_MAGIC = b"Obj\x01"
+_HEADER: dict[str, Any] = {
+    "type": "record", "name": "org.apache.avro.file.Header", "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": len(_MAGIC)}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+        {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _SYNC}},
+    ],
+}  # fmt: skip
+
+Read = Callable[[int, int], bytes]
+
+
+@dataclass(frozen=True)
+class AvroFormat(FileFormat):
+    """Records of Avro files as dicts, resolved to a schema (JSON). Logical types are left as what they are stored as."""
+
+    schema: str
+
+    def start(self, file: SourceFile, size: int) -> FileStart:
+        if not size:
+            return FileStart(0)
+        try:
+            with file.opened() as read:
+                return FileStart(header_of(read, size, file)[1])
+        except RecordParseError:
+            return FileStart(0)  # the task that reads it finds what is wrong
+
+    def index(self, file: SourceFile, at: int, size: int) -> FileIndex:
+        return BlockIndex(file, at, size)
+
+
+class BlockIndex:
+    """Blocks by their headers. What is not a block is one, up to the file's end: reading it finds what is wrong."""
+
+    def __init__(self, file: SourceFile, start: int, size: int) -> None:
+        self.end = size
+        self._file = file
+        self._starts = [start]
+        self._rows = [0]
+
+    def take(self, max_rows: int) -> tuple[int, int]:
+        with self._file.opened() as read:
+            data, first = b"", 0
+            while (at := self._starts[-1]) < self.end and self._rows[-1] < max_rows:
+                if at + _LENGTHS > first + len(data):
+                    first, data = at, read(at, min(_READ, self.end - at))
+                rows, end = self._block(data, at - first, at)
+                self._starts.append(end)
+                self._rows.append(self._rows[-1] + rows)
+        return self._starts[-1], self._rows[-1]
+
+    def place(self, row: int) -> int:
+        return self._starts[bisect_right(self._rows, row) - 1]
+
+    def _block(self, data: bytes, offset: int, at: int) -> tuple[int, int]:
+        try:
+            rows, begins = _number(data, offset)
+            length, begins = _number(data, begins)
+        except IndexError:
+            return 1, self.end
+        end = at + begins - offset + length + _SYNC
+        return (rows, end) if rows > 0 and length >= 0 and at < end <= self.end else (1, self.end)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Avro's number of variable length, and where it ends. Raises IndexError."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), at
+        if shift > 63:
+            raise IndexError
+
+
+def header_of(read: Read, size: int, file: object) -> tuple[bytes, int]:
+    """A file's header, without logical types in its schema, and where it ends. Raises RecordParseError."""
+    require("fastavro", "Avro files")
+    from fastavro import schemaless_reader, schemaless_writer
+
+    count = HEAD_BYTES
+    while True:
+        data = io.BytesIO(read(0, min(count, size)))
+        try:
+            header = schemaless_reader(data, _HEADER, None)
+            if header["magic"] != _MAGIC:
+                raise ValueError(f"it begins with {header['magic']!r}, not {_MAGIC!r}")
+            schema = _without_logic(header["meta"]["avro.schema"])
+            break
+        except Exception as error:  # fastavro raises whatever the bytes lead to
+            if count >= size or not isinstance(error, EOFError | IndexError):
+                raise RecordParseError(f"{file}: not an Avro file ({error or type(error).__name__})") from None
+            count *= 2
+    out = io.BytesIO()
+    schemaless_writer(out, _HEADER, {**header, "meta": {**header["meta"], "avro.schema": schema.encode()}})
+    return out.getvalue(), data.tell()
+
+
+def records_of(header: bytes, blocks: bytes, schema: str) -> tuple[list[Any], str | None]:
+    """The records in blocks of a file with this header, up to a damaged one, and what is wrong with that."""
+    from fastavro import reader
+
+    records: list[Any] = []
+    wanted = parse_schema(_without_logic(schema))
+    try:
+        records.extend(reader(io.BytesIO(header + blocks), reader_schema=wanted))
+    except Exception as error:  # fastavro raises whatever the bytes lead to
+        return records, str(error) or type(error).__name__
+    return records, None
+
+
+def _without_logic(schema: str | bytes) -> str:
+    """A schema as JSON without its logical types: values are read as what they are stored as."""
+
+    def plain(of: Any) -> Any:
+        if isinstance(of, list):
+            return list(map(plain, of))
+        return {key: plain(each) for key, each in of.items() if key != "logicalType"} if isinstance(of, dict) else of
+
+    return json.dumps(plain(json.loads(schema)))
