@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, Python
 
 OPERATE, READ = "operate-0123456789abcdef", "read-0123456789abcdef"
 ORDERS = Path(__file__).with_name("orders.py")
@@ -37,7 +36,6 @@ class Shop:
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [
-            sys.executable,
             "-m",
             "forkpoint.cli",
             "--state-root",
@@ -46,9 +44,7 @@ class Shop:
             "json",
             *arguments,
         ]
-        return subprocess.Popen(
-            command, env=self._environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        return Python(command, env=self._environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def forkpoint(self, *arguments: str) -> dict:
         """The result of a command."""
