@@ -17,6 +17,8 @@ import sys
 import time
 import warnings
 from importlib import import_module
+from pathlib import Path
+from runpy import run_module
 from types import ModuleType
 from typing import TypedDict
 
@@ -30,7 +32,8 @@ MODULES = [
 
 
 class Request(TypedDict):
-    """``arguments``: as after ``python``: a file or ``-m`` and a module, and what these get."""
+    """``arguments``: as after ``python``: a file, ``-m`` and a module or ``-c`` and a text, and what these get; before it,
+    ``-W ignore``."""
 
     arguments: list[str]
     directory: str
@@ -84,22 +87,34 @@ def become(request: Request, kept_path: list[str]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
-    first, *more = request["arguments"]
-    sys.argv = more if first == "-m" else request["arguments"]
-    own = os.getcwd() if first == "-m" else os.path.dirname(os.path.realpath(first))
-    sys.path[:] = [own, *_directories(), *kept_path]
+    sys.path[:] = [*_directories(), *kept_path]
 
 
-def run(first: str) -> None:
-    if first == "-m":
-        from runpy import run_module
+def run(first: str, *more: str) -> None:
+    if first == "-W":
+        action, *arguments = more
+        warnings.simplefilter(action)  # type: ignore[arg-type]
+        run(*arguments)
+    elif first == "-m":
+        sys.argv = list(more)
+        sys.path.insert(0, os.getcwd())
+        run_module(more[0], run_name="__main__", alter_sys=True)
+    else:
+        _run_text(first, *more)
 
-        return run_module(sys.argv[0], run_name="__main__", alter_sys=True) and None
+
+def _run_text(first: str, *more: str) -> None:
     module = sys.modules["__main__"] = ModuleType("__main__")
-    module.__file__ = first
     module.__dict__["__builtins__"] = __builtins__
-    with open(first, "rb") as file:
-        code = compile(file.read(), first, "exec", dont_inherit=True)
+    if first == "-c":
+        sys.argv = ["-c", *more[1:]]
+        sys.path.insert(0, "")
+        code = compile(more[0], "<string>", "exec", dont_inherit=True)
+    else:
+        sys.argv = [first, *more]
+        sys.path.insert(0, os.path.dirname(os.path.realpath(first)))
+        module.__file__ = first
+        code = compile(Path(first).read_bytes(), first, "exec", dont_inherit=True)
     try:
         exec(code, module.__dict__)
     except Exception as error:
@@ -132,4 +147,4 @@ if __name__ == "__main__":
     path = preload()
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     become(request, path)
-    run(request["arguments"][0])
+    run(*request["arguments"])

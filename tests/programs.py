@@ -35,7 +35,7 @@ ENVIRONMENT = environment()
 
 
 class Python(subprocess.Popen[Any]):
-    """``python ARGUMENTS``: a file, or ``-m`` and a module, and what these get. Options and methods are ``subprocess``'s."""
+    """``python ARGUMENTS``, which are a ``fork_server.Request``'s. Options and methods are ``subprocess``'s."""
 
     def __init__(self, arguments: Sequence[object], **options: Any) -> None:
         self._end = Lock()
