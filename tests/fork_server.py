@@ -33,12 +33,13 @@ MODULES = [
 
 class Request(TypedDict):
     """``arguments``: as after ``python``: a file, ``-m`` and a module or ``-c`` and a text, and what these get; before it,
-    ``-W ignore``."""
+    ``-W ignore``. ``loading``: more modules to load, once for all who ask for them."""
 
     arguments: list[str]
     directory: str
     environment: dict[str, str]
     session: bool
+    loading: list[str]
 
 
 def serve(control: socket.socket) -> Request:
@@ -58,6 +59,9 @@ def serve(control: socket.socket) -> Request:
             message, fds, *_ = socket.recv_fds(control, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
             if not message:
                 sys.exit()
+            request: Request = json.loads(message)
+            for module in request["loading"]:
+                import_module(module)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # about a thread of jemalloc, which starts it again
                 pid = os.fork()
@@ -74,7 +78,7 @@ def serve(control: socket.socket) -> Request:
                 os.dup2(fd, number)
             for fd in (*fds, control.detach(), *running, *(channel.detach() for _, channel in running.values())):
                 os.close(fd)
-            return json.loads(message)  # type: ignore[no-any-return]
+            return request
 
 
 def become(request: Request, kept_path: list[str]) -> None:

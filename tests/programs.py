@@ -32,12 +32,16 @@ def environment() -> dict[str, str]:
 
 
 ENVIRONMENT = environment()
+SERVER = ["forkpoint.server.app", "forkpoint.control.listening"]
+"""What ``forkpoint server`` loads."""
 
 
 class Python(subprocess.Popen[Any]):
-    """``python ARGUMENTS``, which are a ``fork_server.Request``'s. Options and methods are ``subprocess``'s."""
+    """``python ARGUMENTS``; these and ``loading`` are a ``fork_server.Request``'s. Other options, and the methods, are those of
+    ``subprocess``."""
 
-    def __init__(self, arguments: Sequence[object], **options: Any) -> None:
+    def __init__(self, arguments: Sequence[object], *, loading: Sequence[str] = (), **options: Any) -> None:
+        self._loading = list(loading)
         self._end = Lock()
         super().__init__([sys.executable, *map(str, arguments)], **options)
 
@@ -53,6 +57,7 @@ class Python(subprocess.Popen[Any]):
             directory=os.path.join(os.getcwd(), cwd or ""),
             environment=dict(os.environ if env is None else env),
             session=start_new_session,
+            loading=self._loading,
         )
         self._channel, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         standard = [given if given >= 0 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))]

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from forkpoint.errors import StorageError
 from forkpoint.state import Changes, destroy_store
 from forkpoint.state import lmdb_store as module
 from forkpoint.state.lmdb_store import LmdbStore
-from programs import Python, run_python
+from programs import Python
 
 SMALL = 1 << 16
 KEYS = [b"%06d" % i for i in range(3000)]
@@ -318,7 +319,7 @@ def test_the_last_user_closes_the_environment(tmp_path: Path) -> None:
 def test_what_is_written_after_clear_is_whole() -> None:
     """In a process of its own: where the unnamed database was dropped, LMDB refused the commit or ended the process."""
     program = Path(__file__).with_name("store_lives.py")
-    done = run_python([program, 20, 15], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(program), "20", "15"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -17,6 +17,7 @@ from table_reading import files, iceberg, job, rows, run
 from forkpoint.graph.options import RestoreOptions
 from programs import ENVIRONMENT, run_python
 
+LIBRARIES = ["pyiceberg.catalog.sql", "deltalake"]
 PROGRAM = Path(__file__).with_name("table_jobs.py")
 ELEMENTS = 300
 
@@ -53,9 +54,9 @@ CASES = [(kind, step) for kind in ("delta", "iceberg") for step in STEPS] + [
 def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Path, step: str) -> None:
     root = tmp_path / "root"
     program = [PROGRAM, kind, place, root, ELEMENTS]
-    died = run_python([*program, step, "3"], env=ENVIRONMENT, capture_output=True)
+    died = run_python([*program, step, "3"], env=ENVIRONMENT, loading=LIBRARIES, capture_output=True)
     assert died.returncode == -9, died.stderr.decode()
-    run_python(program, env=ENVIRONMENT, check=True)
+    run_python(program, env=ENVIRONMENT, loading=LIBRARIES, check=True)
     assert rows(kind, place) == expected(ELEMENTS) == with_duckdb(files(kind, place))
     assert len(list(place.rglob("*.parquet"))) == len(files(kind, place))  # nothing is left of what was not committed
     assert not notes(root)

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from table_jobs import KEYS, catalog, expected, make_sink
 from table_reading import files, iceberg, read, rows, run
 from table_writing import Batch, Writing
-from test_appends import ELEMENTS, PROGRAM, notes, with_duckdb
+from test_appends import ELEMENTS, LIBRARIES, PROGRAM, notes, with_duckdb
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -93,9 +93,9 @@ def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Pat
     root, elements = tmp_path / "root", 10 * ELEMENTS
     program = [PROGRAM, kind, place, root, elements]
     for number in ("3", "1") if step.startswith("catalog") else ("1", "1"):  # the first two make the table
-        died = run_python([*program, step, number], env=ENVIRONMENT, capture_output=True)
+        died = run_python([*program, step, number], env=ENVIRONMENT, loading=LIBRARIES, capture_output=True)
         assert died.returncode == -9, died.stderr.decode()
-    run_python(program, env=ENVIRONMENT, check=True)
+    run_python(program, env=ENVIRONMENT, loading=LIBRARIES, check=True)
     every = expected(elements)
     name = kind.partition("-")[0]
     wanted = every[elements // KEYS - 1 :: elements // KEYS] if "upsert" in kind else every

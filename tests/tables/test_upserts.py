@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from table_jobs import KEYS, make_sink
 from table_reading import read, run, sunk
-from test_appends import ELEMENTS, PROGRAM
+from test_appends import ELEMENTS, LIBRARIES, PROGRAM
 
 from forkpoint.connectors.formats.changes import change_type
 from forkpoint.errors import ConfigError
@@ -26,9 +26,9 @@ def test_the_last_row_of_each_key_is_in_the_table(kind: str, tmp_path: Path, pla
 @pytest.mark.parametrize("step", ["commit", "commit+"])
 def test_a_driver_that_is_killed_at_a_step_of_an_upsert(kind: str, tmp_path: Path, place: Path, step: str) -> None:
     program = [PROGRAM, f"{kind}-upsert", place, tmp_path / "root", ELEMENTS]
-    died = run_python([*program, step, "3"], env=ENVIRONMENT, capture_output=True)
+    died = run_python([*program, step, "3"], env=ENVIRONMENT, loading=LIBRARIES, capture_output=True)
     assert died.returncode == -9, died.stderr.decode()
-    run_python(program, env=ENVIRONMENT, check=True)
+    run_python(program, env=ENVIRONMENT, loading=LIBRARIES, check=True)
     assert [tuple(row.values()) for row in read(kind, place)] == sorted(NEWEST.values())
 
 
