@@ -1,49 +1,58 @@
 """The process that Python programs of tests are forked from. Its modules are loaded, which takes a second in a new process.
 
 It is started by ``programs.py`` with the number of a socket. A message there is a ``Request`` in JSON; with it come the program's
-standard input, output and errors, and a socket of its own, to which its process id goes at once, and its exit code when it has
-ended.
+standard input, output and errors, the files that it keeps, the socket for more requests, and one of its own, to which its process
+id goes at once, and its exit code when it has ended.
+
+``forkpoint`` that a program starts is forked, too, such as the driver of ``run -d``; but not by a supervisor, whose child it is.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from runpy import run_module
 from types import ModuleType
-from typing import TypedDict
+from typing import Any, TypedDict
 
-MESSAGE_BYTES = 1 << 20
+END = b"end"
+_MESSAGE_BYTES, _FILES = 1 << 20, 16
 MODULES = [
     "forkpoint.public", "forkpoint.api.execution", "forkpoint.cli.command", "forkpoint.control.endpoint",
     "forkpoint.control.recording", "forkpoint.local.executor", "forkpoint.runtime.tasks.entry_points",
     "forkpoint.runtime.tasks.source_task", "forkpoint.runtime.tasks.stage_task", "forkpoint.state.lmdb_store",
-    "confluent_kafka", "pandas", "sqlalchemy",
+    "confluent_kafka", "pandas", "programs", "sqlalchemy",
 ]  # fmt: skip
 
 
 class Request(TypedDict):
     """``arguments``: as after ``python``: a file, ``-m`` and a module or ``-c`` and a text, and what these get; before it,
-    ``-W ignore``. ``loading``: more modules to load, once for all who ask for them."""
+    ``-P`` and ``-W ignore``. ``loading``: more modules to load, once for all who ask for them. ``kept``: the
+    numbers of the files that it keeps."""
 
     arguments: list[str]
     directory: str
     environment: dict[str, str]
     session: bool
     loading: list[str]
+    kept: list[int]
 
 
-def serve(control: socket.socket) -> Request:
-    """Returns in each child, with what it is to run; this process ends when nobody is there to ask any more."""
+def serve(control: socket.socket) -> tuple[Request, socket.socket]:
+    """Returns in each child, with what it is to run and the socket for requests; this process ends when nobody is there to ask
+    any more."""
     running: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -53,11 +62,12 @@ def serve(control: socket.socket) -> Request:
                 pid, channel = running.pop(ready)
                 poll.unregister(ready)
                 os.close(ready)
-                channel.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-                channel.close()
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with channel, suppress(OSError):  # who has started it may be gone
+                    channel.send(b"%d" % code)
                 continue
-            message, fds, *_ = socket.recv_fds(control, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
-            if not message:
+            message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, _FILES, socket.MSG_CMSG_CLOEXEC)
+            if message in (b"", END):
                 sys.exit()
             request: Request = json.loads(message)
             for module in request["loading"]:
@@ -74,11 +84,21 @@ def serve(control: socket.socket) -> Request:
                 poll.register(pidfd, select.POLLIN)
                 channel.send(b"%d" % pid)
                 continue
-            for number, fd in enumerate(fds[:3]):
-                os.dup2(fd, number)
-            for fd in (*fds, control.detach(), *running, *(channel.detach() for _, channel in running.values())):
+            for fd in (fds.pop(), control.detach(), *running, *(channel.detach() for _, channel in running.values())):
                 os.close(fd)
-            return request
+            requests = socket.socket(fileno=_above(fds.pop(), request["kept"]))
+            files = [_above(fd, request["kept"]) for fd in fds]
+            for number, fd in zip([0, 1, 2, *request["kept"]], files, strict=True):
+                os.dup2(fd, number)
+                os.close(fd)
+            return request, requests
+
+
+def _above(fd: int, numbers: list[int]) -> int:
+    """The file at a number that is none of these."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max([2, *numbers]) + 1)
+    os.close(fd)
+    return moved
 
 
 def become(request: Request, kept_path: list[str]) -> None:
@@ -91,7 +111,34 @@ def become(request: Request, kept_path: list[str]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    sys.stdout.reconfigure(line_buffering=os.isatty(1) or "PYTHONUNBUFFERED" in os.environ)  # type: ignore[union-attr]
+    sys.orig_argv[:] = [sys.executable, *request["arguments"]]
     sys.path[:] = [*_directories(), *kept_path]
+
+
+def fork_forkpoint(requests: socket.socket) -> None:
+    import programs
+
+    new = subprocess.Popen
+    programs.serve_by(requests)
+
+    def start(command: Any, **options: Any) -> Any:
+        own = command[:4] == [sys.executable, "-P", "-m", "forkpoint.cli"] and "--supervisor" not in command
+        return programs.Python(command[1:], **options) if own else new(command, **options)
+
+    subprocess.Popen = start  # type: ignore[assignment, misc]
+
+
+class _Safe:
+    """Python's flags, with ``-P``."""
+
+    safe_path = True
+
+    def __init__(self, others: Any) -> None:
+        self._others = others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._others, name)
 
 
 def run(first: str, *more: str) -> None:
@@ -99,9 +146,13 @@ def run(first: str, *more: str) -> None:
         action, *arguments = more
         warnings.simplefilter(action)  # type: ignore[arg-type]
         run(*arguments)
+    elif first == "-P":
+        sys.flags = _Safe(sys.flags)
+        run(*more)
     elif first == "-m":
         sys.argv = list(more)
-        sys.path.insert(0, os.getcwd())
+        if not sys.flags.safe_path:
+            sys.path.insert(0, os.getcwd())
         run_module(more[0], run_name="__main__", alter_sys=True)
     else:
         _run_text(first, *more)
@@ -149,6 +200,7 @@ def _directories() -> list[str]:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path = preload()
-    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    request, requests = serve(socket.socket(fileno=int(sys.argv[1])))
     become(request, path)
+    fork_forkpoint(requests)
     run(*request["arguments"])

@@ -46,23 +46,25 @@ class Python(subprocess.Popen[Any]):
         super().__init__([sys.executable, *map(str, arguments)], **options)
 
     def _execute_child(  # the signature of Popen's, which starts the process
-        self, args: list[str], executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, cwd: Any, env: Any,
+        self, args: list[str], executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Sequence[int], cwd: Any, env: Any,
         startupinfo: Any, creationflags: Any, shell: Any, p2cread: int, p2cwrite: int, c2pread: int, c2pwrite: int,
         errread: int, errwrite: int, restore_signals: Any, gid: Any, gids: Any, uid: Any, umask: Any, start_new_session: bool,
         *more: Any,
     ) -> None:  # fmt: skip
-        assert (preexec_fn, tuple(pass_fds), shell) == (None, (), False)
+        assert (preexec_fn, shell) == (None, False)
         request = fork_server.Request(
             arguments=args[1:],
             directory=os.path.join(os.getcwd(), cwd or ""),
             environment=dict(os.environ if env is None else env),
             session=start_new_session,
             loading=self._loading,
+            kept=list(pass_fds),
         )
         self._channel, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         standard = [given if given >= 0 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))]
         with theirs:
-            socket.send_fds(_server(), [json.dumps(request).encode()], [*standard, theirs.fileno()])
+            given = [*standard, *pass_fds, _server().fileno(), theirs.fileno()]
+            socket.send_fds(_server(), [json.dumps(request).encode()], given)
         self.pid = int(self._channel.recv(100))
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
@@ -95,15 +97,21 @@ def run_python(
     return done
 
 
+def serve_by(requests: socket.socket) -> None:
+    """For a process that has been forked itself."""
+    global _server
+    _server = lambda: requests  # noqa: E731
+
+
 @functools.cache
 def _server() -> socket.socket:
-    """What takes requests for processes, of this process alone."""
+    """What takes requests for processes: of this process, and of those that it has forked."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, fork_server.__file__, str(theirs.fileno())]
         process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     atexit.register(process.wait)
-    atexit.register(ours.close)
+    atexit.register(ours.send, fork_server.END)
     return ours
 
 

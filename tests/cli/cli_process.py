@@ -109,5 +109,6 @@ class Cli:
         for pid in self.pids:
             with suppress(ProcessLookupError, FileNotFoundError):
                 # The number may be another process's by now.
-                if str(self.directory) in Path(f"/proc/{pid}/cmdline").read_text():
+                place = Path(f"/proc/{pid}")
+                if str(self.directory) in f"{(place / 'cmdline').read_text()}{(place / 'cwd').resolve()}":
                     os.kill(pid, signal.SIGKILL)
