@@ -1,5 +1,5 @@
 """What `forkpoint` loads with its public names must stay light: no Spark, no server, no command line. So must a command that only
-reads records: no Arrow, no columns.
+reads records: no Arrow, no columns, no HTTP client.
 
 The import contracts check the package's own imports; this checks what a fresh interpreter really loads.
 """
@@ -23,7 +23,18 @@ HEAVY = {
         "prometheus_client",
         "opentelemetry",
     },
-    LIST: {"pyarrow", "numpy", "cloudpickle", "pyspark", "starlette", "uvicorn", "duckdb", "confluent_kafka"},
+    LIST: {
+        "pyarrow",
+        "numpy",
+        "cloudpickle",
+        "pyspark",
+        "starlette",
+        "uvicorn",
+        "duckdb",
+        "confluent_kafka",
+        "httpx",
+        "ssl",
+    },
 }
 
 

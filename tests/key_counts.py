@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import RestartStrategy
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 
 KEYS = 10
 
@@ -55,8 +54,7 @@ def main(state_root: str, elements: int, sink: Any) -> None:
 
 def program(file: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a program, to its end."""
-    command = [sys.executable, str(file), *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    return run_python([file, *arguments], env=ENVIRONMENT, capture_output=True, text=True)
 
 
 def job(root: Path, to: Any, elements: int, *, name: str = "key-counts", parallelism: int = 2, **options: Any) -> Job:

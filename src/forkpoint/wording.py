@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK
+from forkpoint.functions.watermarks import MAX_WATERMARK, MIN_WATERMARK
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000

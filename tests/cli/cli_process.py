@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from forkpoint.cli import main
+from programs import Python
 
 DIGITS = """
 import sys
@@ -69,8 +69,8 @@ class Cli:
         return path
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "forkpoint.cli", *args]
-        return subprocess.Popen(
+        command = ["-m", "forkpoint.cli", *args]
+        return Python(
             command, cwd=self.directory, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
@@ -109,5 +109,6 @@ class Cli:
         for pid in self.pids:
             with suppress(ProcessLookupError, FileNotFoundError):
                 # The number may be another process's by now.
-                if str(self.directory) in Path(f"/proc/{pid}/cmdline").read_text():
+                place = Path(f"/proc/{pid}")
+                if str(self.directory) in f"{(place / 'cmdline').read_text()}{(place / 'cwd').resolve()}":
                     os.kill(pid, signal.SIGKILL)

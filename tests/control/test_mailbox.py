@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -26,6 +24,7 @@ from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, StorageError
 from forkpoint.savepoint.reading import open_savepoint
 from patience import PATIENCE_S
+from programs import Python
 
 JOB = "odd / name"
 PATHS = JobPaths(JOB)
@@ -160,8 +159,8 @@ env.execute("odd / name")
 def program(storage, tmp_path):
     """A job that was started with `python app.py`."""
     (tmp_path / "app.py").write_text(PROGRAM)
-    command = [sys.executable, str(tmp_path / "app.py"), storage.url]
-    process = subprocess.Popen(command, env={**os.environ, "FORKPOINT_ENGINE": "local"})
+    command = [tmp_path / "app.py", storage.url]
+    process = Python(command, env={**os.environ, "FORKPOINT_ENGINE": "local"})
     while not storage.exists(PATHS.checkpoints + "/000000000002.json"):
         assert process.poll() is None
         time.sleep(0.02)

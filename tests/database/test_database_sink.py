@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from forkpoint.connectors.formats.changes import change_type
 from forkpoint.errors import ConfigError, JobFailed, OutputRefused, SystemUnavailable, TypeNotSupported
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.types import RowKind, type_of
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, Python, run_python
 from servers.mariadb import MariaDB
 from servers.postgres import Postgres
 from servers.process import free_port
@@ -116,9 +115,9 @@ def test_a_driver_that_is_killed_at_a_step_of_writing(database: Database, tmp_pa
     if database.name != "postgresql" and step not in ("write+", "commit+"):
         return  # these steps are the same code for all of them
     table = counted(database, "every")
-    program = [sys.executable, str(PROGRAM), database.url, table, str(tmp_path), str(ELEMENTS)]
+    program = [PROGRAM, database.url, table, tmp_path, ELEMENTS]
     number = "1" if step == "create+" else "4"
-    killed = subprocess.run([*program, step, number], env=ENVIRONMENT, capture_output=True, text=True)
+    killed = run_python([*program, step, number], env=ENVIRONMENT, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr[-2000:]
     assert len(rows(database, table)) < ELEMENTS
     run(tmp_path, sink(database.url, table))
@@ -583,8 +582,8 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
     try:
         database = Database("postgresql", server.url, server.execute)
         table = counted(database, "every")
-        program = [sys.executable, str(PROGRAM), server.url, table, str(tmp_path / "root"), "3000"]
-        job = subprocess.Popen(program, env=ENVIRONMENT, stderr=subprocess.PIPE)
+        program = [PROGRAM, server.url, table, tmp_path / "root", 3000]
+        job = Python(program, env=ENVIRONMENT, stderr=subprocess.PIPE)
         for seen in (1, 600, 1200):
             while len(server.execute(f"SELECT number FROM {table}")) < seen:
                 assert job.poll() is None, job.communicate()[1].decode()[-3000:]

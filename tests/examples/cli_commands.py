@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-CLI = [sys.executable, "-m", "forkpoint.cli"]
+from programs import run_python
+
+CLI = ["-m", "forkpoint.cli"]
 
 
 def environment() -> dict[str, str]:
@@ -19,13 +19,11 @@ def forkpoint(line: str, directory: Path) -> str:
     """What a command prints; it must succeed."""
     name, *arguments = line.split()
     assert name == "forkpoint"
-    done = subprocess.run(
-        [*CLI, *arguments], cwd=directory, env=environment(), capture_output=True, text=True, check=False
-    )
+    done = run_python([*CLI, *arguments], cwd=directory, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def cancel(job: str, directory: Path) -> None:
     """End the job if it still runs."""
-    subprocess.run([*CLI, "cancel", job], cwd=directory, env=environment(), capture_output=True, check=False)
+    run_python([*CLI, "cancel", job], cwd=directory, env=environment(), capture_output=True, check=False)

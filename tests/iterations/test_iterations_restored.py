@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +20,7 @@ import forkpoint as fp
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
+from programs import run_python
 
 STEPS = ("planned", "computed", "written", "committed", "published")
 with_files = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -176,9 +175,7 @@ def test_what_goes_round_changes_its_place_with_the_parallelism(tmp_path):
 
 
 def start(directory, *arguments):
-    return subprocess.run(
-        [sys.executable, loop_jobs.__file__, str(directory), *map(str, arguments)], capture_output=True, check=False
-    )
+    return run_python([loop_jobs.__file__, directory, *arguments], capture_output=True, check=False)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from forkpoint.connectors.kafka.sink import KafkaSink
 from forkpoint.driver.skipping import Skipped
 from forkpoint.errors import ConfigError, OutputRefused
 from forkpoint.graph.options import RestartStrategy
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 from servers.kafka import Kafka
 
 PROGRAM = Path(__file__).with_name("refused.py")
@@ -226,8 +225,8 @@ def test_the_command_publishes_all_but_what_is_refused_and_a_corrected_program_s
     topic = kafka.create_topic(partitions=2)
 
     def forkpoint(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(tmp_path), *args]
-        return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+        command = ["-m", "forkpoint.cli", "--state-root", str(tmp_path), *args]
+        return run_python(command, env=ENVIRONMENT, capture_output=True, text=True)
 
     run = ("run", "--engine", "local", str(PROGRAM), kafka.bootstrap_servers, topic)
     for command in ((*run, "FAULTY"), run, ("publish", "refused")):  # not even the corrected program gets past it

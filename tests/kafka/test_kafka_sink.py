@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -35,7 +33,7 @@ from forkpoint.driver import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from patience import PATIENCE_S
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 from servers.kafka import Kafka
 
 PROGRAM = Path(__file__).with_name("sending.py")
@@ -67,8 +65,8 @@ def received(kafka: Kafka, topic: str) -> dict[bytes, list[int]]:
     return found
 
 
-def program(kafka: Kafka, topic: str, root: Path, *more: str) -> list[str]:
-    return [sys.executable, str(PROGRAM), kafka.bootstrap_servers, topic, str(root), str(ELEMENTS), *more]
+def program(kafka: Kafka, topic: str, root: Path, *more: str) -> list[object]:
+    return [PROGRAM, kafka.bootstrap_servers, topic, root, ELEMENTS, *more]
 
 
 def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:
@@ -99,9 +97,9 @@ def test_the_clients_queue_takes_the_largest_record() -> None:
 def test_a_driver_that_is_killed_at_a_step_of_sending(kafka: Kafka, tmp_path: Path, step: str) -> None:
     topic = kafka.create_topic(partitions=4)
     for number in ("1", "3"):
-        died = subprocess.run(program(kafka, topic, tmp_path, step, number), env=ENVIRONMENT, capture_output=True)
+        died = run_python(program(kafka, topic, tmp_path, step, number), env=ENVIRONMENT, capture_output=True)
         assert died.returncode == -9, died.stderr.decode()
-    subprocess.run(program(kafka, topic, tmp_path), env=ENVIRONMENT, check=True)
+    run_python(program(kafka, topic, tmp_path), env=ENVIRONMENT, check=True)
     assert received(kafka, topic) == expected(ELEMENTS)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import Python
 from servers.kafka import Kafka, Message
 
 PROGRAM = Path(__file__).with_name("counting.py")
@@ -50,8 +51,8 @@ def start(kafka: Kafka, topic: str, to: str, root: Path, engine: str) -> subproc
         "SPARK_MASTER": "local[2]",
         "PYSPARK_PYTHON": sys.executable,
     }
-    command = [sys.executable, str(PROGRAM), kafka.bootstrap_servers, topic, to, str(root)]
-    return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE)
+    command = [PROGRAM, kafka.bootstrap_servers, topic, to, root]
+    return Python(command, env=environment, start_new_session=True, stderr=subprocess.PIPE)
 
 
 def killed_until_done(kafka: Kafka, root: Path, engine: str, records: int, kills: int, longest_s: float) -> None:

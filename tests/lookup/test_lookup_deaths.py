@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from looking_up import KEYS
 
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 
 PROGRAM = Path(__file__).with_name("looking_up.py")
 ELEMENTS = 600
@@ -22,9 +20,9 @@ ELEMENTS = 600
 def test_a_process_that_is_killed_at_a_lookup(tmp_path: Path, step: str) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     root.mkdir()
-    arguments = [sys.executable, PROGRAM, root, out, str(ELEMENTS)]
-    assert subprocess.run([*arguments, *step.split()], env=ENVIRONMENT, capture_output=True).returncode == -9
-    again = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True)
+    arguments = [PROGRAM, root, out, ELEMENTS]
+    assert run_python([*arguments, *step.split()], env=ENVIRONMENT, capture_output=True).returncode == -9
+    again = run_python(arguments, env=ENVIRONMENT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     pairs = [json.loads(line) for file in out.rglob("*.json*") for line in file.read_text().splitlines()]
     assert sorted(number for number, _ in pairs) == list(range(ELEMENTS))

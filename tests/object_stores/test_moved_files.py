@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
 from forkpoint.storage.files import FileStorage, open_files, split_url
 from forkpoint.types import type_of
 from object_stores.s3_job import KEYS
-from programs import environment
+from programs import environment, run_python
 
 PROGRAM = Path(__file__).with_name("s3_job.py")
 FORMATS = ["parquet", "json", "csv", "text"]
@@ -194,8 +193,8 @@ def test_a_job_on_hdfs_that_is_killed_at_a_step(hadoop: Any, tmp_path: Path, ste
         directory.put(f"in/{number}.json", "".join(json.dumps({"number": n}) + "\n" for n in numbers).encode())
 
     def run(*death: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(PROGRAM), directory.url("in"), directory.url("out"), str(tmp_path), *death]
-        return subprocess.run(command, env=environment(), capture_output=True, text=True)
+        command = [PROGRAM, directory.url("in"), directory.url("out"), tmp_path, *death]
+        return run_python(command, env=environment(), capture_output=True, text=True)
 
     died = run(step, "3")
     assert died.returncode == -9, died.stderr

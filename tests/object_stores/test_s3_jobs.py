@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -26,7 +25,7 @@ from forkpoint.graph.options import RestartStrategy
 from forkpoint.storage import object_storage
 from object_stores.buckets import Bucket
 from object_stores.s3_job import EPOCH_ROWS, KEYS, Number, build
-from programs import environment
+from programs import Python, environment
 from unreliable import Fault, UnreliableProxy, s3_environment
 
 
@@ -56,8 +55,8 @@ EXPECTED = {key: list(range(1, FILES * EACH // KEYS + 1)) for key in range(KEYS)
 
 
 def start(bucket: Bucket, root: Path, *death: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(PROGRAM), bucket.url("in"), bucket.url("out"), str(root), *death]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = [PROGRAM, bucket.url("in"), bucket.url("out"), root, *death]
+    return Python(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def run(bucket: Bucket, root: Path, *death: str) -> Ended:

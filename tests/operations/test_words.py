@@ -1,8 +1,6 @@
 """What operations say: of jobs that have only checkpoints, of times that are none, of steps where there is no terminal."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +12,7 @@ from forkpoint.operations.replaying import until_from
 from forkpoint.operations.upgrading import _engine
 from forkpoint.state_processor import LiveState
 from forkpoint.storage.base import open_storage
+from programs import run_python
 
 PROGRAM = """
 import forkpoint as fp
@@ -32,7 +31,7 @@ def job(tmp_path_factory):
     (directory / "app.py").write_text(PROGRAM)
     root = str(directory / "state")
     settings = {**os.environ, "FORKPOINT_STATE_ROOT": root, "FORKPOINT_ENGINE": "local"}
-    subprocess.run([sys.executable, "app.py"], cwd=directory, env=settings, check=True, capture_output=True)
+    run_python(["app.py"], cwd=directory, env=settings, check=True, capture_output=True)
     return str(directory / "app.py"), root
 
 

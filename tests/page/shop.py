@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, SERVER, Python
 
 OPERATE, READ = "operate-0123456789abcdef", "read-0123456789abcdef"
 ORDERS = Path(__file__).with_name("orders.py")
@@ -36,18 +35,9 @@ class Shop:
             _result(process)
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "forkpoint.cli",
-            "--state-root",
-            str(self.root),
-            "--output",
-            "json",
-            *arguments,
-        ]
-        return subprocess.Popen(
-            command, env=self._environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command = ["-m", "forkpoint.cli", "--state-root", self.root, "--output", "json", *arguments]
+        return Python(
+            command, loading=SERVER, env=self._environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
     def forkpoint(self, *arguments: str) -> dict:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from programs import run_python
 
 PROGRAMS = Path(__file__).parent / "programs"
 TOTALS = [{"room": "a", "total": 1}, {"room": "a", "total": 3}, {"room": "b", "total": 10}, {"room": "b", "total": 30}]
 
 
 def run(program: str, *arguments: object, engine: str = "local") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-m", "forkpoint.pyflink", PROGRAMS / program, *arguments]
+    command = ["-W", "ignore", "-m", "forkpoint.pyflink", PROGRAMS / program, *arguments]
     environment = {**os.environ, "FORKPOINT_ENGINE": engine}
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
+    return run_python(command, capture_output=True, text=True, env=environment)
 
 
 def printed(program: str, *arguments: object, engine: str = "local") -> list[str]:
@@ -84,17 +85,8 @@ def test_forkpoint_run_tells_jobs_without_names_apart_and_notes_how_they_were_st
     )
 
     def forkpoint(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "forkpoint.cli",
-            "--state-root",
-            str(tmp_path / "state"),
-            *arguments,
-        ]
-        return subprocess.run(
+        command = ["-W", "ignore", "-m", "forkpoint.cli", "--state-root", tmp_path / "state", *arguments]
+        return run_python(
             command, capture_output=True, text=True, env={**os.environ, "FORKPOINT_ENGINE": "local"}, check=True
         )
 
@@ -108,6 +100,6 @@ def test_forkpoint_run_tells_jobs_without_names_apart_and_notes_how_they_were_st
 
 
 def test_usage():
-    done = subprocess.run([sys.executable, "-m", "forkpoint.pyflink"], capture_output=True, text=True)
+    done = run_python(["-m", "forkpoint.pyflink"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.startswith("usage: python -m forkpoint.pyflink APP")) == (2, True)
     assert run("not_there.py").returncode == 1

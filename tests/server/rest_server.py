@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, SERVER, Python
 
 OPERATE, READ = "operate-0123456789abcdef", "read-0123456789abcdef"
 JOB = """
@@ -39,9 +38,11 @@ class Server:
         self.url = json.loads(self.process.stdout.readline())["url"]
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(self.root), *arguments]
+        command = ["-m", "forkpoint.cli", "--state-root", str(self.root), *arguments]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=self._environment, cwd=self.directory, text=True, stdout=pipe, stderr=pipe)
+        return Python(
+            command, loading=SERVER, env=self._environment, cwd=self.directory, text=True, stdout=pipe, stderr=pipe
+        )
 
     def forkpoint(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """The result of a command, which ends with this exit code."""

@@ -7,7 +7,6 @@ import io
 import json
 import socket
 import subprocess
-import sys
 import time
 import zipfile
 
@@ -16,7 +15,7 @@ from rest_server import OPERATE, READ, Server
 
 from forkpoint.errors import ConfigError
 from forkpoint.server.programs import MAX_BYTES, ProgramNotFound, Programs
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 
 
 @pytest.mark.parametrize("token", [None, "x", "wrong", OPERATE[:-1], OPERATE + "x", "é" * 20])
@@ -209,23 +208,12 @@ def test_an_archive_has_the_programs_modules(tmp_path):
 
 
 def test_other_hosts_are_served_with_tls_only_or_by_an_explicit_flag(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "forkpoint.cli",
-        "--state-root",
-        str(tmp_path),
-        "server",
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "0",
-    ]
-    refused = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    command = ["-m", "forkpoint.cli", "--state-root", tmp_path, "server", "--host", "0.0.0.0", "--port", "0"]
+    refused = run_python(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert refused.returncode == 2
     assert "--tls-cert" in refused.stderr
     short = ENVIRONMENT | {"FORKPOINT_SERVER_TOKEN": "short"}
-    refused = subprocess.run([*command, "--insecure"], capture_output=True, text=True, env=short, check=False)
+    refused = run_python([*command, "--insecure"], capture_output=True, text=True, env=short, check=False)
     assert refused.returncode == 1
     assert "at least 16" in refused.stderr
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from rest_server import OPERATE, Server
 from forkpoint.operations.observer import SILENT
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server.commands import CommandFailed, Commands
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 
 ENDLESS = """
 import os, pathlib
@@ -85,8 +83,8 @@ def test_a_port_that_is_taken_is_named(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(tmp_path), "server", "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        command = ["-m", "forkpoint.cli", "--state-root", str(tmp_path), "server", "--port", str(port)]
+        done = run_python(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 1
     assert f"port {port} of 127.0.0.1 is in use" in done.stderr
     assert "--port" in done.stderr
@@ -95,7 +93,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
 
 def test_one_token_cannot_have_both_roles(tmp_path):
     environment = ENVIRONMENT | {"FORKPOINT_SERVER_TOKEN": OPERATE, "FORKPOINT_SERVER_READ_TOKEN": OPERATE}
-    command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(tmp_path), "server", "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60)
+    command = ["-m", "forkpoint.cli", "--state-root", str(tmp_path), "server", "--port", "0"]
+    done = run_python(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1
     assert "FORKPOINT_SERVER_READ_TOKEN is the same as FORKPOINT_SERVER_TOKEN" in done.stderr

@@ -19,6 +19,7 @@ from forkpoint.errors import StorageError
 from forkpoint.state import Changes, destroy_store
 from forkpoint.state import lmdb_store as module
 from forkpoint.state.lmdb_store import LmdbStore
+from programs import Python
 
 SMALL = 1 << 16
 KEYS = [b"%06d" % i for i in range(3000)]
@@ -37,8 +38,7 @@ def child(code: str, *args: object) -> subprocess.Popen[str]:
         "from forkpoint.state.lmdb_store import LmdbStore\n"
         "KEYS = [b'%06d' % i for i in range(3000)]\n"
     )
-    command = [sys.executable, "-c", prelude + code, *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return Python(["-c", prelude + code, *args], stdout=subprocess.PIPE, text=True)
 
 
 def test_the_map_grows_by_itself(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from forkpoint.errors import StorageError
 from forkpoint.state import Changes, destroy_store
 from forkpoint.state.rocksdb_store import RocksDbStore
+from programs import Python
 
 KEYS = [b"%06d" % i for i in range(3000)]
 
@@ -30,7 +30,7 @@ def child(code: str, path: Path) -> subprocess.Popen[str]:
         "KEYS = [b'%06d' % i for i in range(3000)]\n"
         "store = RocksDbStore(sys.argv[1])\n"
     )
-    return subprocess.Popen([sys.executable, "-c", prelude + code, str(path)], stdout=subprocess.PIPE, text=True)
+    return Python(["-c", prelude + code, path], stdout=subprocess.PIPE, text=True)
 
 
 def test_a_process_killed_after_apply_leaves_what_it_applied(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import forkpoint as fp
 from examples.doc_blocks import ROOT, blocks
 from forkpoint.connectors.base import SplitEnumerator, SplitRange
 from forkpoint.testing import Row, SinkContract, SourceContract
+
+COMMITTING = threading.Lock()
 
 
 class Lines(fp.Sink):
@@ -27,8 +30,9 @@ class Lines(fp.Sink):
         return Writer(self, context)
 
     def commit(self, committables: list[Any], epoch: int) -> None:
-        done = [] if self.fault == "repeats" or not self.file.exists() else read(self.file)
-        append(self.file, [each for rows in committables for each in rows if tuple(each) not in done])
+        with COMMITTING:
+            done = [] if self.fault == "repeats" else read(self.file)
+            append(self.file, [each for rows in committables for each in rows if tuple(each) not in done])
 
 
 class Writer(fp.SinkWriter):

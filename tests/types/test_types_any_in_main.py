@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from programs import run_python
 
 PROGRAM = """
 import collections, dataclasses, enum, sys, typing
@@ -66,8 +67,8 @@ env.execute("main-classes")
 
 def run(directory: Path, engine: str, fails_at: int) -> subprocess.CompletedProcess[str]:
     (directory / "app.py").write_text(PROGRAM)
-    return subprocess.run(
-        [sys.executable, "-m", "forkpoint.cli", "run", "--state-root", str(directory / "root"), "--engine", engine,
+    return run_python(
+        ["-m", "forkpoint.cli", "run", "--state-root", str(directory / "root"), "--engine", engine,
          str(directory / "app.py"), "--", str(fails_at)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import cloudpickle
 import pytest
 
 from forkpoint.types import dumps, type_of
+from programs import run_python
 
 MAIN = """
 from __future__ import annotations
@@ -110,7 +109,7 @@ print("plain")
 
 
 def run(script: Path, *arguments: Path) -> str:
-    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+    done = run_python([script, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

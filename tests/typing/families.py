@@ -259,6 +259,7 @@ class Stateful(fp.KeyedProcessFunction[str, Event, Alarm]):
     seen = fp.MapStateDescriptor("seen", str, fp.Types.INT())
     total = fp.ReducingStateDescriptor("total", lambda a, b: a + b, int)
     mean = fp.AggregatingStateDescriptor("mean", Mean(), tuple[int, int])
+    loose = fp.ValueStateDescriptor("loose", fp.Types.STRING())
 
     def open(self, runtime_context: fp.RuntimeContext) -> None:
         assert_type(runtime_context.get_state(fp.ValueStateDescriptor("x", int)), fp.ValueState[int])
@@ -278,6 +279,7 @@ class Stateful(fp.KeyedProcessFunction[str, Event, Alarm]):
         assert_type(self.mean.get(), float | None)
         handle: fp.ValueState[Event] = self.last
         handle.update(event)
+        self.loose.update("anything")
         yield Alarm(event.room, self.count.value())
 
     def on_timer(self, timestamp: int, ctx: fp.KeyedProcessFunction.OnTimerContext[str]) -> Iterator[Alarm]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, Python
 from servers.kinesis_server import Kinesis, by_key
 
 PROGRAM = Path(__file__).with_name("kinesis_counting.py")
@@ -23,8 +22,8 @@ def put(kinesis: Kinesis, stream: str, start: int = 0, stop: int = RECORDS) -> N
 
 
 def program(kinesis: Kinesis, stream: str, to: str, root: Path, *death: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(PROGRAM), kinesis.endpoint, stream, to, str(root), *death]
-    return subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE)
+    command = [PROGRAM, kinesis.endpoint, stream, to, root, *death]
+    return Python(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE)
 
 
 def counts(kinesis: Kinesis, stream: str) -> dict[str, list[tuple[int, int]]]:

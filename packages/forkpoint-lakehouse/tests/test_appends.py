@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -15,10 +13,11 @@ import pytest
 from deltalake import DeltaTable
 
 from forkpoint.graph.options import RestoreOptions
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 from table_jobs import expected, make_sink
 from table_reading import files, iceberg, job, rows, run
 
+LIBRARIES = ["pyiceberg.catalog.sql", "deltalake"]
 PROGRAM = Path(__file__).with_name("table_jobs.py")
 ELEMENTS = 300
 
@@ -54,10 +53,10 @@ CASES = [(kind, step) for kind in ("delta", "iceberg") for step in STEPS] + [
 @pytest.mark.parametrize(("kind", "step"), CASES)
 def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Path, step: str) -> None:
     root = tmp_path / "root"
-    program = [sys.executable, str(PROGRAM), kind, str(place), str(root), str(ELEMENTS)]
-    died = subprocess.run([*program, step, "3"], env=ENVIRONMENT, capture_output=True)
+    program = [PROGRAM, kind, place, root, ELEMENTS]
+    died = run_python([*program, step, "3"], env=ENVIRONMENT, loading=LIBRARIES, capture_output=True)
     assert died.returncode == -9, died.stderr.decode()
-    subprocess.run(program, env=ENVIRONMENT, check=True)
+    run_python(program, env=ENVIRONMENT, loading=LIBRARIES, check=True)
     assert rows(kind, place) == expected(ELEMENTS) == with_duckdb(files(kind, place))
     assert len(list(place.rglob("*.parquet"))) == len(files(kind, place))  # nothing is left of what was not committed
     assert not notes(root)

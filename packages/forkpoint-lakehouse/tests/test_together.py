@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -20,11 +18,11 @@ from forkpoint.connectors.base import SinkContext
 from forkpoint.errors import ConfigError, SystemUnavailable
 from forkpoint.types import type_of
 from forkpoint_lakehouse.format import Conflict
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, run_python
 from table_jobs import KEYS, catalog, expected, make_sink
 from table_reading import files, iceberg, read, rows, run
 from table_writing import Batch, Writing
-from test_appends import ELEMENTS, PROGRAM, notes, with_duckdb
+from test_appends import ELEMENTS, LIBRARIES, PROGRAM, notes, with_duckdb
 
 HOUR = timedelta(hours=1)
 
@@ -93,11 +91,11 @@ CASES = [(f"{kind}-together", step) for kind in ("delta", "iceberg") for step in
 def test_a_driver_that_is_killed_at_a_step(kind: str, tmp_path: Path, place: Path, step: str) -> None:
     """At one of the first transaction, and at one of the next run's."""
     root, elements = tmp_path / "root", 10 * ELEMENTS
-    program = [sys.executable, str(PROGRAM), kind, str(place), str(root), str(elements)]
+    program = [PROGRAM, kind, place, root, elements]
     for number in ("3", "1") if step.startswith("catalog") else ("1", "1"):  # the first two make the table
-        died = subprocess.run([*program, step, number], env=ENVIRONMENT, capture_output=True)
+        died = run_python([*program, step, number], env=ENVIRONMENT, loading=LIBRARIES, capture_output=True)
         assert died.returncode == -9, died.stderr.decode()
-    subprocess.run(program, env=ENVIRONMENT, check=True)
+    run_python(program, env=ENVIRONMENT, loading=LIBRARIES, check=True)
     every = expected(elements)
     name = kind.partition("-")[0]
     wanted = every[elements // KEYS - 1 :: elements // KEYS] if "upsert" in kind else every

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +10,10 @@ import pytest
 from forkpoint.connectors.formats.changes import change_type
 from forkpoint.errors import ConfigError
 from forkpoint.types import RowKind
+from programs import ENVIRONMENT, run_python
 from table_jobs import KEYS, make_sink
 from table_reading import read, run, sunk
-from test_appends import ELEMENTS, ENVIRONMENT, PROGRAM
+from test_appends import ELEMENTS, LIBRARIES, PROGRAM
 
 NEWEST = {n % KEYS: (n % KEYS, n // KEYS + 1, f"key {n % KEYS}") for n in range(ELEMENTS)}
 
@@ -26,10 +25,10 @@ def test_the_last_row_of_each_key_is_in_the_table(kind: str, tmp_path: Path, pla
 
 @pytest.mark.parametrize("step", ["commit", "commit+"])
 def test_a_driver_that_is_killed_at_a_step_of_an_upsert(kind: str, tmp_path: Path, place: Path, step: str) -> None:
-    program = [sys.executable, str(PROGRAM), f"{kind}-upsert", str(place), str(tmp_path / "root"), str(ELEMENTS)]
-    died = subprocess.run([*program, step, "3"], env=ENVIRONMENT, capture_output=True)
+    program = [PROGRAM, f"{kind}-upsert", place, tmp_path / "root", ELEMENTS]
+    died = run_python([*program, step, "3"], env=ENVIRONMENT, loading=LIBRARIES, capture_output=True)
     assert died.returncode == -9, died.stderr.decode()
-    subprocess.run(program, env=ENVIRONMENT, check=True)
+    run_python(program, env=ENVIRONMENT, loading=LIBRARIES, check=True)
     assert [tuple(row.values()) for row in read(kind, place)] == sorted(NEWEST.values())
 
 

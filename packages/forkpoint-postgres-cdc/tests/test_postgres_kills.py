@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cdc_jobs import create_table, dropped
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, Python
 from servers.postgres import Postgres
 from table_writers import COLUMNS, Writer, check, seen
 
@@ -28,8 +27,8 @@ def slots(postgres: Postgres) -> Iterator[None]:
 
 
 def start(postgres: Postgres, table: str, root: Path, *death: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(PROGRAM), postgres.dsn, table, str(root / "state"), str(root / "out"), *death]
-    return subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE)
+    command = [PROGRAM, postgres.dsn, table, root / "state", root / "out", *death]
+    return Python(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE)
 
 
 def finish(postgres: Postgres, table: str, root: Path, writers: list[Writer]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import click
@@ -135,4 +134,4 @@ main = Group(
     help="Stateful stream processing: stop, fork and rewind jobs with savepoints.",
     no_args_is_help=True,
 )
-click.version_option(version("forkpoint"), prog_name="forkpoint", message="%(prog)s %(version)s")(main)
+click.version_option(package_name="forkpoint", prog_name="forkpoint", message="%(prog)s %(version)s")(main)

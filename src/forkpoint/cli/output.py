@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, JustifyMethod
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -77,6 +76,8 @@ class TextOutput(Output):
             steps = _Steps(self.remark, quiet_seconds=2.0)
             yield lambda done, total: steps(f"{what}: {done} of {total} {unit}")
             return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # most commands have none
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(visible_cell(what), total=None)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 sys.path.append(str(Path(__file__).parents[2]))
+from programs import Python
 from servers.jars import BUILD, downloaded
 from servers.kafka import Kafka
 
@@ -90,7 +91,10 @@ def directory() -> Path:
     return place / "pyflink" / "examples" / "datastream"
 
 
-def run(command: list[str], example: str, kafka: Kafka | None, expected: int | None, **environment: str) -> Done:
+def run(
+    start: Callable[..., subprocess.Popen[str]], command: list[str], example: str, kafka: Kafka | None, expected: int | None,
+    **environment: str,
+) -> Done:  # fmt: skip
     """Run an example. One that reads for ever is ended once it has printed as many lines as ``expected`` and then nothing."""
     text = (directory() / f"{example}.py").read_text()
     if kafka is not None:
@@ -99,7 +103,7 @@ def run(command: list[str], example: str, kafka: Kafka | None, expected: int | N
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile("w+") as errors:
         program = Path(place, f"{Path(example).name}.py")
         program.write_text(text)
-        process = subprocess.Popen(
+        process = start(
             [*command, str(program)],
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -158,9 +162,9 @@ def written(kafka: Kafka, topic: str) -> list[str]:
 
 def on_forkpoint(example: str, engine: str, kafka: Callable[[], Kafka]) -> tuple[Outcome, str]:
     """How the example ends, and why."""
-    command = [sys.executable, "-W", "ignore", "-m", "forkpoint.pyflink"]
+    command = ["-W", "ignore", "-m", "forkpoint.pyflink"]
     if example in REFUSED:
-        done = run(command, example, None, SECONDS, FORKPOINT_ENGINE=engine)
+        done = run(Python, command, example, None, SECONDS, FORKPOINT_ENGINE=engine)
         last = done.errors.rpartition("\n")[2]
         said = done.code not in (0, None) and REFUSED[example] in last and "Instead, " in last
         return ("refused" if said else "fails"), last
@@ -168,7 +172,7 @@ def on_forkpoint(example: str, engine: str, kafka: Callable[[], Kafka]) -> tuple
     broker = kafka() if example in KAFKA else None
     topic = None if broker is None else broker.create_topic(KAFKA[example])
     expected = sum(not line.startswith(f"{topic}:") for line in recorded)
-    done = run(command, example, broker, expected if example in KAFKA else SECONDS, FORKPOINT_ENGINE=engine)
+    done = run(Python, command, example, broker, expected if example in KAFKA else SECONDS, FORKPOINT_ENGINE=engine)
     if done.code not in (0, None):
         return "fails", done.errors.rpartition("\n")[2]
     printed = done.printed if broker is None else [*done.printed, *written(broker, str(topic))]
@@ -196,7 +200,8 @@ def record(examples: Sequence[str], kafka: Callable[[], Kafka]) -> None:
     for example in examples:
         broker = kafka() if example in KAFKA else None
         topic = None if broker is None else broker.create_topic(KAFKA[example])
-        done = run(["python", "-W", "ignore"], example, broker, None if broker else SECONDS, PATH=path, PYTHONPATH="")
+        lines_read = None if broker else SECONDS
+        done = run(subprocess.Popen, ["python", "-W", "ignore"], example, broker, lines_read, PATH=path, PYTHONPATH="")
         if done.code not in (0, None):
             sys.exit(f"{example} on PyFlink: {done.errors}")
         printed[example] = [line for line in done.printed if not line.startswith(NOISE)]
