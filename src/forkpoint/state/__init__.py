@@ -49,8 +49,9 @@ if TYPE_CHECKING:
         state_keys,
         timer_key,
         timer_range,
+        timer_ranges,
     )
-    from forkpoint.state.store import Changes, Store, StoreKind, StoreSize, destroy_store, open_store
+    from forkpoint.state.store import Changes, Range, Store, StoreKind, StoreSize, destroy_store, open_store
     from forkpoint.state.write_back import WriteBackStore
 
 __getattr__ = loader(__name__)
@@ -66,6 +67,7 @@ __all__ = [
     "GrowthMeter",
     "HostChanges",
     "OperatorKey",
+    "Range",
     "Store",
     "StoreKind",
     "StoreSize",
@@ -104,6 +106,7 @@ __all__ = [
     "sum_amounts",
     "timer_key",
     "timer_range",
+    "timer_ranges",
     "write_change_columns",
     "write_changes",
     "write_snapshot",

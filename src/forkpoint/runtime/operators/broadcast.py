@@ -206,8 +206,8 @@ class EveryKey:
         """A backend for the keys that have entries in the store and no elements in the epoch."""
         own, sid = self._backend, self._backend.sid(descriptor.name)
         found: dict[bytes, None] = {}
-        for group in range(*own.groups):
-            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*sid_range(group, sid)))
+        for each in own.store.occupied([sid_range(group, sid) for group in range(*own.groups)]):
+            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*each))
         for key in own.key_bytes:
             found.pop(key, None)
         backend = KeyedBackend(own.uid, own.key_type, own.max_parallelism, own.store)

@@ -90,8 +90,8 @@ class SessionColumns(ColumnKernel[Sessions]):
         """The saved sessions: at least those of keys that have rows, and those that end."""
         entries = list[tuple[bytes, bytes]]()
         if self._in_flight is None or self._in_flight < _FEW * (len(columns[0]) + len(due.names)) + 4096:
-            for group in range(*self._groups):
-                entries += self._store.scan(*sid_range(group, self._merging_sid))
+            for each in self._store.occupied([sid_range(group, self._merging_sid) for group in range(*self._groups)]):
+                entries += self._store.scan(*each)
             self._in_flight = len(entries)
         else:
             entries = self._scanned(columns, due)
