@@ -7,10 +7,11 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 from column_jobs import assigner_of, by_elements, counting_columns, saved
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types
 from forkpoint.types.containers import optional
@@ -81,7 +82,7 @@ def cases(draw):
     return kind, events, setup
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cases(), st.sampled_from([1, 7, 100]), st.integers(1, 3))
 def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     kind, events, setup = case
@@ -91,7 +92,7 @@ def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     assert results(found) == results(expected)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(cases(), st.integers(1, 39), st.integers(3, 40), st.booleans(), st.integers(1, 3))
 def test_saved_bytes_are_the_same_and_either_restores_the_others(case, at, rows, columnar, parallelism):
     kind, events, setup = case

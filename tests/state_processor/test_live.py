@@ -12,11 +12,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from saved_job import EVENTS, Event, build, saved
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs
 from forkpoint.driver.history import History
@@ -86,7 +87,7 @@ def test_state_is_whole_after_a_rescaling_a_restart_and_a_restore(tmp_path: Path
         assert_same(found, SavepointReader.read(again.savepoint))
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.data())
 def test_a_follower_is_right_after_any_runs(data: st.DataObject) -> None:
     """Of any lengths, with epochs, snapshots, rescalings and deaths at any places, each from where the last one ended."""

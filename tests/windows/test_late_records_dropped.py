@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import OperatorHarness, TestSource, run_local
 
 
@@ -87,7 +88,7 @@ def run(name: str, events: list[Event], *, tagged: bool, **how: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     st.lists(st.builds(Event, st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 9)), min_size=12, max_size=30),
     st.integers(1, 10), st.integers(1, 3),
