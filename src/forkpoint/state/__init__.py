@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         decode_operator_key,
         decode_state_key,
         decode_timer_key,
+        in_groups,
         kg_of,
         operator_key,
         operator_range,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
         state_keys,
         timer_key,
         timer_range,
-        timer_ranges,
     )
     from forkpoint.state.store import Changes, Range, Store, StoreKind, StoreSize, destroy_store, open_store
     from forkpoint.state.write_back import WriteBackStore
@@ -84,6 +84,7 @@ __all__ = [
     "hash_column",
     "hash_encoded",
     "hash_keys",
+    "in_groups",
     "in_key_order",
     "key_group",
     "key_group_range",
@@ -106,7 +107,6 @@ __all__ = [
     "sum_amounts",
     "timer_key",
     "timer_range",
-    "timer_ranges",
     "write_change_columns",
     "write_changes",
     "write_snapshot",

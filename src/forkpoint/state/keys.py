@@ -123,9 +123,9 @@ def timer_range(kg: int, sid: int, until_ms: int) -> tuple[bytes, bytes]:
     return start, end if shifted >= _TIME_END else _TIME.pack(kg, sid, shifted)
 
 
-def timer_ranges(groups: Iterable[int], sid: int, until_ms: int) -> list[tuple[bytes, bytes]]:
-    """Those of several key groups."""
-    start, stop = (bound[2:] for bound in timer_range(0, sid, until_ms))
+def in_groups(groups: Iterable[int], of_one: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """The ranges in several key groups that are what ``of_one`` is in its own."""
+    start, stop = of_one[0][2:], of_one[1][2:]
     return [(kg + start, kg + stop) for kg in (group.to_bytes(2, "big") for group in groups)]
 
 

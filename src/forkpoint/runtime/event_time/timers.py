@@ -13,7 +13,7 @@ from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoc
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import Range, decode_timer_key, kg_of, timer_key, timer_range, timer_ranges
+from forkpoint.state import Range, decode_timer_key, in_groups, kg_of, timer_key, timer_range
 from forkpoint.types import TypeInformation
 
 EVENT_TIMERS = "_event_timers"
@@ -145,7 +145,7 @@ class TimerQueue:
 
     def _stored(self, until_ms: int) -> list[Range]:
         """Where timers up to and including a time may be stored."""
-        return self._backend.store.occupied(timer_ranges(range(*self._backend.groups), self.sid, until_ms))
+        return self._backend.store.occupied(in_groups(range(*self._backend.groups), timer_range(0, self.sid, until_ms)))
 
 
 class Timers(TimerService):

@@ -28,7 +28,7 @@ from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spre
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
-from forkpoint.state import decode_timer_key, timer_ranges
+from forkpoint.state import decode_timer_key, in_groups, timer_range
 
 LARGEST_MS = 2**59  # larger times go to the element-wise kernel
 
@@ -173,7 +173,7 @@ class ColumnKernel(ABC, Generic[W]):
         """Raises ColumnarUnsupported if a timer cannot belong to these windows."""
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
-            ranges = timer_ranges(range(*self._groups), self._timer_sid, to_flink_ms(window.end))
+            ranges = in_groups(range(*self._groups), timer_range(0, self._timer_sid, to_flink_ms(window.end)))
             for each in self._store.occupied(ranges):
                 names += [name for name, _ in self._store.scan(*each)]
         if skipped:
