@@ -117,7 +117,7 @@ def by_key(run, key):
     return found
 
 
-@examples(30)
+@examples(15)
 @given(
     st.sampled_from(sorted(KEYS)),
     st.integers(1, 60),

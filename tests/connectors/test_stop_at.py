@@ -44,7 +44,7 @@ def step(source: Source, enumerator: SplitEnumerator, budget: int) -> list[int]:
     return numbers(source, enumerator.plan(budget))
 
 
-@examples(60)
+@examples(30)
 @given(data=st.data())
 def test_a_directory_up_to_a_position(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["json", "parquet"]))

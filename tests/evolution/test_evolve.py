@@ -446,7 +446,7 @@ def containers(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
 SHAPES = st.recursive(LEAVES, containers, max_leaves=6)
 
 
-@examples(100)
+@examples(50)
 @given(st.data())
 def test_values_become_what_python_makes_of_them(data):
     shape = data.draw(records(SHAPES))
@@ -454,7 +454,7 @@ def test_values_become_what_python_makes_of_them(data):
     assert convert(values, shape.old, shape.new) == [shape.convert(value) for value in values]
 
 
-@examples(80)
+@examples(40)
 @given(st.data())
 def test_a_type_becomes_itself_without_conversion(data):
     shape = data.draw(SHAPES)

@@ -25,7 +25,7 @@ from forkpoint.graph.options import RestoreOptions
 from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
 
 STEPS = ("planned", "computed", "written", "committed", "published")
-with_files = examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_files = examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def halves(build, elements, place, root, *, before, after, epochs=4, **more):

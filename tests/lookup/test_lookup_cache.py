@@ -190,7 +190,7 @@ KEYS = st.integers(0, 8)
 MINUTES = st.sampled_from([3, 7, 12]).map(lambda minutes: Advance(timedelta(minutes=minutes)))
 
 
-@examples(60)
+@examples(30)
 @given(
     st.lists(KEYS | KEYS | st.just(PAUSE) | MINUTES, max_size=40), st.booleans(), st.sampled_from(["null", "drop"]),
     st.sampled_from([None, 10]), st.integers(1, 3),

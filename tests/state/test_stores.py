@@ -121,7 +121,7 @@ class Run:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(sequence=steps)
-@examples(60, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_calls_does_what_a_dict_would_do(kind: StoreKind, sequence: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(kind, Path(directory) / "store")

@@ -89,7 +89,7 @@ class Run:
 
 
 @given(sequence=steps)
-@examples(150)
+@examples(60)
 def test_two_processes_in_turn_read_what_was_committed(sequence: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory) / "store")

@@ -191,7 +191,7 @@ def exact(value: Any) -> Any:
     return ts.exact(value)
 
 
-@examples(150)
+@examples(50)
 @given(VALUES)
 def test_values_come_back_exactly_with_their_classes(value: Any) -> None:
     data = ANY.encode(value)
@@ -201,7 +201,7 @@ def test_values_come_back_exactly_with_their_classes(value: Any) -> None:
     assert exact(ANY.from_arrow(ANY.to_arrow([value]))[0]) == exact(value)
 
 
-@examples(100)
+@examples(40)
 @given(VALUES)
 def test_without_the_classes_values_keep_their_bytes_and_have_a_readable_form(value: Any) -> None:
     data = ANY.encode(value)
@@ -211,7 +211,7 @@ def test_without_the_classes_values_keep_their_bytes_and_have_a_readable_form(va
     msgspec.json.encode(plain(stand_in))
 
 
-@examples(100)
+@examples(40)
 @given(HASHABLE)
 def test_keys_have_one_form(value: Any) -> None:
     data = KEY.encode(value)

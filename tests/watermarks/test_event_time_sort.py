@@ -81,7 +81,7 @@ def model(elements: list[Trade]) -> dict[str, dict[str, list[Any]]]:
     }
 
 
-@examples(40)
+@examples(20)
 @given(trades, st.sampled_from([1, 7, 100]), st.integers(1, 4), st.booleans())
 def test_wherever_epochs_are_cut_and_at_any_parallelism(
     elements: list[Trade], rows: int, parallelism: int, columns: bool
