@@ -85,7 +85,7 @@ def results(shape, events, timer_ops, bound, **how):
 
 
 @examples(25)
-@given(inputs(size=30), programs, st.integers(0, 10), st.sets(st.integers(1, 29), max_size=6), st.integers(1, 4))
+@given(inputs(size=45), programs, st.integers(0, 10), st.sets(st.integers(1, 44), max_size=6), st.integers(1, 4))
 def test_one_stage(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(one_stage, events, timer_ops, bound, parallelism=1)
     _, found = results(one_stage, events, timer_ops, bound, parallelism=parallelism, epochs=sorted(cuts))
@@ -93,7 +93,7 @@ def test_one_stage(events, timer_ops, bound, cuts, parallelism):
 
 
 @examples(25)
-@given(inputs(size=25), programs, st.integers(0, 10), st.sets(st.integers(1, 24), max_size=5), st.integers(2, 4))
+@given(inputs(size=40), programs, st.integers(0, 10), st.sets(st.integers(1, 39), max_size=5), st.integers(2, 4))
 def test_two_stages(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(two_stages, events, timer_ops, bound, parallelism=1)
     _, found = results(two_stages, events, timer_ops, bound, parallelism=parallelism, epochs=sorted(cuts))
