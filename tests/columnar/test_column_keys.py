@@ -92,7 +92,7 @@ def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     assert results(found) == results(expected)
 
 
-@examples(10)
+@examples(20)
 @given(cases(), st.integers(1, 79), st.integers(3, 40), st.booleans(), st.integers(1, 3))
 def test_saved_bytes_are_the_same_and_either_restores_the_others(case, at, rows, columnar, parallelism):
     kind, events, setup = case

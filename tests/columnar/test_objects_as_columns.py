@@ -50,7 +50,7 @@ def test_results_in_any_number_of_epochs(setup, events, epochs, parallelism):
         assert counts["columns"] > counts["both"] == counts["elements"]
 
 
-@examples(10)
+@examples(15)
 @given(setups(), sales(), st.integers(1, 29), st.integers(1, 30), st.booleans(), st.integers(1, 3))
 def test_saved_bytes_are_the_same_and_either_restores_the_others(setup, events, at, rows, turned, parallelism):
     script = [*events[:at], Eof(savepoint=True), *events[at:]]
