@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durations import UNKNOWN_S, recorded
+from example_counts import examples
 
 # The plugin's own fixtures, also where forkpoint was installed before it had a plugin.
 from forkpoint.pytest_plugin import (  # noqa: F401
@@ -34,7 +35,7 @@ os.environ.setdefault("PYTEST_TIMEOUT", str(int(TIMEOUT_S * max(1.0, os.getloada
 
 # The tests that decide whether a change may land look at the same examples each time; `make explore` looks at others.
 # How long an example takes depends on what else the machine does.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True, database=None)
 settings.register_profile("other", UNTIMED, print_blob=True)
 settings.load_profile(os.environ.get("EXAMPLES", "same"))

@@ -6,10 +6,11 @@ import tempfile
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import GraphError, UserFunctionError
 from forkpoint.testing import Eof, TestSource, run_local
 
@@ -38,7 +39,7 @@ def running(env: Any, source: Any) -> Any:
     return keyed.fold([], longer, list[int]).uid("fold")
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(words, st.sampled_from([1, 3, 100]), st.integers(1, 3))
 def test_each_window_folds_a_copy_of_the_initial_value(elements: list[Word], epochs: int, parallelism: int) -> None:
     found = run_local(windowed, TestSource(elements, type=Word), epochs=epochs, parallelism=parallelism)
@@ -48,7 +49,7 @@ def test_each_window_folds_a_copy_of_the_initial_value(elements: list[Word], epo
     assert sorted(found.output) == sorted(expected.values())
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(words, st.sampled_from([1, 3, 100]), st.integers(0, 25))
 def test_a_running_fold_gives_every_value_and_goes_on_from_a_savepoint(
     elements: list[Word], epochs: int, at: int

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.gc import GcPlan, needed_files, plan_gc
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
@@ -166,7 +167,7 @@ def expected_files(job: MiniJob, retained: tuple[int, ...]) -> set[str]:
     return kept
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(st.lists(steps, min_size=1, max_size=14), st.integers(1, 4), st.data())
 def test_no_retained_epoch_loses_a_file_and_all_else_goes(
     history: list[Step], num_retained: int, data: st.DataObject
@@ -204,7 +205,7 @@ def test_no_retained_epoch_loses_a_file_and_all_else_goes(
             assert job.plan(num_retained).paths == ()
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(st.lists(steps, min_size=2, max_size=10), st.data())
 def test_deletion_cut_off_leaves_no_listed_manifest_without_its_files(history: list[Step], data: st.DataObject) -> None:
     job = MiniJob()

@@ -23,10 +23,11 @@ from column_jobs import (
     sales,
     saved,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import RestoreRefused, TypeNotSupported
 from forkpoint.functions.aggregates import Aggregates, RowShape
 from forkpoint.graph.options import RestoreOptions
@@ -40,7 +41,7 @@ from forkpoint.types import Types, type_of
 numbers = st.integers(-100, 100)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(st.lists(st.tuples(st.one_of(st.none(), numbers), numbers), min_size=1, max_size=12), st.integers(0, 12))
 def test_each_aggregate_against_plain_python(pairs, cut):
     """Also split in two at any place and merged."""
@@ -124,7 +125,7 @@ def test_all_that_is_saved_is_what_elements_save(windows, columnar, tmp_path):
     assert (joined, sorted(late + later)) == results(run(setup, events, columnar=False), setup)
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(sales(), st.integers(0, 29))
 def test_accumulators_have_the_same_bytes(events, at):
     """Of all rows that come in one go, and behind each one that does; from nothing, and from what is saved of others."""

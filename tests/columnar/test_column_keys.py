@@ -7,10 +7,11 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 from column_jobs import assigner_of, by_elements, counting_columns, saved
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types
 from forkpoint.types.containers import optional
@@ -75,14 +76,14 @@ def cases(draw):
         values = [*values, None]  # alone, it is no key
     key = st.sampled_from(values)
     now, events = 0, []
-    for _ in range(draw(st.integers(1, 40))):
+    for _ in range(draw(st.integers(1, 80))):
         now += draw(st.integers(0, 3))
         events.append((draw(key), now - draw(st.integers(0, 5)), draw(st.integers(0, 1))))
     return kind, events, setup
 
 
-@settings(max_examples=40)
-@given(cases(), st.sampled_from([1, 7, 100]), st.integers(1, 3))
+@examples(25)
+@given(cases(), st.sampled_from([1, 4, 12]), st.integers(1, 3))
 def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     kind, events, setup = case
     expected = run(kind, events, setup, columnar=False, parallelism=1)
@@ -91,8 +92,8 @@ def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     assert results(found) == results(expected)
 
 
-@settings(max_examples=20)
-@given(cases(), st.integers(1, 39), st.integers(3, 40), st.booleans(), st.integers(1, 3))
+@examples(20)
+@given(cases(), st.integers(1, 79), st.integers(3, 40), st.booleans(), st.integers(1, 3))
 def test_saved_bytes_are_the_same_and_either_restores_the_others(case, at, rows, columnar, parallelism):
     kind, events, setup = case
     script = [*events[:at], Eof(savepoint=True), *events[at:]]

@@ -6,9 +6,10 @@ from typing import NamedTuple, Optional
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.runtime.columnar.keys import KeySet, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, to_columns
 from forkpoint.runtime.columnar.msgpack import layout_of
@@ -35,7 +36,7 @@ longs = st.one_of(st.sampled_from(edges), st.integers(-(2**63), 2**63 - 1), st.i
 wholes = st.builds(Whole, st.builds(Pair, longs, st.floats()), st.booleans(), longs)
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.lists(wholes, min_size=1, max_size=20))
 def test_records_of_numbers(values):
     codec = Codec(type_of(Whole))
@@ -73,7 +74,7 @@ mixed = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.lists(mixed, min_size=1, max_size=8))
 def test_texts_lists_sets_and_none(values):
     codec = Codec(MIXED)
@@ -96,7 +97,7 @@ def test_types_of_more_than_numbers_have_no_layout(type):
     assert layout_of(type_of(type)) is None
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(
     st.one_of(
         st.lists(longs, min_size=1, max_size=9, unique=True),

@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from column_jobs import KEYS, Sale
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_aggregates import random_sales
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import ABORT, Eof, TestSource, run_local
 
 
@@ -116,7 +117,7 @@ def by_key(run, key):
     return found
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(
     st.sampled_from(sorted(KEYS)),
     st.integers(1, 60),

@@ -4,9 +4,10 @@ import tempfile
 
 import pytest
 from column_jobs import Sale, Setup, counting_columns, results, run, saved
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.testing import Eof
 
 END = ("agg", "n", "total", "first", "last")
@@ -33,8 +34,8 @@ def cases(draw):
     return setup, events
 
 
-@settings(max_examples=20)
-@given(cases(), st.sampled_from([1, 7, 100]), st.integers(1, 3))
+@examples(15)
+@given(cases(), st.sampled_from([1, 4, 12]), st.integers(1, 3))
 def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     setup, events = case
     rows = max(1, len(events) // epochs)
@@ -43,7 +44,7 @@ def test_results_in_any_number_of_epochs(case, epochs, parallelism):
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@examples(15)
 @given(cases(), st.integers(1, 40), st.integers(4, 60), st.booleans(), st.one_of(st.none(), st.integers(0, 40)))
 def test_saved_bytes_are_the_same_also_where_the_lateness_changes(case, at, rows, columnar, later):
     """``later``: the allowed lateness of the program that the savepoint is restored by, None for the same."""

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from connector_reading import Elements, json_round_trip
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.connectors.base import Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
@@ -182,7 +183,7 @@ def test_a_staged_file_that_the_driver_does_not_see_is_refused_before_the_manife
     assert committables[0]["staged"] in str(e.value)
 
 
-@settings(max_examples=200)
+@examples(80)
 @given(data=st.data())
 def test_what_was_published_is_told_from_what_is_lost(data: st.DataObject) -> None:
     """A commit that was cut short, of which a reader has taken anything: what is staged still is published. Whatever else
@@ -248,7 +249,7 @@ def test_files_of_another_history_are_not_overwritten(tmp_path: Path) -> None:
     assert rows("json", tmp_path) == [reading(1), reading(2), reading(3)]
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.data())
 def test_crashes_anywhere_leave_each_result_once(data: st.DataObject) -> None:
     """Epochs of two subtasks; the driver or a task dies at drawn points, and all starts again from the manifests."""

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from connector_reading import elements, json_round_trip, read_all
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.connectors.base import Backlog, Source, SplitEnumerator
 from forkpoint.connectors.files import index as file_index
 from forkpoint.connectors.files import listing as file_listing
@@ -109,7 +110,7 @@ steps = st.lists(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=40)
+@examples(40)
 @given(steps=steps, bounded=st.booleans())
 def test_every_record_once_and_in_order(kind: str, steps: list[Any], bounded: bool) -> None:
     root = Path(tempfile.mkdtemp())
@@ -638,7 +639,7 @@ simple = st.builds(
 
 
 @pytest.mark.parametrize("kind", ["json", "csv"])
-@settings(max_examples=60)
+@examples(60)
 @given(rows=st.lists(simple, max_size=8), broken=st.booleans())
 def test_the_fast_and_the_careful_way_agree(kind: str, rows: list[Simple], broken: bool) -> None:
     root = Path(tempfile.mkdtemp())

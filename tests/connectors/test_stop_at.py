@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from connector_reading import elements, json_round_trip, read_all
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.connectors import Source, SplitEnumerator
 from forkpoint.errors import ConfigError, StorageError
 
@@ -43,7 +44,7 @@ def step(source: Source, enumerator: SplitEnumerator, budget: int) -> list[int]:
     return numbers(source, enumerator.plan(budget))
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(data=st.data())
 def test_a_directory_up_to_a_position(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["json", "parquet"]))

@@ -17,9 +17,10 @@ import duckdb
 import pandas as pd
 import pytest
 from connector_reading import Elements, json_round_trip, read_planned
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint import FileSink, FileSource, Instant, Row, Types
 from forkpoint.connectors.base import SinkContext
 from forkpoint.types import TypeInformation, type_of
@@ -125,7 +126,7 @@ def assert_columns(found: list[tuple[Any, ...]], data: Written, columns: list[in
 @example(Written([str], [False], [("",), (" ",)]))
 @example(Written([timedelta, float], [True, True], [(None, None), (timedelta(-1, 5), math.inf)]))
 @example(Written([Literal["a", "b"], int], [True, True], [(None, None), ("a", 1)]))
-@settings(max_examples=25)
+@examples(25)
 def test_csv(data: Written) -> None:
     texts = data.of_class(str)  # as text, None is empty
     data.rows = [tuple("" if i in texts and v is None else v for i, v in enumerate(row)) for row in data.rows]
@@ -150,7 +151,7 @@ def csv_by_others(file: str, data: Written) -> None:
 
 
 @given(written({**PLAIN, **NESTED, float: st.floats(allow_nan=False)}))
-@settings(max_examples=25)
+@examples(25)
 def test_json(data: Written) -> None:
     check("json", data, json_by_others)
 
@@ -164,7 +165,7 @@ def json_by_others(file: str, data: Written) -> None:
 
 
 @given(written({**PLAIN, **NESTED}))
-@settings(max_examples=25)
+@examples(25)
 def test_parquet(data: Written) -> None:
     check("parquet", data, parquet_by_others)
 
@@ -183,7 +184,7 @@ def parquet_by_others(file: str, data: Written) -> None:
         TEXT.filter(lambda text: "\n" not in text and not text.endswith("\r") and text[:1] != "\ufeff"), min_size=1
     )
 )
-@settings(max_examples=30)
+@examples(30)
 def test_lines_of_text(lines: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         write(FileSink.text(directory), lines, str)

@@ -48,16 +48,16 @@ def assert_whole(root: Path) -> dict[int, Manifest]:
 
 
 def test_chains_stay_short_and_storage_small(tmp_path: Path) -> None:
-    run(tmp_path, ELEMENTS)
+    run(tmp_path, ELEMENTS[:300])
     known = assert_whole(tmp_path)
     newest = known[max(known)]
-    assert newest.epoch > 120
+    assert newest.epoch > 60
     assert len(newest.snapshots) == 2
     assert all(newest.epoch - ref.epoch <= 10 for ref in newest.snapshots)
     assert len(known) <= 8 + 5 + 2
     files = history(tmp_path).storage.list(f"jobs/{JOB}")
     assert len([path for path in files if "/snapshots/" in path]) <= 6
-    assert state_of(tmp_path) == sums(ELEMENTS)
+    assert state_of(tmp_path) == sums(ELEMENTS[:300])
 
 
 def test_every_retained_checkpoint_has_its_state(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class SlowlySavepoints:
     def on_step(self, step: str, epoch: int) -> None:
         if step == "planned":
             self.epoch = epoch
-            if epoch % 30 == 10:
+            if epoch % 15 == 5:
                 # It is taken up before the next epoch, of which this one is then the committed one.
                 self.requests.append((epoch, self.driver.savepoint()))
 
@@ -138,7 +138,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = SlowlySavepoints()
-    prepared = job(tmp_path, ELEMENTS, steps=steps)
+    prepared = job(tmp_path, ELEMENTS[:300], steps=steps)
     driver = steps.driver = prepared.driver
     collected: list[int] = []
     export = driver._savepoints._export
@@ -158,7 +158,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
     monkeypatch.setattr(driver._savepoints, "_export", slow_export)
     monkeypatch.setattr(History, "collect_garbage", lambda history, *given: counted(*given))
     finish(prepared)
-    assert len(collected) > 20
+    assert len(collected) > 10
     assert len(steps.requests) == 4
     for epoch, request in steps.requests:
         path = Path(request.done.result(PATIENCE_S).removeprefix("file://"))
@@ -166,7 +166,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
         assert saved_state(path) == sums(ELEMENTS[:read]), epoch
     assert not driver._savepoints.pinned()
     assert_whole(tmp_path)
-    assert state_of(tmp_path) == sums(ELEMENTS)
+    assert state_of(tmp_path) == sums(ELEMENTS[:300])
 
 
 class FailsAt(fp.KeyedProcessFunction):
@@ -192,19 +192,19 @@ def test_failures_and_restarts_within_a_run(tmp_path: Path) -> None:
     FailsAt.failed.clear()
     when = {0, 370, 380, 2990}
     strategy = RestartStrategy.fixed_delay(4, 1)
-    result = run(tmp_path, ELEMENTS, fn=FailsAt(when), change=lambda o: replace(o, restart=strategy))
+    result = run(tmp_path, ELEMENTS[:320], fn=FailsAt(when), change=lambda o: replace(o, restart=strategy))
     assert result.outcome == "finished"
     assert FailsAt.failed == when
-    assert state_of(tmp_path) == sums(ELEMENTS)
+    assert state_of(tmp_path) == sums(ELEMENTS[:320])
 
 
 def test_the_strategys_end_is_the_jobs(tmp_path: Path) -> None:
     FailsAt.failed.clear()
     strategy = RestartStrategy.fixed_delay(2, 1)
     with pytest.raises(UserFunctionError, match="no 380"):
-        run(tmp_path, ELEMENTS, fn=FailsAt({0, 370, 380}), change=lambda o: replace(o, restart=strategy))
-    assert run(tmp_path, ELEMENTS, fn=FailsAt(set())).outcome == "finished"
-    assert state_of(tmp_path) == sums(ELEMENTS)
+        run(tmp_path, ELEMENTS[:150], fn=FailsAt({0, 370, 380}), change=lambda o: replace(o, restart=strategy))
+    assert run(tmp_path, ELEMENTS[:150], fn=FailsAt(set())).outcome == "finished"
+    assert state_of(tmp_path) == sums(ELEMENTS[:150])
 
 
 def test_a_restart_waits_for_its_delay_whatever_else_is_asked(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import JOB, clicks, history, run
 
+from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs as driver_epochs
 from forkpoint.errors import NotFound
@@ -67,7 +68,7 @@ def rebuilt(root: Path, parallelism: int, epoch: int) -> Stored:
 
 
 @given(st.integers(1, 6), st.sets(st.integers(1, EPOCHS), min_size=1, max_size=4).map(sorted))
-@settings(max_examples=15)
+@examples(15)
 def test_a_layout_follows_the_job(root: Path, parallelism: int, epochs: list[int]) -> None:
     executor = LocalExecutor()
     spec = layout(root, root / f"stores-{uuid.uuid4().hex}", parallelism)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import saved_state
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.api.launch import Launch
 from forkpoint.connectors import CollectionSource
 from forkpoint.driver.replay import Until, UntilPositions, UntilTime
@@ -74,7 +75,7 @@ def passes(times: list[int], bound_ms: int, until_ms: int) -> int | None:
     return None
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     a=st.lists(st.integers(0, 60), min_size=1, max_size=40), b=st.lists(st.integers(0, 60), min_size=1, max_size=40),
     bound_ms=st.integers(0, 5), until_ms=st.integers(0, 50), rows=st.sampled_from([1, 2, 7, 100]), assign=st.booleans(),

@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.errors import TypeNotSupported
 from forkpoint.savepoint.evolution import convert_columns
 from forkpoint.types import (
@@ -449,7 +450,7 @@ def containers(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
 SHAPES = st.recursive(LEAVES, containers, max_leaves=6)
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.data())
 def test_values_become_what_python_makes_of_them(data):
     shape = data.draw(records(SHAPES))
@@ -457,7 +458,7 @@ def test_values_become_what_python_makes_of_them(data):
     assert convert(values, shape.old, shape.new) == [shape.convert(value) for value in values]
 
 
-@settings(max_examples=80)
+@examples(40)
 @given(st.data())
 def test_a_type_becomes_itself_without_conversion(data):
     shape = data.draw(SHAPES)

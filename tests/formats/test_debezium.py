@@ -14,10 +14,11 @@ from uuid import UUID
 
 import cloudpickle
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.connectors.base import ReaderContext
 from forkpoint.connectors.formats.changes import DebeziumJsonDeserializationSchema, change_type
 from forkpoint.connectors.formats.reading import FormatReader, Unread
@@ -223,7 +224,7 @@ def test_a_decimal_in_other_declared_types() -> None:
     assert one(str, decimal_column(1), "1234") == "1234"
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.integers(-(10**60), 10**60), st.integers(-40, 40))
 def test_any_decimal(value: int, scale: int) -> None:
     """Any unscaled value and scale, of a fixed and of a variable scale, with all digits and the scale of the column."""
@@ -237,7 +238,7 @@ def test_any_decimal(value: int, scale: int) -> None:
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.datetimes(), st.integers(0, 999))
 def test_any_time(at: datetime, nanos: int) -> None:
     """Any date, time and timestamp in each unit and mode; digits beyond the unit are cut off, before 1970, too."""
@@ -367,7 +368,7 @@ JSON: Any = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.sampled_from(sorted(POSTGRES)), JSON, JSON, st.booleans())
 def test_a_message_is_an_element_or_bad_whatever_its_schema_says(name: str, of: Any, raw: Any, schema: bool) -> None:
     """No schema and no value stop a job with another error, and a bad message takes no other with it."""

@@ -17,11 +17,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from messages import Batch, elements, messages
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files.writing import to_table
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
@@ -66,7 +67,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(JSON, st.permutations([dict[str, Any], list[Any], str, int, float, bool]))
 def test_a_value_of_a_union_keeps_its_type_whatever_the_order_of_the_members(value, members):
     found = read(Union[tuple(members)], msgspec.json.encode(value).decode())

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import cloudpickle
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint import FileSink, Instant, Row, Types
 from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema, JsonText
@@ -442,7 +443,7 @@ JSON_VALUES: Any = st.recursive(
 
 
 @given(st.lists(JSON_VALUES, max_size=4))
-@settings(max_examples=50)
+@examples(50)
 def test_reads_what_the_standard_library_writes_and_vice_versa(values: list[Any]) -> None:
     assert read(JsonRowDeserializationSchema(Types.ANY()), *(json.dumps(v).encode() for v in values)) == values
     assert [

@@ -5,11 +5,12 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from loop_jobs import NO_WATERMARKS, collatz, collatz_lengths, components, least_connected, source_of
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import ConfigError, GraphError, TypeNotSupported
 from forkpoint.graph.compile import compile_graph
 from forkpoint.testing import PAUSE, TestSource, run_local
@@ -31,14 +32,14 @@ def test_decrement_until_zero():
     assert run.outcome == "finished"
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(st.lists(st.integers(1, 200), max_size=12), epochs, parallelisms)
 def test_collatz_lengths(numbers, epochs, parallelism):
     run = run_local(source_of(collatz, int), numbers, epochs=epochs, parallelism=parallelism)
     assert sorted(run.output) == collatz_lengths(numbers)
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20), epochs, parallelisms)
 def test_connected_components(edges, epochs, parallelism):
     run = run_local(source_of(components), edges, epochs=epochs, parallelism=parallelism)
@@ -67,7 +68,7 @@ def hashes(stream):
 elements = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 99)), max_size=20)
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(elements, st.sampled_from([2, 5, 100]), st.integers(2, 4), st.booleans())
 def test_the_order_within_keys_does_not_depend_on_the_parallelism(elements, epochs, parallelism, timed):
     def build(env, source):

@@ -11,19 +11,20 @@ from typing import NamedTuple
 import loop_jobs
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from loop_jobs import NUMBERS, collatz, collatz_lengths, components, least_connected, source_of
 from test_iterations import decrement, hashes
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
 from programs import run_python
 
 STEPS = ("planned", "computed", "written", "committed", "published")
-with_files = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_files = examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def halves(build, elements, place, root, *, before, after, epochs=4, **more):

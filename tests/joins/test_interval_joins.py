@@ -3,11 +3,12 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from join_jobs import BOUND, Left, Right, lefts, one_source, query, rights, rows, run, run_in_two, run_one, saved_rows
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import Eof, TestSink, run_local
 
 LEFT_LATE, RIGHT_LATE = fp.OutputTag("left-late", Left), fp.OutputTag("right-late", Right)
@@ -46,14 +47,14 @@ def near_sql(bounds):
         WHERE r.ts - l.ts >{"" if lower_exclusive else "="} {lower} AND r.ts - l.ts <{"" if upper_exclusive else "="} {upper}"""
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(bounds(), lefts, rights, st.sampled_from([1, 7, 100]), parallelisms)
 def test_an_interval_join_is_that_of_the_whole_tables(bounds, left, right, epochs, parallelism):
     found = run(near(bounds, pairs), left, right, epochs=epochs, parallelism=parallelism)
     assert rows(found) == query(near_sql(bounds), left, right)
 
 
-@settings(max_examples=12)
+@examples(8)
 @given(bounds(), lefts.filter(bool), rights, st.data())
 def test_a_savepoint_in_the_midst_restored_at_another_parallelism(bounds, left, right, data):
     at, first, second = data.draw(st.integers(0, len(left) - 1)), data.draw(parallelisms), data.draw(parallelisms)
@@ -72,7 +73,7 @@ def test_every_cut():
         assert rows(*found) == expected, at
 
 
-@settings(max_examples=12)
+@examples(8)
 @given(bounds(), lefts, rights, st.sets(st.integers(1, 39), max_size=6), parallelisms)
 def test_results_come_in_one_order(bounds, left, right, cuts, parallelism):
     """One source of both: each element finds the others in the order of time, then of the stream."""
@@ -114,7 +115,7 @@ def disordered(draw):
     return found
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(disordered(), st.integers(-8, 8), st.integers(0, 8), st.sets(st.integers(1, 29), max_size=5))
 def test_late_elements_join_nothing_and_go_to_their_sides_output(script, lower, width, cuts):
     def join(left, right):

@@ -3,11 +3,12 @@
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from join_jobs import Left, Right, lefts, query, rights, rows, run, run_in_two, run_one, saved_rows
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import Eof
 
 parallelisms = st.integers(1, 3)
@@ -29,14 +30,14 @@ def sql(outer):
         (SELECT key, ts, max(id) AS id FROM r GROUP BY key, ts) v ON l.key = v.key AND l.ts >= v.ts"""
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(lefts, rights, st.booleans(), st.sampled_from([1, 7, 100]), parallelisms)
 def test_a_temporal_join_is_that_of_the_whole_tables(left, right, outer, epochs, parallelism):
     found = run(valued(outer), left, right, epochs=epochs, parallelism=parallelism)
     assert rows(found) == query(sql(outer), left, right)
 
 
-@settings(max_examples=12)
+@examples(8)
 @given(lefts.filter(bool), rights, st.booleans(), st.data())
 def test_a_savepoint_in_the_midst_restored_at_another_parallelism(left, right, outer, data):
     at, first, second = data.draw(st.integers(0, len(left) - 1)), data.draw(parallelisms), data.draw(parallelisms)

@@ -3,11 +3,12 @@
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from join_jobs import BOUND, Left, Right, lefts, query, rights, rows, run, run_in_two, run_one
 
 import forkpoint as fp
+from example_counts import examples
 
 sizes = st.integers(1, 15)
 assigners = st.one_of(
@@ -85,7 +86,7 @@ def in_any_order(found):
     return sorted(((sorted(left), sorted(right), stamp) for left, right, stamp in found), key=repr)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(assigners, lefts, rights, st.sampled_from([1, 7, 100]), parallelisms)
 def test_a_join_is_that_of_the_whole_tables(assigner, left, right, epochs, parallelism):
     left, right = apart(assigner, left, right)
@@ -93,7 +94,7 @@ def test_a_join_is_that_of_the_whole_tables(assigner, left, right, epochs, paral
     assert rows(found) == query(joined_sql(assigner), left, right)
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(assigners, lefts, rights, st.sampled_from([1, 7, 100]), parallelisms)
 def test_a_co_group_is_the_full_outer_view(assigner, left, right, epochs, parallelism):
     left, right = apart(assigner, left, right)
@@ -101,7 +102,7 @@ def test_a_co_group_is_the_full_outer_view(assigner, left, right, epochs, parall
     assert in_any_order(rows(found)) == query(co_grouped_sql(assigner), left, right)
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(assigners, lefts.filter(bool), rights, st.data())
 def test_a_savepoint_in_the_midst_restored_at_another_parallelism(assigner, left, right, data):
     at, first, second = data.draw(st.integers(0, len(left) - 1)), data.draw(parallelisms), data.draw(parallelisms)
@@ -121,7 +122,7 @@ def test_every_cut(assigner):
         assert rows(*found) == expected, at
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(assigners, lefts, rights, st.sets(st.integers(1, 39), max_size=6), parallelisms)
 def test_the_lists_are_in_the_order_of_the_stream(assigner, left, right, cuts, parallelism):
     """One source of both: a window's lists are the same wherever epochs are cut."""

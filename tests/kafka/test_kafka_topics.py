@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kafka_jobs import Loop, builder
 
 import forkpoint as fp
 from background import InBackground
 from connectors.connector_reading import elements
+from example_counts import examples
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.kafka import cluster, watcher
@@ -106,7 +107,7 @@ def test_brokers_without_ids_are_read_all_the_same(kafka: Kafka, monkeypatch: py
         forgets.until({f"{topic}-0": 21})
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.integers(1, 30), st.sampled_from(["step", "step", "restart", "anew"])), max_size=8))
 def test_what_is_confirmed_is_the_beginning_of_the_first_topic(kafka: Kafka, events: list[Any]) -> None:
     """Whatever is produced, read, restarted and replaced, in any order."""

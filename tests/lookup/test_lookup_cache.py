@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lookup_jobs import ASKED, TABLE, Order, Profiles, ages, asked, begin, joining
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import RestoreRefused, SystemUnavailable
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.state_processor import SavepointReader, SavepointWriter
@@ -189,7 +190,7 @@ KEYS = st.integers(0, 8)
 MINUTES = st.sampled_from([3, 7, 12]).map(lambda minutes: Advance(timedelta(minutes=minutes)))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     st.lists(KEYS | KEYS | st.just(PAUSE) | MINUTES, max_size=40), st.booleans(), st.sampled_from(["null", "drop"]),
     st.sampled_from([None, 10]), st.integers(1, 3),

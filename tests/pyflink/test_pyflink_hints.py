@@ -6,10 +6,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.testing import run_upgrade
 
@@ -45,7 +46,7 @@ def annotated(annotation: Any) -> Any:
     return same, Flat(), Count()
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(st.lists(VALUES, max_size=8), ANNOTATIONS, st.sampled_from([1, 3]), st.sampled_from([1, 3, 100]))
 def test_no_annotation_changes_what_a_program_emits(values, annotation, parallelism, rows):
     """Whatever functions of each kind are annotated with, keys included. Fails before, with TypeNotSupported."""

@@ -486,6 +486,7 @@ class ModelPath(type(Path())):  # type: ignore[misc]
 
 
 _current: list[World] = []
+_steps: dict[str, dict[tuple[Segment, ...], int]] = {}  # by model, by schedule
 
 
 def _world() -> World:
@@ -593,6 +594,14 @@ class Model:
             _current.pop()
         return world
 
+    def steps_of(self, *schedule: Segment) -> int:
+        """How many steps its last driver takes; counted once for all models of these options, if they do all they should."""
+        known = _steps.setdefault(repr(self), {}) if not self.faults else {}
+        if schedule not in known:
+            self.run(schedule, check=False)
+            known[schedule] = self.steps[schedule[-1].driver]
+        return known[schedule]
+
     def _drive(self, world: World, actor: Actor, allow_drained: bool = False) -> None:
         storage = ModelStorage(world.files)
         executor = ModelExecutor(actor.number, world, storage, self._graph, self._sink)
@@ -679,26 +688,21 @@ class Model:
 def sleeps(model: Model, first: int = 0) -> Iterator[list[Segment]]:
     """Every schedule of two drivers with two switches in the middle: the one sleeps before each of its steps, the other
     starts and runs up to each of its own, or to its end, then the first one wakes up and runs to its end."""
-    model.run([Segment(0)], check=False)
-    for asleep in range(first, model.steps[0] + 1):
-        model.run([Segment(0, asleep), Segment(1)], check=False)
-        for awake in range(1, model.steps[1] + 1):
+    for asleep in range(first, model.steps_of(Segment(0)) + 1):
+        for awake in range(1, model.steps_of(Segment(0, asleep), Segment(1)) + 1):
             yield [Segment(0, asleep), Segment(1, awake), Segment(0)]
 
 
 def kills(model: Model) -> Iterator[list[Segment]]:
     """A driver is killed before each of its steps, the next one before each of its own."""
-    model.run([Segment(0)], check=False)
-    for first in range(model.steps[0]):
-        model.run([Segment(0, first, kill=True), Segment(1)], check=False)
-        for second in range(model.steps[1] + 1):
+    for first in range(model.steps_of(Segment(0))):
+        for second in range(model.steps_of(Segment(0, first, kill=True), Segment(1)) + 1):
             yield [Segment(0, first, kill=True), Segment(1, second, kill=True)]
 
 
 def killed_once(model: Model) -> Iterator[list[Segment]]:
     """A driver is killed before each of its steps."""
-    model.run([Segment(0)], check=False)
-    for at in range(model.steps[0]):
+    for at in range(model.steps_of(Segment(0))):
         yield [Segment(0, at, kill=True)]
 
 
@@ -715,25 +719,21 @@ def three(model: Model) -> Iterator[list[Segment]]:
         yield [first, second, Segment(2), Segment(1), Segment(0)]
 
 
-def takes_over(model: Model) -> Iterator[list[Segment]]:
-    """A leader is killed before some of its steps; two standbys take over, and switch before each of their steps."""
-    model.run([Segment(0)], check=False)
-    for death in range(1, model.steps[0], 9):
-        model.run([Segment(0, death, kill=True), Segment(1)], check=False)
-        for first in range(model.steps[1]):
+def takes_over(model: Model, step: int = 1) -> Iterator[list[Segment]]:
+    """A leader is killed before some of its steps; two standbys take over, and switch before each of their steps, or before
+    each ``step``-th of the first one's."""
+    for death in range(1, model.steps_of(Segment(0)), 9):
+        for first in range(death % step, model.steps_of(Segment(0, death, kill=True), Segment(1)), step):
             start = [Segment(0, death, kill=True), Segment(1, first)]
-            model.run([*start, Segment(2)], check=False)
-            for second in range(1, model.steps[2] + 1):
+            for second in range(1, model.steps_of(*start, Segment(2)) + 1):
                 yield [*start, Segment(2, second), Segment(1)]
 
 
 def comes_late(model: Model) -> Iterator[list[Segment]]:
     """A driver is stopped with a savepoint. One that is to start from there sleeps before each of its steps, while another starts
     by hand and comes up to each of its own, or to its end."""
-    model.run([Segment(0), Segment(1)], check=False)
-    for asleep in range(model.steps[1]):
-        model.run([Segment(0), Segment(1, asleep), Segment(2)], check=False)
-        for awake in range(1, model.steps[2] + 1):
+    for asleep in range(model.steps_of(Segment(0), Segment(1))):
+        for awake in range(1, model.steps_of(Segment(0), Segment(1, asleep), Segment(2)) + 1):
             yield [Segment(0), Segment(1, asleep), Segment(2, awake), Segment(1)]
 
 

@@ -56,7 +56,7 @@ def modelled(**options: Any) -> Iterator[Model]:
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 7), (kills, 9), (deaths_beside, 14), (three, 20)],
+    [(sleeps, 21), (kills, 27), (deaths_beside, 42), (three, 60)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving(schedules: Any, every: int) -> None:
@@ -81,7 +81,7 @@ RESCALES = {"rescales": {1: 3, 2: 2}, "numbers": 8}
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 23), (kills, 29), (deaths_beside, 41), (three, 67)],
+    [(sleeps, 69), (kills, 87), (deaths_beside, 123), (three, 201)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving_of_drivers_that_rescale(schedules: Any, every: int) -> None:
@@ -107,7 +107,7 @@ def test_a_manifest_is_cleaned_up_before_a_starting_driver_looks_at_it() -> None
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 29), (kills, 37), (deaths_beside, 61), (three, 97)],
+    [(sleeps, 87), (kills, 111), (deaths_beside, 183), (three, 291)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving_of_commits_by_tasks(schedules: Any, every: int) -> None:
@@ -135,7 +135,7 @@ LATE: dict[str, Any] = {"stops": {0: Stop(1)}, "late": (1,), "retained": 50}
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(killed_once, 1), (kills, 67), (sleeps, 97)],
+    [(killed_once, 1), (kills, 131), (sleeps, 191)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 @pytest.mark.parametrize("sink", [FileSink.text, LedgerSink], ids=["files", "tasks"])
@@ -149,7 +149,7 @@ def test_a_driver_dies_while_it_publishes_the_output_of_a_drain(sink: Any, sched
 def test_one_of_two_standbys_takes_over_and_the_other_one_stands_by_again() -> None:
     """Whatever step of the take-over the other one comes at. None ends with an error."""
     with modelled(**STANDBYS) as model:
-        report = explore(model, takes_over, READERS, every=1 if DEEP else 199)
+        report = explore(model, partial(takes_over, step=1 if DEEP else 10), READERS, every=1 if DEEP else 41)
     assert not report.violations, report
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from program import JOB, STEPS, Plan, build
 from runs import (
@@ -29,6 +29,7 @@ from runs import (
     write_input,
 )
 
+from example_counts import examples
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.driver.restorer import Restored
@@ -206,7 +207,7 @@ class Racer:
         return restored
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.lists(st.integers(0, 1), max_size=60))
 def test_of_two_racing_drivers_never_both_commit_an_epoch(undisturbed: Outcome, order: list[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -195,7 +195,7 @@ def fuzz(examples: int) -> Callable[[Any], Any]:
 # -- damage that the checksums tell ------------------------------------------------------------------------------------
 
 
-@fuzz(20)
+@fuzz(10)
 def test_bytes_changed_anywhere(copy: Copy, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(copy.content)))
     before = copy.content[path]
@@ -219,7 +219,7 @@ def test_bytes_changed_anywhere(copy: Copy, data: st.DataObject) -> None:
         copy.refused(Path(path).name)
 
 
-@fuzz(25)
+@fuzz(15)
 def test_files_removed_swapped_added_and_of_another_savepoint(copy: Copy, data: st.DataObject) -> None:
     paths = sorted(copy.content.keys() - copy.unread())
     path = data.draw(st.sampled_from(paths))
@@ -320,7 +320,7 @@ def mutated(data: st.DataObject, key: Any, value: Any) -> Any:
     return data.draw(st.sampled_from(ANYTHING))
 
 
-@fuzz(100)
+@fuzz(50)
 def test_metadata_that_is_sealed_anew(copy: Copy, data: st.DataObject) -> None:
     metadata = copy.metadata()
     paths = sorted(places(metadata), key=str)
@@ -391,7 +391,7 @@ DAMAGES = [
 ]  # fmt: skip
 
 
-@fuzz(60)
+@fuzz(25)
 def test_parts_with_other_rows_that_are_sealed_anew(copy: Copy, data: st.DataObject) -> None:
     states = [state for operator in copy.metadata()["operators"] for state in operator["states"]]
     state = data.draw(st.sampled_from([state for state in states if state["entries"]]))

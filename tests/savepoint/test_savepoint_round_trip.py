@@ -14,10 +14,11 @@ from uuid import UUID
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from job_state import UID, Cluster, Model, States, lists
 
+from example_counts import examples
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
@@ -148,7 +149,7 @@ def set_lists(plain: list[str], union: list[tuple[str, int]]) -> Callable[[Opera
     return step
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
     draw = data.draw

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.api.launch import Launch
 from forkpoint.testing import Eof, TestSource, run_local
 
@@ -96,7 +97,7 @@ def expected(events: list[Event]) -> dict[str, list[Any]]:
 EVENTS = st.lists(st.builds(Event, st.sampled_from("ab"), st.integers(0, 60), st.integers(0, 9)), max_size=25)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(10)
 @given(EVENTS, st.integers(1, 12), st.integers(1, 3))
 def test_final_results_at_every_cut_and_parallelism(events: list[Event], rows: int, parallelism: int) -> None:
     found = run_local(

@@ -4,12 +4,13 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from semantics_programs import by_key, strategy
 from two_input_programs import RULES, RuledModel, ruled, ruled_inputs
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import GraphError, UserFunctionError
 from forkpoint.testing import (
     ABORT,
@@ -40,15 +41,15 @@ def told(outputs, parallelism):
     return found, Counter({rule: count // parallelism for rule, count in rules.items()})
 
 
-@settings(max_examples=50)
-@given(ruled_inputs(), st.integers(0, 6), st.sampled_from([1, 7, 100]), st.integers(1, 4))
+@examples(20)
+@given(ruled_inputs(), st.integers(0, 6), st.sampled_from([1, 3, 7, 100]), st.integers(1, 4))
 def test_every_key_sees_each_rule_at_its_place(elements, bound, epochs, parallelism):
     run = run_local(lambda env, source: ruled(env, source, bound), elements, epochs=epochs, parallelism=parallelism)
     keys, rules = expected(elements, bound)
     assert told(run.output, parallelism) == (keys, Counter(rules))
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     ruled_inputs(20),
     st.lists(st.tuples(st.integers(0, 20), st.sampled_from([PAUSE, ABORT, Abort("committed")])), max_size=4),
@@ -61,7 +62,7 @@ def test_deaths_and_cuts_anywhere(elements, marks):
     assert told(run_local(ruled, script, parallelism=2).output, 2) == (keys, Counter(rules))
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ruled_inputs(20), st.integers(0, 20), st.integers(1, 4), st.integers(1, 4))
 def test_savepoint_restored_with_more_or_fewer_subtasks(tmp_path_factory, elements, place, before, after):
     root = tmp_path_factory.mktemp("root")

@@ -5,10 +5,11 @@ wherever epochs end, at any parallelism, after failures and restores. The expect
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import TypeNotSupported
 from forkpoint.testing import ABORT, PAUSE, Eof, TestSource, run_local
 
@@ -118,7 +119,7 @@ def cut(elements, marks):
     return script
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     orders, rates, marks, st.integers(0, 20), st.integers(1, 3), st.sampled_from(["bounded", "generator", "ahead"]),
     st.integers(0, 20),
@@ -135,7 +136,7 @@ def test_rates_read_ahead_take_effect_at_their_own_time(orders, rates, marks, bo
     assert sorted(out[1] for out in told) == sorted([rate[1] for rate in rates] * parallelism)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.lists(orders, min_size=2, max_size=3), rates, st.data(), st.integers(1, 3))
 def test_splits_ahead_of_others_see_the_rates_up_to_their_own_time(splits, rates, data, parallelism):
     """Rates are provisional for elements ahead of the watermark, which one split holds back."""

@@ -1,12 +1,13 @@
 """Two keyed inputs: one order for both, timers in between; the same wherever epochs are cut and at any parallelism."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from semantics_programs import Reference, by_key, inputs, programs, strategy
 from two_input_programs import CoInterpreter, Merging, is_second, named, split_in_two
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import UserFunctionError
 from forkpoint.testing import ABORT, PAUSE, Eof, TestSource, run_local
 
@@ -20,14 +21,14 @@ def both(timer_ops, bound=3):
     return lambda env, source: split_in_two(env, source, timer_ops, bound)
 
 
-@settings(max_examples=35)
+@examples(20)
 @given(inputs(), programs, st.integers(0, 6), st.sampled_from([1, 7, 100]), st.integers(1, 4))
 def test_as_if_both_inputs_were_one_stream(events, timer_ops, bound, epochs, parallelism):
     run = run_local(both(timer_ops, bound), events, epochs=epochs, parallelism=parallelism)
     assert by_key(run.output) == expected(events, timer_ops, bound)
 
 
-@settings(max_examples=35)
+@examples(20)
 @given(inputs(size=25), inputs(size=25), programs, st.integers(0, 6), st.integers(1, 4), st.booleans())
 def test_two_sources_are_merged_by_the_watermark_ahead_of_each_element(
     first, second, timer_ops, bound, parallelism, swap
@@ -44,7 +45,7 @@ def test_two_sources_are_merged_by_the_watermark_ahead_of_each_element(
     assert by_key(run.output) == by_key(model)
 
 
-@settings(max_examples=15)
+@examples(10)
 @given(inputs(size=20), programs, st.lists(st.tuples(st.integers(0, 20), st.sampled_from([PAUSE, ABORT])), max_size=4))
 def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
     script = list(events)
@@ -53,7 +54,7 @@ def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
     assert by_key(run_local(both(timer_ops), script, parallelism=2).output) == expected(events, timer_ops)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 4), st.integers(1, 4))
 def test_savepoint_with_timers_restored_at_another_parallelism(
     tmp_path_factory, events, timer_ops, place, before, after

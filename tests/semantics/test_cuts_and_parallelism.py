@@ -4,11 +4,12 @@ from collections import Counter
 from typing import NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from semantics_programs import Event, Interpreter, by_key, inputs, mix, programs, strategy
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import ABORT, PAUSE, Abort, Advance, ManualClock, TestSource, run_local
 
 
@@ -83,16 +84,16 @@ def results(shape, events, timer_ops, bound, **how):
     return run, by_key(run.output)
 
 
-@settings(max_examples=50)
-@given(inputs(size=30), programs, st.integers(0, 10), st.sets(st.integers(1, 29), max_size=6), st.integers(1, 4))
+@examples(25)
+@given(inputs(size=45), programs, st.integers(0, 10), st.sets(st.integers(1, 44), max_size=6), st.integers(1, 4))
 def test_one_stage(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(one_stage, events, timer_ops, bound, parallelism=1)
     _, found = results(one_stage, events, timer_ops, bound, parallelism=parallelism, epochs=sorted(cuts))
     assert found == expected
 
 
-@settings(max_examples=50)
-@given(inputs(size=25), programs, st.integers(0, 10), st.sets(st.integers(1, 24), max_size=5), st.integers(2, 4))
+@examples(25)
+@given(inputs(size=40), programs, st.integers(0, 10), st.sets(st.integers(1, 39), max_size=5), st.integers(2, 4))
 def test_two_stages(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(two_stages, events, timer_ops, bound, parallelism=1)
     _, found = results(two_stages, events, timer_ops, bound, parallelism=parallelism, epochs=sorted(cuts))
@@ -100,7 +101,7 @@ def test_two_stages(events, timer_ops, bound, cuts, parallelism):
     in_the_order_emitted(found)
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(inputs(size=25), programs, st.integers(0, 10), st.sets(st.integers(1, 24), max_size=4), st.integers(2, 4))
 def test_three_stages(events, timer_ops, bound, cuts, parallelism):
     """Elements that one timer emitted for different keys have no order among them; those of each key keep theirs."""
@@ -154,7 +155,7 @@ def test_a_process_that_dies_changes_nothing(long_input, at):
     assert found == expected
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(inputs(size=20), programs, st.lists(st.tuples(st.integers(0, 20), st.sampled_from([PAUSE, ABORT])), max_size=4))
 def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
     _, expected = results(one_stage, events, timer_ops, 3, parallelism=1)
@@ -237,7 +238,7 @@ def split_inputs(draw):
     return splits
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(split_inputs(), st.integers(1, 12), st.integers(1, 4))
 @example([[Reading("x", 100, 1)], [Reading("x", 5, 2)]], 1, 1)
 def test_with_several_splits_what_depends_on_the_watermark_alone_is_the_same(splits, rows, parallelism):
@@ -270,7 +271,7 @@ class Windows(fp.KeyedProcessFunction):
         self.seen.clear()
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(split_inputs(), st.integers(1, 12), st.integers(1, 4))
 def test_several_splits_through_two_stages(splits, rows, parallelism):
     def build(env, source):

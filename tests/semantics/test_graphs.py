@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import PAUSE, Advance, ManualClock, TestSource, run_local
 
 EVENT_TIME = fp.WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(lambda e, _: e[1])
@@ -93,7 +94,7 @@ class Delayed(fp.KeyedProcessFunction):
             yield ("late", *value)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 6), st.integers(0, 4)), max_size=20),
     st.integers(1, 20), st.integers(1, 4),

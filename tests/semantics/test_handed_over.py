@@ -9,10 +9,11 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import TypeNotSupported
 from forkpoint.testing import TestSource, run_local
 from forkpoint.types import Row, Types
@@ -270,7 +271,7 @@ def job(operator, declared):
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("operator", OPERATORS)
-@settings(max_examples=4)
+@examples(4)
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).map(sorted))
 def test_what_is_handed_over_does_not_change(operator, declared, numbers):
     def run(epochs):

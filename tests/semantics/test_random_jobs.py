@@ -9,12 +9,13 @@ import os
 import tempfile
 from contextlib import contextmanager
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from random_jobs import inputs, jobs, made_by, sources_of
 from random_runs import build, results, run, sources
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.driver.declared import check_program
 from forkpoint.graph.compile import compile_graph
 from forkpoint.savepoint.reading import open_savepoint
@@ -30,9 +31,9 @@ backends = st.sampled_from(["dict", "dict", "lmdb", "rocksdb"])
 rows = st.sampled_from([1, 3, 7, 100])
 
 
-def examples(count):
-    return settings(
-        max_examples=count * TIMES, print_blob=False,
+def of_jobs(count):
+    return examples(
+        count * TIMES, print_blob=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )  # fmt: skip
 
@@ -72,14 +73,14 @@ def starts(draw):
     }  # fmt: skip
 
 
-@examples(20)
+@of_jobs(20)
 @given(jobs(), inputs(15), rows, parallelisms)
 def test_cuts_and_parallelism(job, events, epochs, parallelism):
     straight = run(job, events, parallelism=1)
     assert results(job, run(job, events, parallelism=parallelism, epochs=epochs)) == results(job, straight)
 
 
-@examples(12)
+@of_jobs(12)
 @given(
     jobs(), inputs(15), st.lists(st.integers(0, 30), min_size=1, max_size=2), st.lists(starts(), min_size=3, max_size=3)
 )
@@ -90,7 +91,7 @@ def test_stopped_and_restored(job, events, cuts, hows):
         assert results(job, *stopped_and_restored(job, events, cuts, hows[: len(cuts) + 1], root)) == straight
 
 
-@examples(12)
+@of_jobs(12)
 @given(
     jobs(), inputs(15), rows, st.lists(st.tuples(st.integers(0, 30), st.sampled_from(STEPS)), min_size=1, max_size=3), starts()
 )  # fmt: skip
@@ -105,7 +106,7 @@ def test_dies_on_the_way(job, events, epochs, deaths, how):
 EMPTY_AT_THE_END = ("left-buffer", "right-buffer", "waiting", "elements", "_event_timers", "sums")
 
 
-@examples(8)
+@of_jobs(8)
 @given(jobs(), inputs(15), starts())
 def test_nothing_is_left_behind_a_drain(job, events, how):
     """Elements go round in loops whatever the watermark."""
@@ -123,7 +124,7 @@ def test_nothing_is_left_behind_a_drain(job, events, how):
     }
 
 
-@examples(6)
+@of_jobs(6)
 @given(jobs(), inputs(15), st.integers(0, 30), starts(), starts())
 def test_a_savepoint_fits_its_program_and_survives_an_edit(job, events, cut, before, after):
     straight = results(job, run(job, events, parallelism=1))
@@ -147,7 +148,7 @@ def graph_of(job, script):
     return compile_graph(env.transformations, max_parallelism=128, require_uids=True).graph
 
 
-@examples(6)
+@of_jobs(6)
 @given(jobs(), inputs(15), st.integers(0, 30), rows, rows, st.integers(1, 2), st.integers(3, 4))
 def test_saved_state_does_not_depend_on_the_parallelism(job, events, cut, some, others, few, many):
     script = with_marks(events, (cut, STOP))
@@ -162,7 +163,7 @@ def test_saved_state_does_not_depend_on_the_parallelism(job, events, cut, some, 
         assert not states
 
 
-@examples(12)
+@of_jobs(12)
 @given(jobs(sources=2), st.data(), rows, parallelisms, st.integers(0, 30), starts())
 def test_two_sources(job, data, epochs, parallelism, cut, how):
     """What depends on the watermark alone."""

@@ -1,9 +1,10 @@
 """The engine against an interpreter of Flink's semantics that shares nothing with it."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from semantics_programs import Interpreter, Reference, by_key, inputs, programs, strategy
 
+from example_counts import examples
 from forkpoint.testing import KeyedProcessHarness, run_local
 
 
@@ -15,7 +16,7 @@ def run(events, timer_ops, bound, *, epochs=None, parallelism=1):
     return run_local(build, events, epochs=epochs, parallelism=parallelism).output
 
 
-@settings(max_examples=120)
+@examples(50)
 @given(inputs(), programs, st.integers(0, 10), st.integers(1, 12), st.integers(1, 3))
 def test_random_programs_do_what_the_reference_says(events, timer_ops, bound, rows, parallelism):
     expected = by_key(Reference(timer_ops, bound).run(events))
@@ -24,7 +25,7 @@ def test_random_programs_do_what_the_reference_says(events, timer_ops, bound, ro
     )
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(inputs(size=15), programs, st.integers(0, 10))
 def test_the_harness_does_what_the_reference_says(events, timer_ops, bound):
     expected = by_key(Reference(timer_ops, bound).run(events))

@@ -6,11 +6,12 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from semantics_programs import mix
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import TypeNotSupported
 from forkpoint.testing import OperatorHarness, TestSource, run_local
 
@@ -41,7 +42,7 @@ def exactly(found):
     return {key: [tuple(map(repr, sale)) for sale in values] for key, values in found.items()}
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(
     sales,
     st.sampled_from(["sum", "min", "max"]),
@@ -97,7 +98,7 @@ def test_a_sum_beyond_64_bits_does_not_wrap():
         run(elements, lambda s: s.sum("count"), columnar=True)
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(sales, st.integers(1, 31))
 def test_min_by_and_max_by_keep_the_first_of_equals(elements, rows):
     for kind, better in (("min_by", lambda a, b: b.count < a.count), ("max_by", lambda a, b: b.count > a.count)):
@@ -172,7 +173,7 @@ class Written(fp.KeyedProcessFunction):
         return (out or ()) if self.flat else (out,)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     sales.map(lambda s: [e._replace(count=e.count % 7) for e in s]),
     st.integers(1, 31),

@@ -5,11 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from semantics_programs import Mean, mix
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import KeyedProcessHarness, run_local
 
 TTL = 10
@@ -118,7 +119,7 @@ class Model:
             case "values":
                 return sorted(self.read(e) for e in self.table.values())
             case "is_empty":
-                return not [self.read(e) for e in self.table.values()]
+                return not self.table  # as in Flink, no read of its entries
             case "clear":
                 self.table = {}
 
@@ -143,28 +144,26 @@ class Model:
                 self.cells["mean"] = None
 
 
-numbers = st.integers(-3, 9)
-names = st.sampled_from(["", "a", "b", "ab"])
-operations = st.one_of(
-    st.tuples(st.just("value"), st.just("value")),
-    st.tuples(st.just("value"), st.just("update"), st.one_of(numbers, st.none())),
-    st.tuples(st.just("items"), st.just("get")),
-    st.tuples(st.just("items"), st.just("add"), numbers),
-    st.tuples(st.just("items"), st.sampled_from(["add_all", "update"]), st.lists(numbers, max_size=3)),
-    st.tuples(st.just("table"), st.sampled_from(["get", "contains", "remove"]), names),
-    st.tuples(st.just("table"), st.just("put"), names, numbers),
-    st.tuples(st.just("table"), st.just("put_all"), st.dictionaries(names, numbers, max_size=2)),
-    st.tuples(st.just("table"), st.sampled_from(["items", "keys", "values", "is_empty"])),
-    st.tuples(st.sampled_from(["reduced", "mean"]), st.just("get")),
-    st.tuples(st.sampled_from(["reduced", "mean"]), st.just("add"), numbers),
-    st.tuples(st.sampled_from(["value", "items", "table", "reduced", "mean"]), st.just("clear")),
-)
+NAMES, NUMBERS = ("", "a", "b", "ab"), (-3, 0, 1, 9)
+OPERATIONS = [
+    ("value", "value"), ("value", "update", None), *(("value", "update", n) for n in NUMBERS),
+    ("items", "get"), *(("items", "add", n) for n in NUMBERS),
+    *(("items", how, given) for how in ("add_all", "update") for given in ([], [1], [9, 0, 9])),
+    *(("table", how, name) for how in ("get", "contains", "remove") for name in NAMES),
+    *(("table", "put", name, n) for name in NAMES for n in (0, 9)),
+    *(("table", "put_all", given) for given in ({}, {"a": 1}, {"b": 2, "ab": 3})),
+    *(("table", how) for how in ("items", "keys", "values", "is_empty")),
+    *((kind, how, *given) for kind in ("reduced", "mean") for how, *given in (("get",), ("add", 1), ("add", 5))),
+    *((kind, "clear") for kind in ("value", "items", "table", "reduced", "mean")),
+]  # fmt: skip
+operations = st.sampled_from(OPERATIONS)
+steps = st.sampled_from([0, 1, 3, TTL // 2, TTL - 1, TTL, TTL + 1])  # what expires does so at the very moment
 epochs = st.lists(
-    st.tuples(st.integers(0, 7), st.lists(st.tuples(st.sampled_from("ab"), operations), max_size=5)), max_size=12
-)
+    st.tuples(steps, st.lists(st.tuples(st.sampled_from("ab"), operations), min_size=2, max_size=16)), min_size=4, max_size=15
+)  # fmt: skip
 
 
-@settings(max_examples=150)
+@examples(50)
 @given(epochs)
 def test_states_are_what_plain_containers_are(epochs):
     check(epochs, None, event_time=False)
@@ -172,7 +171,7 @@ def test_states_are_what_plain_containers_are(epochs):
 
 @pytest.mark.parametrize("update", ["write", "read"])
 @pytest.mark.parametrize("event_time", [False, True], ids=["processing", "event"])
-@settings(max_examples=100)
+@examples(50)
 @given(epochs=epochs)
 def test_expired_entries_are_gone(update, event_time, epochs):
     check(epochs, config(update, event_time), event_time=event_time)
@@ -209,10 +208,10 @@ def check(epochs, ttl, *, event_time):
             assert harness.state("mean", key) == model.apply("mean", "get")
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(
-    st.lists(st.tuples(st.integers(0, 6), operations), min_size=1, max_size=25),
-    st.integers(1, 25), st.sampled_from(["write", "read"]),
+    st.lists(st.tuples(steps, operations), min_size=1, max_size=40),
+    st.integers(1, 40), st.sampled_from(["write", "read"]),
 )  # fmt: skip
 def test_event_time_passes_within_an_epoch(steps, rows, update):
     """The clock of event time is the watermark just before the element; before the first one, the element's own time."""
@@ -233,7 +232,7 @@ def test_event_time_passes_within_an_epoch(steps, rows, update):
     assert run_local(build, elements, epochs=rows).output == expected
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(epochs)
 def test_an_expired_value_that_may_be_seen_is_the_true_one_or_none(epochs):
     visible = fp.StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp

@@ -3,11 +3,12 @@
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from semantics_programs import Event, Interpreter, by_key, inputs, mix, programs, strategy
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import JobOptions, RestoreOptions
 from forkpoint.testing import ABORT, EOF, Advance, Eof, ManualClock, TestSink, TestSource, run_local
@@ -56,7 +57,7 @@ def split_at(events, place, mark):
     return [*events[:place], mark, *events[place:]]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 3))
 def test_stopped_and_gone_on_from_the_checkpoint(tmp_path_factory, events, timer_ops, place, parallelism):
     straight = joined(run_local(job(timer_ops), events, parallelism=1))
@@ -67,7 +68,7 @@ def test_stopped_and_gone_on_from_the_checkpoint(tmp_path_factory, events, timer
     assert joined(*runs) == straight
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_stopped_with_a_savepoint_and_restored_at_another_parallelism(
     tmp_path_factory, events, timer_ops, place, before, after, other_job

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
@@ -44,7 +44,6 @@ def test_what_is_no_time_is_refused_with_the_key(time: Any, what: str, domain: s
 @given(
     st.lists(st.integers(FIRST, LAST) | st.sampled_from([FIRST, FIRST + 1, LAST - 1, LAST]), max_size=8), st.booleans()
 )
-@settings(deadline=None)
 def test_every_time_of_64_bits_fires_once_and_as_it_is(times: list[int], one_epoch: bool) -> None:
     times = [t for t in times if abs(t) != ENGINE_END]
     registered = [(("register_event_time", t), None) for t in times]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -294,17 +295,19 @@ rule_ops = st.one_of(
     st.tuples(st.just("put"), names, small), st.tuples(st.just("bump"), names), st.tuples(st.just("remove"), names),
     st.just(("clear",)),
 )  # fmt: skip
+paces = st.sampled_from(list(product(range(7), [0] * 10 + list(range(16)), [False, False, False, True])))
 applied = st.lists(st.tuples(st.sampled_from(["value", "items", "table"]), st.integers(0, 3)), max_size=2).map(tuple)
 
 
 @st.composite
-def ruled_inputs(draw, size=30):
+def ruled_inputs(draw, size=50):
     """Events and rules of one split, with disorder."""
     now, found = draw(st.integers(-20, 20)), []
     for _ in range(draw(st.integers(1, size))):
-        now += draw(st.integers(0, 6))
-        ts = now - draw(st.one_of(st.just(0), st.integers(0, 15)))
-        if draw(st.integers(0, 3)) == 0:
+        step, behind, is_rule = draw(paces)
+        now += step
+        ts = now - behind
+        if is_rule:
             found.append(Rule(ts, draw(rule_ops), draw(applied)))
         else:
             found.append(Event(draw(st.sampled_from("abc")), ts, tuple(draw(st.lists(keyed_ops, max_size=3)))))

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.errors import ConfigError, StorageError
 from forkpoint.state import Changes, Store, StoreKind, destroy_store, open_store
 
@@ -102,6 +103,8 @@ class Run:
         start, stop = bounds
         expected = sorted((k, v) for k, v in self.model.items() if start <= k < stop)
         assert list(self.store.scan(start, stop)) == expected
+        halves = [(start, stop[:1]), (stop[:1], stop)]
+        assert set(self.store.occupied(halves)) >= {r for r in halves if any(r[0] <= k < r[1] for k in self.model)}
 
     def reopen(self, _: None) -> None:
         self.store.close()
@@ -118,7 +121,7 @@ class Run:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(sequence=steps)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_calls_does_what_a_dict_would_do(kind: StoreKind, sequence: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(kind, Path(directory) / "store")
@@ -158,6 +161,14 @@ def test_long_keys_of_one_stem_keep_their_order_across_the_pages_of_a_scan(reope
     assert list(store.scan(b"s", b"t")) == sorted(entries.items())
     low, high = b"s" * 600 + b"000700", b"s" * 600 + b"004000"
     assert list(store.scan(low, high)) == [(k, v) for k, v in sorted(entries.items()) if low <= k < high]
+
+
+def test_ranges_without_entries_are_told_from_those_with_some(reopen: Open) -> None:
+    store = reopen()
+    ranges = [(b"%06d" % i, b"%06d" % (i + 10)) for i in range(0, 200, 10)]
+    assert store.occupied(ranges) == []
+    store.apply(Changes([b"000010", b"000019", b"000110"], [b"", b"v", b"v"]), 1, 0)
+    assert store.occupied(ranges) == [ranges[1], ranges[11]]
 
 
 def test_a_scan_is_as_of_one_version(reopen: Open) -> None:

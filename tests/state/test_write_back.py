@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from forkpoint.errors import StorageError
 from forkpoint.state import Changes, WriteBackStore, open_store, sid_range, state_key, timer_key, timer_range
 
@@ -71,6 +72,8 @@ class Run:
     def do_scan(self, bounds: tuple[bytes, bytes]) -> None:
         self.catch_up()
         expected = sorted((k, v) for k, v in self.models[-1].items() if bounds[0] <= k < bounds[1])
+        found = self.store.occupied([bounds, (bounds[1], bounds[1] + b"\xff")])
+        assert found[: len(expected)] == [bounds][: len(expected)]
         assert list(self.store.scan(*bounds)) == expected
 
     def do_crash(self, _: None) -> None:
@@ -86,7 +89,7 @@ class Run:
 
 
 @given(sequence=steps)
-@settings(max_examples=150)
+@examples(60)
 def test_two_processes_in_turn_read_what_was_committed(sequence: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory) / "store")

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.savepoint import slices
 from forkpoint.savepoint.compatibility import ProgramOperator
@@ -200,7 +201,7 @@ def edited(draw: Any, writer: SavepointWriter, model: Model, of: Any, keys: Any)
     return model
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@examples(15, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_edits_do_what_a_dict_would(drawn: st.DataObject) -> None:
     draw = drawn.draw

@@ -12,11 +12,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from saved_job import EVENTS, Event, build, saved
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver import epochs
 from forkpoint.driver.history import History
@@ -86,7 +87,7 @@ def test_state_is_whole_after_a_rescaling_a_restart_and_a_restore(tmp_path: Path
         assert_same(found, SavepointReader.read(again.savepoint))
 
 
-@settings(max_examples=12)
+@examples(6)
 @given(st.data())
 def test_a_follower_is_right_after_any_runs(data: st.DataObject) -> None:
     """Of any lengths, with epochs, snapshots, rescalings and deaths at any places, each from where the last one ended."""
@@ -193,12 +194,13 @@ def once_committed(root: Path, epoch: int, job: str = "test") -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_running_job_is_read_consistently(tmp_path: Path) -> None:
+def test_a_running_job_is_read_consistently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By both ways at once, while it commits, takes snapshots, cleans up and is rescaled."""
+    monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 20)
     with running(tmp_path) as client, StateFollower(tmp_path, "test") as follower:
         once_committed(tmp_path, 2)
         seen: set[int] = set()
-        for look, _ in enumerate(epochs_beyond(tmp_path, 260)):
+        for look, _ in enumerate(epochs_beyond(tmp_path, 120)):
             found = follower.newest()
             assert found.epoch >= max(seen, default=0)
             assert assert_consistent(found) >= 0
@@ -210,16 +212,19 @@ def test_a_running_job_is_read_consistently(tmp_path: Path) -> None:
                     assert_consistent(LiveState.find(tmp_path, "test"))
                 except EpochGone:  # the epochs are that short
                     continue
-            if found.epoch in (60, 61, 62, 63):
+            if found.epoch in (40, 41, 42, 43):
                 client.rescale(3)
         assert len(seen) > 10
-        assert len(LocalStorage(str(tmp_path)).list(JobPaths("test").checkpoints)) < 200  # it has cleaned up
+        assert len(LocalStorage(str(tmp_path)).list(JobPaths("test").checkpoints)) < 90  # it has cleaned up
         assert_consistent(kept)
 
 
-def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(tmp_path: Path) -> None:
+def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 20)
     with running(tmp_path), StateFollower(tmp_path, "test") as follower:
-        once_committed(tmp_path, 230)
+        once_committed(tmp_path, 70)
         newest = follower.newest()
         held = dict(follower._files)
         assert held.keys() == {ref.checksum for ref, _ in files_of(newest.reader.files)}
@@ -235,7 +240,7 @@ def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(tmp_path: Path
 def test_threads_share_one_look(tmp_path: Path) -> None:
     with running(tmp_path), StateFollower(tmp_path, "test") as follower, ThreadPoolExecutor(8) as pool:
         once_committed(tmp_path, 2)
-        for _ in epochs_beyond(tmp_path, 60):
+        for _ in epochs_beyond(tmp_path, 25):
             before = committed(tmp_path)
             found = list(pool.map(lambda _: follower.newest(), range(16)))
             assert all(each.epoch >= before for each in found)

@@ -15,11 +15,12 @@ import numpy as np
 import pydantic
 import pytest
 import type_strategies as ts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import TypeNotSupported
@@ -190,7 +191,7 @@ def exact(value: Any) -> Any:
     return ts.exact(value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(VALUES)
 def test_values_come_back_exactly_with_their_classes(value: Any) -> None:
     data = ANY.encode(value)
@@ -200,7 +201,7 @@ def test_values_come_back_exactly_with_their_classes(value: Any) -> None:
     assert exact(ANY.from_arrow(ANY.to_arrow([value]))[0]) == exact(value)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(VALUES)
 def test_without_the_classes_values_keep_their_bytes_and_have_a_readable_form(value: Any) -> None:
     data = ANY.encode(value)
@@ -210,7 +211,7 @@ def test_without_the_classes_values_keep_their_bytes_and_have_a_readable_form(va
     msgspec.json.encode(plain(stand_in))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(HASHABLE)
 def test_keys_have_one_form(value: Any) -> None:
     data = KEY.encode(value)
@@ -251,7 +252,7 @@ def job(env: Any, source: Any) -> Any:
     return values.key_by(lambda pair: pair[0]).process(Keep()).uid("keep")
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     st.lists(st.tuples(HASHABLE, VALUES), min_size=1, max_size=4),
     st.integers(1, 3),

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 import pytest
 import type_strategies as ts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.api.launch import Launch
 
 
@@ -27,7 +28,7 @@ def collected(values: list[Any], of: Any, change: Callable[[Any], Any], engine: 
         return list(change(env.from_collection(values, of)).execute_and_collect())
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.data())
 def test_values_of_any_declared_type_come_back_as_they_were_emitted(data):
     annotation, strategy = data.draw(ts.types)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 import type_strategies as ts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
@@ -169,7 +169,6 @@ def typed_anything(draw: st.DrawFn) -> tuple[TypeInformation, Any]:
     return type_of(annotation), draw(values | others | odd)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(KINDS), typed_anything())
 def test_what_a_state_accepts_can_be_saved_restored_and_read_back(
     kind: str, typed: tuple[TypeInformation, Any]
@@ -304,7 +303,6 @@ def run(kind: str, of: TypeInformation, steps: list[tuple[str, Any]], *, one_epo
     return seen
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_it_does_not_matter_where_epochs_are_cut(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([k for k in KINDS if "key" not in k]))

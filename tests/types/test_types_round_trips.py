@@ -11,13 +11,14 @@ import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from type_strategies import DYNAMIC, TEXT, exact, types
 
+from example_counts import examples
 from forkpoint.types import Types, from_description, type_of
 
-quick = settings(max_examples=100, suppress_health_check=list(HealthCheck))
+quick = examples(100, suppress_health_check=list(HealthCheck))
 
 
 @quick

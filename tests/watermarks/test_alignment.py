@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from watermark_jobs import Event, by_key, seen_job
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.driver.alignment import MIN_ROWS
 from forkpoint.errors import GraphError
 from forkpoint.graph.compile import compile_graph
@@ -76,7 +77,7 @@ def test_of_one_source_the_faster_splits_wait() -> None:
     assert len(found.output) == 2 * 600
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     st.lists(st.tuples(st.integers(1, 900), st.integers(0, 40)), min_size=1, max_size=4), st.sampled_from([1, 7, 100]),
     st.booleans(),

@@ -6,11 +6,12 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from watermark_jobs import timed
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import GraphError
 from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.testing import ABORT, Eof, LocalRun, TestSource, run_local
@@ -80,7 +81,7 @@ def model(elements: list[Trade]) -> dict[str, dict[str, list[Any]]]:
     }
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(trades, st.sampled_from([1, 7, 100]), st.integers(1, 4), st.booleans())
 def test_wherever_epochs_are_cut_and_at_any_parallelism(
     elements: list[Trade], rows: int, parallelism: int, columns: bool

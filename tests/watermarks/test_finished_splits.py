@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from watermark_jobs import Event, by_key, seen_job, timed
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import PAUSE, TestSource, run_local
 
 MONOTONOUS = fp.WatermarkStrategy.for_monotonous_timestamps()
@@ -36,7 +37,7 @@ def test_a_finished_split_is_not_waited_for(assign: bool) -> None:
     assert [seen["b", t] for t in (10, 20, 30, 60, 90)] == [fp.MIN_WATERMARK, 9, 19, 49, 79]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4),
     st.sampled_from([1, 3, 100]),
@@ -88,7 +89,7 @@ def test_a_source_behind_an_assigner_ends_it_only_with_all_others() -> None:
     assert [seen["b", t] for t in (30, 40, 50)] == [19, 29, 39]
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=3, max_size=3), min_size=2, max_size=3),
     st.sampled_from([1, 100]),

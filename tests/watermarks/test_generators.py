@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from watermark_jobs import (
     Bounded,
@@ -23,6 +23,7 @@ from watermark_jobs import (
 )
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.errors import TypeNotSupported, UserFunctionError
 from forkpoint.testing import ABORT, PAUSE, Advance, ManualClock, TestSource, run_local
 
@@ -61,7 +62,7 @@ def punctuated_model(elements: list[Event]) -> dict[str, list[Any]]:
     return found
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(events, st.sampled_from([1, 7, 100]), st.integers(1, 3), st.booleans())
 def test_a_punctuated_one_gives_the_same_wherever_epochs_are_cut(
     elements: list[Event], rows: int, parallelism: int, assign: bool

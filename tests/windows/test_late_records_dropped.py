@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
+from example_counts import examples
 from forkpoint.testing import OperatorHarness, TestSource, run_local
 
 
@@ -76,18 +77,19 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def run(name: str, events: list[Event], *, tagged: bool, **how: Any) -> Any:
+def run(name: str, events: list[Event], **how: Any) -> Any:
+    """The operator, and beside it the same with a side output of late elements."""
+
     def build(env: Any, source: Any) -> Any:
         stream = env.from_source(source, STAMPS, "in").uid("in")
-        given = OPERATORS[name](stream, LATE if tagged else None).uid("operator")
-        late = given.get_side_output(LATE) if tagged else given.filter(lambda _: False)
-        return {"main": given, "late": late}
+        tagged = OPERATORS[name](stream, LATE).uid("tagged")
+        return [OPERATORS[name](stream, None).uid("operator"), tagged, tagged.get_side_output(LATE)]
 
     return run_local(build, TestSource(events, type=Event, columnar="columns" in name), **how)
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     st.lists(st.builds(Event, st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 9)), min_size=12, max_size=30),
     st.integers(1, 10), st.integers(1, 3),
@@ -95,11 +97,10 @@ def run(name: str, events: list[Event], *, tagged: bool, **how: Any) -> Any:
 def test_as_many_at_every_cut_and_parallelism_as_the_side_output_has(
     name: str, events: list[Event], rows: int, parallelism: int
 ) -> None:
-    late = len(run(name, events, tagged=True, parallelism=1).outputs["late"])
-    counted = {"operator": late} if late else {}
-    assert run(name, events, tagged=False, parallelism=1).late_records_dropped == counted
-    assert run(name, events, tagged=False, epochs=rows, parallelism=parallelism).late_records_dropped == counted
-    assert run(name, events, tagged=True, epochs=rows, parallelism=parallelism).late_records_dropped == {}
+    at_once = run(name, events, parallelism=1)
+    counted = {"operator": len(late)} if (late := at_once.outputs["2"]) else {}
+    assert at_once.late_records_dropped == counted
+    assert run(name, events, epochs=rows, parallelism=parallelism).late_records_dropped == counted
 
 
 EVENTS = [Event("a", 5, 1), Event("a", 40, 1), Event("a", 6, 1), Event("b", 37, 1), Event("a", 2, 1)]
@@ -107,7 +108,7 @@ EVENTS = [Event("a", 5, 1), Event("a", 40, 1), Event("a", 6, 1), Event("b", 37, 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_two_are_late(name: str) -> None:
-    assert run(name, EVENTS, tagged=False, parallelism=2).late_records_dropped == {"operator": 2}
+    assert run(name, EVENTS, parallelism=2).late_records_dropped == {"operator": 2}
 
 
 def test_joins_over_windows_count_what_both_sides_drop() -> None:

@@ -166,12 +166,19 @@ def setups(draw, kinds=("tumbling", "sliding", "session", "dynamic", "global", "
     return Setup(assigner, trigger, evictor, lateness, combine, draw(st.integers(0, 8)))
 
 
+_BEHIND = [0] * 12 + list(range(1, 19))
+_CODES = st.integers(0, 8 * len(_BEHIND) * 9 * 2 - 1)
+
+
 @st.composite
-def inputs(draw, size=30, keys="ab"):
-    """Events with disorder, some of them late."""
+def inputs(draw, size=50):
+    """Events of two keys with disorder, some of them late. Each is drawn as one number, which is faster than its parts."""
     now, events = draw(st.integers(-20, 20)), []
-    for i in range(draw(st.integers(1, size))):
-        now += draw(st.integers(0, 7))
-        ts = now - draw(st.one_of(st.just(0), st.integers(0, 18)))
-        events.append(Event(draw(st.sampled_from(keys)), ts, chr(ord("A") + i), draw(st.integers(1, 9))))
+    count = draw(st.integers(1, size))
+    for i, code in enumerate(draw(st.lists(_CODES, min_size=count, max_size=count))):
+        code, step = divmod(code, 8)
+        code, behind = divmod(code, len(_BEHIND))
+        key, gap = divmod(code, 9)
+        now += step
+        events.append(Event("ab"[key], now - _BEHIND[behind], chr(ord("A") + i), gap + 1))
     return events

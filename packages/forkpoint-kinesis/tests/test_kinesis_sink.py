@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
 from background import InBackground
+from example_counts import examples
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
@@ -93,7 +94,7 @@ def test_without_order_a_request_is_full(kinesis: Kinesis, tmp_path: Path) -> No
 @given(
     keys=st.lists(st.sampled_from("abc"), max_size=30), size=st.integers(1, 5), data=st.data(), ordered=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=60)
+@examples(60)
 def test_a_queue_puts_each_record_once_and_keys_in_order(keys: list[str], size: int, data: Any, ordered: bool) -> None:
     records = [Outgoing(key, b"x") for key in keys]
     queue = Queue(records, keys if ordered else None, Limits(size, 6))

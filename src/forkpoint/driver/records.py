@@ -7,6 +7,7 @@ import platform
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Literal
 
@@ -20,6 +21,7 @@ from forkpoint.graph.secrets import is_secret
 from forkpoint.storage.base import Storage
 
 
+@cache
 def versions() -> dict[str, str]:
     return {name: version(name) for name in ("forkpoint", "pyspark", "pyarrow")} | {"python": platform.python_version()}
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         decode_operator_key,
         decode_state_key,
         decode_timer_key,
+        in_groups,
         kg_of,
         operator_key,
         operator_range,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
         timer_key,
         timer_range,
     )
-    from forkpoint.state.store import Changes, Store, StoreKind, StoreSize, destroy_store, open_store
+    from forkpoint.state.store import Changes, Range, Store, StoreKind, StoreSize, destroy_store, open_store
     from forkpoint.state.write_back import WriteBackStore
 
 __getattr__ = loader(__name__)
@@ -66,6 +67,7 @@ __all__ = [
     "GrowthMeter",
     "HostChanges",
     "OperatorKey",
+    "Range",
     "Store",
     "StoreKind",
     "StoreSize",
@@ -82,6 +84,7 @@ __all__ = [
     "hash_column",
     "hash_encoded",
     "hash_keys",
+    "in_groups",
     "in_key_order",
     "key_group",
     "key_group_range",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, acquire
-from forkpoint.state.store import Changes, StoreSize, check_base, check_load
+from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load
 
 
 class _Table(Handle):
@@ -19,6 +19,11 @@ class _Table(Handle):
         self.rows: dict[bytes, bytes] = {}
         self.version = 0
         self.ordered: list[bytes] | None = None  # the keys of rows, from the first scan on
+
+    def in_order(self) -> list[bytes]:
+        if self.ordered is None:
+            self.ordered = sorted(self.rows)
+        return self.ordered
 
 
 class DictStore:
@@ -47,11 +52,17 @@ class DictStore:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         table = self._table
         with table.lock:
-            if table.ordered is None:
-                table.ordered = sorted(table.rows)
-            first = bisect_left(table.ordered, start)
-            found = table.ordered[first : bisect_left(table.ordered, stop, first)]
+            ordered = table.in_order()
+            first = bisect_left(ordered, start)
+            found = ordered[first : bisect_left(ordered, stop, first)]
             return iter([(key, table.rows[key]) for key in found])
+
+    def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        table = self._table
+        with table.lock:
+            ordered = table.in_order()
+            count = len(ordered)
+            return [r for r in ranges if (at := bisect_left(ordered, r[0])) < count and ordered[at] < r[1]]
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         table, changes = self._table, changes.in_order()

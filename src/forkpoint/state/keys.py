@@ -11,7 +11,7 @@ timers come first. A sid is below 0xFFFFFFFF, so every range has an end.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 OPERATOR_KG = 0xFFFF
@@ -121,6 +121,12 @@ def timer_range(kg: int, sid: int, until_ms: int) -> tuple[bytes, bytes]:
     start, end = sid_range(kg, sid)
     shifted = until_ms + _TIME_SHIFT + 1
     return start, end if shifted >= _TIME_END else _TIME.pack(kg, sid, shifted)
+
+
+def in_groups(groups: Iterable[int], of_one: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """The ranges in several key groups that are what ``of_one`` is in its own."""
+    start, stop = of_one[0][2:], of_one[1][2:]
+    return [(kg + start, kg + stop) for kg in (group.to_bytes(2, "big") for group in groups)]
 
 
 def operator_range(sid: int, subtask: int | None = None) -> tuple[bytes, bytes]:

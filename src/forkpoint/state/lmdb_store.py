@@ -29,7 +29,7 @@ import lmdb
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, StoreSize, check_base, check_load, check_scan, check_token
+from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
 
@@ -63,6 +63,11 @@ def _boot_id() -> bytes:
 
 def _stored_key(key: bytes) -> bytes:
     return key if len(key) <= _MAX_PLAIN else key[:_STEM] + blake2b(key, digest_size=16).digest()
+
+
+def _stored_stop(stop: bytes) -> bytes:
+    """Above all stored keys of entries below ``stop``."""
+    return stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
 
 
 def _stored_item(key: bytes, value: bytes) -> tuple[bytes, bytes]:
@@ -280,7 +285,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         # Long keys are stored in the order of their stems only: entries of one stem are collected and sorted.
-        stop_stored = stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
+        stop_stored = _stored_stop(stop)
         held: Page = []
         scan = _Scan(self)
         try:
@@ -296,6 +301,14 @@ class LmdbStore(SharedStore[_LmdbHandle]):
         finally:
             scan.close()
         yield from _in_order(held, start, stop)
+
+    def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        with self._handle.transaction() as txn:
+            if _state(txn).phase == _LOADING:
+                return []
+            cursor = txn.cursor()
+            seek, key = cursor.set_range, cursor.key
+            return [each for each in ranges if seek(each[0][:_STEM] or b"\0") and key() < _stored_stop(each[1])]
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, ordered = self._handle, changes.in_order()

@@ -23,7 +23,7 @@ import rocksdict
 
 from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, StoreSize, check_base, check_load, check_scan, check_token
+from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
 
 _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
@@ -175,6 +175,18 @@ class RocksDbStore(SharedStore[_RocksHandle]):
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return chain.from_iterable(pages(_Scan(self).read, start, stop))
+
+    def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        handle = self._handle
+        with handle.use() as db:
+            if handle.state().phase == _LOADING:
+                return []
+            rows, found = db.iter(), []
+            for start, stop in ranges:
+                rows.seek(start)
+                if rows.valid() and rows.key() < stop:
+                    found.append((start, stop))
+            return found
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, changes = self._handle, changes.in_order()

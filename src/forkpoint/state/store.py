@@ -21,6 +21,7 @@ from forkpoint.extras import require
 from forkpoint.state.shared import forget
 
 StoreKind = Literal["lmdb", "rocksdb", "dict"]
+Range = tuple[bytes, bytes]  # start <= key < stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,9 @@ class Store(Protocol):
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with start <= key < stop in key order, all as of one version."""
+
+    def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        """The ranges that have entries, and perhaps some without: ahead of scans of which most would find nothing."""
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         """Apply the changes and set the version, both or neither; does nothing if that version was applied before.

@@ -13,7 +13,7 @@ from typing import Any
 
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
-from forkpoint.state.store import Changes, Store, StoreSize, check_base
+from forkpoint.state.store import Changes, Range, Store, StoreSize, check_base
 
 MAX_EPOCHS = 32  # so that a process that takes over has few to read again
 MAX_ENTRIES = 1 << 18
@@ -67,6 +67,11 @@ class WriteBackStore:
         if self._held and self._touches(start, stop):
             self.flush()
         return self._store.scan(start, stop)
+
+    def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        if self._held and any(self._touches(*each) for each in ranges):
+            self.flush()
+        return self._store.occupied(ranges)
 
     def _touches(self, start: bytes, stop: bytes) -> bool:
         """Whether a range may contain held keys. Most scans are for one state's timers or map entries."""

@@ -65,16 +65,20 @@ def test_in_one_epoch_and_in_seven(name):
     assert differences(once, expected([name], "dense")) + differences(often, expected([name], "sparse")) == []
 
 
-@pytest.mark.parametrize(("given", "epochs"), [("early", 40), ("dense", 25)])
-def test_in_many_epochs(given, epochs):
-    """All programs in one job; 40 epochs are one for each row."""
+@pytest.mark.parametrize(
+    ("given", "ends"), [("early", [*range(1, 14), 20, 30]), ("dense", cuts(INPUTS["dense"], 9))], ids=["rows", "blocks"]
+)
+def test_in_many_epochs(given, ends):
+    """All programs in one job; epochs of single rows at first, with all that waits behind them, and of ten."""
     names, events = compared(given), INPUTS[given]
-    assert epochs < len(events) or cuts(events, epochs) == [*range(1, epochs)]
-    found = run(names, events, epochs=cuts(events, epochs), parallelism=2, max_parallelism=8)[1]
+    found = run(names, events, epochs=ends, parallelism=2, max_parallelism=8)[1]
     assert differences(found, expected(names, given)) == []
 
 
-@pytest.mark.parametrize(("given", "stop"), [("dense", 31), ("sparse", 50)])
+@pytest.mark.parametrize(
+    ("given", "stop"),
+    [("dense", 31), pytest.param("sparse", 50, marks=pytest.mark.slow)],  # the same programs and saved states
+)
 def test_stopped_and_restored_at_another_parallelism(tmp_path, given, stop):
     names, events = compared(given), INPUTS[given]
     one, first = run(names, events, stop=stop, parallelism=3, state_root=tmp_path)

@@ -13,7 +13,7 @@ from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoc
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_timer_key, timer_key, timer_range
+from forkpoint.state import Range, decode_timer_key, in_groups, kg_of, timer_key, timer_range
 from forkpoint.types import TypeInformation
 
 EVENT_TIMERS = "_event_timers"
@@ -52,8 +52,8 @@ class TimerQueue:
         self.horizon = to_flink_ms(horizon_ms)
         self._due, self._found, self._changes = {}, {}, {}
         if horizon_ms > MIN_MS:
-            for group in range(*self._backend.groups):
-                for entry, _ in self._backend.store.scan(*timer_range(group, self.sid, self.horizon)):
+            for due in self._stored(self.horizon):
+                for entry, _ in self._backend.store.scan(*due):
                     _, _, time_ms, key, namespace = decode_timer_key(entry)
                     if self.only is None or key in self.only:
                         self._due.setdefault(key, []).append((time_ms, namespace))
@@ -136,13 +136,16 @@ class TimerQueue:
         """A lower bound of the next timer's time: the first of the timers stored for after ``time_ms`` and of this epoch's new
         ones, whose time may have passed."""
         found = [t for (_, (t, _)), kept in self._changes.items() if kept]
-        for group in range(*self._backend.groups):
-            start, stop = timer_range(group, self.sid, MAX_WATERMARK)
-            _, begin = timer_range(group, self.sid, time_ms)
+        for start, stop in self._stored(MAX_WATERMARK):
+            _, begin = timer_range(kg_of(start), self.sid, time_ms)
             first = next(iter(self._backend.store.scan(max(start, begin), stop)), None)
             if first is not None:
                 found.append(decode_timer_key(first[0]).ts_ms)
         return min(found, default=None)
+
+    def _stored(self, until_ms: int) -> list[Range]:
+        """Where timers up to and including a time may be stored."""
+        return self._backend.store.occupied(in_groups(range(*self._backend.groups), timer_range(0, self.sid, until_ms)))
 
 
 class Timers(TimerService):

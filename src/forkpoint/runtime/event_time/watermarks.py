@@ -162,6 +162,8 @@ def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Chann
     are at or ahead of the result, so the watermarks alone determine which ones do.
     """
     given = list(channels)
+    if len(given) == 1 and given[0].active and last_ms <= given[0].start < MAX_MS:
+        return given[0]  # as most are
     unfinished = [c for c in given if c.start < MAX_MS]  # a final watermark holds nothing back
 
     def least(ms: int, ends: Iterable[int]) -> int:

@@ -37,7 +37,7 @@ from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, 
 from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec, states_with_timers
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key, sid_range
+from forkpoint.state import decode_state_key, in_groups, sid_range
 from forkpoint.types import TypeInformation
 
 BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
@@ -206,8 +206,8 @@ class EveryKey:
         """A backend for the keys that have entries in the store and no elements in the epoch."""
         own, sid = self._backend, self._backend.sid(descriptor.name)
         found: dict[bytes, None] = {}
-        for group in range(*own.groups):
-            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*sid_range(group, sid)))
+        for each in own.store.occupied(in_groups(range(*own.groups), sid_range(0, sid))):
+            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*each))
         for key in own.key_bytes:
             found.pop(key, None)
         backend = KeyedBackend(own.uid, own.key_type, own.max_parallelism, own.store)

@@ -33,7 +33,7 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, Task
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
 from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_timer_key, encode_keys, key_group, state_key, timer_key, timer_range
+from forkpoint.state import decode_timer_key, encode_keys, in_groups, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types
 
 ELEMENTS = "elements"
@@ -105,8 +105,9 @@ class EventTimeSort(KeyedOperator):
         """The saved elements that the watermark passes, in time order for each key, and each one's key."""
         timers: list[bytes] = []
         if until_ms is not None:
-            for group in range(*self._backend.groups):
-                timers += [name for name, _ in self._backend.store.scan(*timer_range(group, self._timer_sid, until_ms))]
+            store, due = self._backend.store, timer_range(0, self._timer_sid, until_ms)
+            for each in store.occupied(in_groups(range(*self._backend.groups), due)):
+                timers += [name for name, _ in store.scan(*each)]
         found = list(map(decode_timer_key, timers))
         names = [state_key(t.kg, self._sid, t.key, self._times.encode(t.ts_ms)) for t in found]
         guard, stored = self._guard, self._backend.store.get_many(names)

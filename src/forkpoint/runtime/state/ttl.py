@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forkpoint.functions import StateTtlConfig
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.state.guard import Guard
-from forkpoint.state import sid_range
+from forkpoint.state import in_groups, kg_of, sid_range
 from forkpoint.types import Types
 
 if TYPE_CHECKING:
@@ -142,15 +142,18 @@ class Sweeper:
         first, stop = self.backend.groups
         left = max(self.LEAST_ENTRIES, len(self.backend.keys))
         changed = set(log.keys)
-        group = first if self._group is None or not first <= self._group < stop else self._group
-        for _ in range(first, stop):
-            start, end = sid_range(group, self.sid)
-            entries = list(islice(self.backend.store.scan(self._after or start, end), left))
+        if self._group is None or not first <= self._group < stop:
+            self._group, self._after = first, None
+        group = self._group
+        ranges = in_groups([*range(group, stop), *range(first, group)], sid_range(0, self.sid))
+        if self._after is not None:
+            ranges[0] = self._after, ranges[0][1]
+        for start, end in self.backend.store.occupied(ranges):
+            entries = list(islice(self.backend.store.scan(start, end), left))
             gone = [key for key, value in entries if key not in changed and self.expired(value)]
             log.delete(gone)
             left -= len(entries)
             if left <= 0:
-                self._group, self._after = group, entries[-1][0] + b"\0"
+                self._group, self._after = kg_of(start), entries[-1][0] + b"\0"
                 return
-            group, self._after = group + 1 if group + 1 < stop else first, None
-        self._group = group
+        self._group, self._after = group, None

@@ -28,7 +28,7 @@ from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, Longs, spre
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
-from forkpoint.state import decode_timer_key, timer_range
+from forkpoint.state import decode_timer_key, in_groups, timer_range
 
 LARGEST_MS = 2**59  # larger times go to the element-wise kernel
 
@@ -173,9 +173,9 @@ class ColumnKernel(ABC, Generic[W]):
         """Raises ColumnarUnsupported if a timer cannot belong to these windows."""
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
-            for group in range(*self._groups):
-                start, stop = timer_range(group, self._timer_sid, to_flink_ms(window.end))
-                names += [name for name, _ in self._store.scan(start, stop)]
+            ranges = in_groups(range(*self._groups), timer_range(0, self._timer_sid, to_flink_ms(window.end)))
+            for each in self._store.occupied(ranges):
+                names += [name for name, _ in self._store.scan(*each)]
         if skipped:
             names = [name for name in names if decode_timer_key(name).key not in skipped]
         times, keys, spaces = read_timers(names)

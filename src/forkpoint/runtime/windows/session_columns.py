@@ -26,7 +26,7 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import WindowSpec
-from forkpoint.state import prefix_stop, sid_range
+from forkpoint.state import in_groups, prefix_stop, sid_range
 
 _KEY_AT = 10  # offset of the key in the store key of a state
 _FEW = 8  # with fewer saved sessions for each row than this, one scan reads them all
@@ -90,8 +90,8 @@ class SessionColumns(ColumnKernel[Sessions]):
         """The saved sessions: at least those of keys that have rows, and those that end."""
         entries = list[tuple[bytes, bytes]]()
         if self._in_flight is None or self._in_flight < _FEW * (len(columns[0]) + len(due.names)) + 4096:
-            for group in range(*self._groups):
-                entries += self._store.scan(*sid_range(group, self._merging_sid))
+            for each in self._store.occupied(in_groups(range(*self._groups), sid_range(0, self._merging_sid))):
+                entries += self._store.scan(*each)
             self._in_flight = len(entries)
         else:
             entries = self._scanned(columns, due)
