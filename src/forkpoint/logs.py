@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, suppress, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,7 +79,8 @@ def within(scope: Scope) -> Iterator[None]:
     try:
         yield
     finally:
-        _current.reset(token)
+        with suppress(ValueError):  # what an interrupted task has left open is closed by the thread that collects it
+            _current.reset(token)
         if outermost:
             _outermost.remove(scope)
 
