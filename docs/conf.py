@@ -46,29 +46,32 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 python_use_unqualified_type_names = True
 
 NAVIGATION: dict[str, list[str]] = {
-    "Start here": ["install", "quickstart", "concepts"],
-    "Tutorials": ["../README", "../examples/flights/README", "../examples/dashboard/README", "../examples/versions/README"],
-    "Programs": [
+    "Start": [
+        "install", "../README", "quickstart", "from-spark", "pyflink", "../examples/flights/README",
+        "../examples/dashboard/README", "../examples/versions/README",
+    ],
+    "How to: programs": [
         "state", "time", "windows", "joins", "lookup", "connected-streams", "column-wise", "async", "iterations", "formats",
         "typing", "testing",
     ],
-    "Systems": [
+    "How to: systems": [
         "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis",
         "cassandra", "opensearch",
     ],
-    "Jobs": [
-        "running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page", "rest", "metrics",
-        "security", "sizing", "troubleshooting",
+    "How to: jobs": [
+        "running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page",
+        "state-processor", "queryable-state", "troubleshooting",
     ],
-    "Savepoints as data": ["state-processor", "queryable-state", "from-spark"],
-    "From Flink": ["pyflink", "flink-parity"],
-    "Extending": ["new-source", "new-operator"],
+    "Concepts": [
+        "concepts", "guarantees", "security", "sizing", "names", "flink-parity", "compatibility", "benchmarks", "decisions",
+    ],
     "Reference": [
         "reference/streams", "reference/functions", "reference/windows", "reference/connectors", "reference/types",
         "reference/environment", "reference/testing", "reference/state-processor", "reference/operations",
-        "reference/options", "reference/command-line", "cli", "errors", "reference/errors", "names", "reference/formats",
+        "reference/options", "reference/command-line", "cli", "rest", "metrics", "errors", "reference/errors",
+        "reference/formats",
     ],
-    "About the project": ["decisions", "compatibility", "benchmarks", "development", "../CONTRIBUTING", "../CHANGELOG"],
+    "Contributing": ["new-source", "new-operator", "development", "../CONTRIBUTING", "../CHANGELOG"],
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up the project on a machine that has only Python 3.11 or newer: .venv with the project and its development
+# Sets up the project on a machine that has only Python 3.11 or newer (PYTHON=python3.13 chooses one): .venv with the project and its development
 # tools in the versions of uv.lock, and Java 17 or newer for Spark. Safe to call again: without a change it returns at once.
 #
 # Writes .venv/env.sh, which puts .venv/bin on PATH, sets JAVA_HOME and lets Python keep its bytecode (hundreds of processes
@@ -56,7 +56,7 @@ usable_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/d
 
 find_python() {
   local name
-  for name in python3.11 python3.12 python3.13 python3.14 python3 python; do
+  for name in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.13 python3.14 python3 python; do
     if command -v "$name" >/dev/null 2>&1 && usable_python "$name"; then
       command -v "$name"
       return 0

@@ -71,6 +71,8 @@ class Python(subprocess.Popen[Any]):
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         with self._end:
+            if self._channel.fileno() < 0:  # collected with this object, which subprocess then keeps until it has ended
+                self.returncode = self.returncode or 0
             if self.returncode is None and select.select([self._channel], [], [], 0)[0]:
                 self.returncode = int(self._channel.recv(100))
                 self._channel.close()

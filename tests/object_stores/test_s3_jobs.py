@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import threading
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 import forkpoint as fp
@@ -105,8 +105,9 @@ def test_a_driver_that_is_killed_at_a_step(bucket: Bucket, tmp_path: Path, step:
 def asleep(bucket: Bucket, root: Path, step: str, number: int) -> subprocess.Popen[str]:
     """A driver that has stopped at a step."""
     process = start(bucket, root, f"sleep-{step}", str(number))
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), process.stderr and process.stderr.read()
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.01)
     return process
 
 

@@ -58,6 +58,8 @@ def open_page(chromium: Browser, shop: Shop) -> Iterator[Open]:
 
     yield begin
     for context in contexts:
+        for page in context.pages:  # what answers a request of the page may be at work
+            page.unroute_all(behavior="wait")
         context.close()
     assert asked == []
     assert wrong == []

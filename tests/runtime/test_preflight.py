@@ -2,6 +2,8 @@
 
 import os
 import platform
+import subprocess
+import sys
 import time
 
 import msgspec
@@ -9,7 +11,7 @@ import pytest
 
 from forkpoint.errors import StorageUnavailable
 from forkpoint.runtime.tasks import preflight
-from forkpoint.runtime.tasks.preflight import Finding, Probe, probe_file, try_host, versions
+from forkpoint.runtime.tasks.preflight import PACKAGES, Finding, Probe, probe_file, try_host, versions
 from forkpoint.storage.base import LocalStorage
 
 
@@ -28,7 +30,7 @@ def problems(storage):
 def found(storage_url, local_dir, variables):
     probe = Probe(
         token="token", storage_url=storage_url, variables=variables, local_dir=local_dir, directories={},
-        python=platform.python_version(), versions=versions(), sent_ms=0,
+        python=platform.python_version(), versions=versions(PACKAGES), sent_ms=0,
     )  # fmt: skip
     return msgspec.msgpack.decode(try_host(msgspec.msgpack.encode(probe)), type=Finding).problems
 
@@ -63,3 +65,10 @@ def test_a_host_without_credentials_says_so_at_once_where_nothing_answers_for_th
     (problem,) = found("s3://bucket/state", str(tmp_path), ["AWS_ACCESS_KEY_ID"])
     assert "It has no AWS_ACCESS_KEY_ID, as the driver has: pass them with --pass-env 'AWS_*'" in problem
     assert time.monotonic() - began < 20  # requests are repeated for a minute otherwise
+
+
+def test_the_connector_packages_that_a_program_has_loaded_are_compared():
+    loaded = "from forkpoint import RedisSink\nfrom forkpoint.runtime.tasks import preflight\nprint(preflight.connectors_in_use())"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['forkpoint-redis']"
+    assert versions(["forkpoint-redis", "forkpoint-nothing"]).keys() == {"forkpoint-redis"}

@@ -1,6 +1,6 @@
-"""Puts the figures of bench.json into the README's table.
+"""Puts the figures of bench.json into the table of docs/benchmarks.md.
 
-python benchmarks/readme.py
+python benchmarks/page.py
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def table(figures: list[dict[str, object]]) -> str:
 
 def main() -> None:
     figures = json.loads((HOME / "bench.json").read_text(encoding="utf-8"))
-    readme = HOME / "README.md"
-    text, found = TABLE.subn(lambda m: m[1] + table(figures) + m[2], readme.read_text(encoding="utf-8"))
+    page = HOME / "docs" / "benchmarks.md"
+    text, found = TABLE.subn(lambda m: m[1] + table(figures) + m[2], page.read_text(encoding="utf-8"))
     if found != 1:
-        raise SystemExit("README.md has no place for the figures, or more than one")
-    readme.write_text(text, encoding="utf-8")
+        raise SystemExit("docs/benchmarks.md has no place for the figures, or more than one")
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
