@@ -68,7 +68,7 @@ def test_a_host_without_credentials_says_so_at_once_where_nothing_answers_for_th
 
 
 def test_the_connector_packages_that_a_program_has_loaded_are_compared():
-    loaded = "from forkpoint import RedisSink\nfrom forkpoint.runtime.tasks import preflight\nprint(preflight.connectors_in_use())"
+    loaded = "from forkpoint import RedisSink\nfrom forkpoint.runtime.tasks import preflight as p\nprint(p.connectors_in_use())"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['forkpoint-redis']"
     assert versions(["forkpoint-redis", "forkpoint-nothing"]).keys() == {"forkpoint-redis"}
