@@ -81,10 +81,13 @@ class Program:
         (home / "app" / "own_module.py").write_text(MODULE)
 
     def write(self, part: int, of: int) -> None:
-        rows = range(ROWS * part // of, ROWS * (part + 1) // of)
-        hidden = self.input / f".{part}"
+        self.write_rows(str(part), range(ROWS * part // of, ROWS * (part + 1) // of))
+
+    def write_rows(self, name: str, rows: range) -> None:
+        """A file that appears complete, as a source of files needs it."""
+        hidden = self.input / f".{name}"
         hidden.write_text("".join(f"{n}\n" for n in rows))
-        hidden.rename(self.input / f"{part}.txt")
+        hidden.rename(self.input / f"{name}.txt")
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         command = [self.python, "-m", "forkpoint.cli", "--state-root", self.state_root, "run",
@@ -139,7 +142,7 @@ def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: C
     program.wait_for(ROWS, process)
     rows = ROWS
     while not program.stores(A):  # it gets work again
-        (program.input / f"{rows}.txt").write_text(f"{rows}\n")
+        program.write_rows(str(rows), range(rows, rows + 1))
         rows += 1
         program.wait_for(rows, process)
 
