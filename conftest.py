@@ -59,6 +59,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     spark.stop()
 
 
+@pytest.fixture(autouse=True)
+def the_session_is_there_first(request: pytest.FixtureRequest) -> None:
+    """A job in this process takes the session that is there, and would otherwise start one with other settings for all tests."""
+    if request.node.get_closest_marker("spark") and "cluster" not in request.path.parts:
+        request.getfixturevalue("session")
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A real Kafka broker, for all tests of this process: each has topics of its own (``create_topic()``)."""
