@@ -18,6 +18,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from forkpoint.packages import __all__ as NAMES  # noqa: N812
+
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 PROGRAM = """
@@ -55,14 +57,8 @@ def main() -> None:
         for package in packages:
             pip_install(python, package)
         names = "import forkpoint as fp; from forkpoint import packages; print(*(n for n in packages.__all__ if n in fp.__all__))"
-        expect([str(python), "-c", names], scratch, [" ".join(connector_names())])
+        expect([str(python), "-c", names], scratch, [" ".join(NAMES)])
     print(f"{wheel.name} installs, and runs a job; {len(packages)} connector packages install beside it")
-
-
-def connector_names() -> list[str]:
-    from forkpoint import packages
-
-    return packages.__all__
 
 
 def build() -> list[Path]:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets up the project on a machine that has only Python 3.11 or newer (PYTHON=python3.13 chooses one): .venv with the project and its development
-# tools in the versions of uv.lock, and Java 17 or newer for Spark. Safe to call again: without a change it returns at once.
+# Sets up the project on a machine that has only Python 3.11 or newer (PYTHON=python3.13 chooses one): .venv with the project
+# and its development tools in the versions of uv.lock, and Java 17 or newer for Spark. Safe to call again: without a change it
+# returns at once.
 #
 # Writes .venv/env.sh, which puts .venv/bin on PATH, sets JAVA_HOME and lets Python keep its bytecode (hundreds of processes
 # of the tests would compile the project again); the Makefile sources it.

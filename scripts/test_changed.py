@@ -54,20 +54,8 @@ def main() -> int:
     if options.list or not chosen:
         print("\n".join(f"{tests[file]} {file}" for file in chosen))
         return 0
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        str(PROCESSES),
-        "--dist",
-        "loadfile",
-        "-m",
-        SELECTED,
-        *given,
-        *chosen,
-    ]
-    code = subprocess.run(command, cwd=ROOT).returncode
+    how = ["-n", str(PROCESSES), "--dist", "loadfile", "-m", SELECTED]
+    code = subprocess.run([sys.executable, "-m", "pytest", *how, *given, *chosen], cwd=ROOT).returncode
     return 0 if code == NO_TESTS else code
 
 

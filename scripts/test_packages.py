@@ -9,13 +9,16 @@ What passed is noted by the digest of those files, in the user's cache directory
 from __future__ import annotations
 
 import argparse
-import ast
 import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+
+import grimp
+
+from forkpoint.extras import CONNECTORS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "packages"
@@ -43,7 +46,8 @@ def main() -> int:
     ]
     if not packages:
         parser.error(f"there is no package forkpoint-{options.only}")
-    digests = {each: digest(files_of(each)) for each in packages}
+    graph = grimp.build_graph("forkpoint", *CONNECTORS, cache_dir=str(ROOT / ".import_linter_cache"))
+    digests = {each: digest(files_of(each, graph)) for each in packages}
     due = [each for each in packages if options.all or options.only or not (PASSED / digests[each]).exists()]
     print(
         f"connector packages: {', '.join(each.name for each in due) or 'none'} to test, of {len(packages)}", flush=True
@@ -68,21 +72,20 @@ def digest(files: Iterable[Path]) -> str:
     return whole.hexdigest()
 
 
-def files_of(package: Path) -> set[Path]:
+def files_of(package: Path, graph: grimp.ImportGraph) -> set[Path]:
     """What its tests depend on: a change in forkpoint that no import leads to is the core's to test."""
-    own = set(package.rglob("*"))
     shared = {file for pattern in SHARED for file in ROOT.glob(pattern)}
-    imported = {file for source in package.glob("src/**/*.py") for file in imports_of(source)}
-    return {file for file in own | shared | imported if file.is_file() and "__pycache__" not in file.parts}
-
-
-def imports_of(source: Path) -> Iterator[Path]:
-    """The files of forkpoint that a file imports."""
-    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "forkpoint":
-            for module in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                place = ROOT / "src" / module.replace(".", "/")
-                yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
+    module = package.name.replace("-", "_")
+    modules = {
+        each
+        for own in {module, *graph.find_descendants(module)}
+        for each in graph.find_modules_directly_imported_by(own)
+    }
+    places = [ROOT / "src" / each.replace(".", "/") for each in modules if each.partition(".")[0] == "forkpoint"]
+    imported = {file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")}
+    return {
+        file for file in shared | imported | {*package.rglob("*")} if file.is_file() and "__pycache__" not in file.parts
+    }
 
 
 if __name__ == "__main__":

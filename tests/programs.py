@@ -69,10 +69,11 @@ class Python(subprocess.Popen[Any]):
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
 
+    def __del__(self) -> None:
+        """Nothing is left to do for a process that nobody waits for: the server does."""
+
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         with self._end:
-            if self._channel.fileno() < 0:  # collected with this object, which subprocess then keeps until it has ended
-                self.returncode = self.returncode or 0
             if self.returncode is None and select.select([self._channel], [], [], 0)[0]:
                 self.returncode = int(self._channel.recv(100))
                 self._channel.close()

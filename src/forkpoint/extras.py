@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from types import FrameType
 
 from forkpoint.errors import ConfigError
 from forkpoint.lazy import listed
@@ -64,9 +65,15 @@ def is_own(module: str) -> bool:
     return top == "forkpoint" or top in CONNECTORS
 
 
+def is_own_frame(frame: FrameType) -> bool:
+    """Whether code of forkpoint or of one of its connector packages runs there."""
+    return is_own(str(frame.f_globals.get("__name__", "")))
+
+
 def installed_names() -> list[str]:
     """The names of the installed connector packages."""
-    return [name for name, package in listed("forkpoint.packages") if is_installed(package)]
+    installed = set(filter(is_installed, CONNECTORS))
+    return [name for name, package in listed("forkpoint.packages") if package in installed]
 
 
 def is_installed(package: str) -> bool:

@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.base import ReaderContext, Source, SourceBatch, SplitRange
+from forkpoint.connectors.base import Source, SplitRange
+from forkpoint.testing.source_contract import batches, elements, json_round_trip
 from forkpoint.types import TypeInformation
-
-
-def json_round_trip(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def batches(source: Source, planned: SplitRange) -> list[SourceBatch]:
-    """What a range holds, read by a task's copy of the source from a range that came by JSON."""
-    shipped: Source = cloudpickle.loads(cloudpickle.dumps(source))
-    sent = SplitRange(
-        planned.split, planned.piece, json_round_trip(planned.start), json_round_trip(planned.end), planned.rows,
-        json_round_trip(planned.info),
-    )  # fmt: skip
-    reader = shipped.create_reader()
-    reader.open(ReaderContext("uid", 0))
-    try:
-        return [run if isinstance(run, SourceBatch) else SourceBatch(run) for run in reader.read(sent)]
-    finally:
-        reader.close()
-
-
-def elements(source: Source, planned: SplitRange) -> list[Any]:
-    """A range's elements."""
-    out: list[Any] = []
-    for run in batches(source, planned):
-        if isinstance(run.elements, pa.RecordBatch):
-            type = source.output_type()
-            assert type is not None
-            assert run.elements.schema.names == type.column_names
-            out += type.from_columns(run.elements.columns)
-        else:
-            out += run.elements
-    return out
 
 
 def side_elements(source: Source, ranges: list[SplitRange]) -> list[Any]:
@@ -64,6 +30,9 @@ def read_all(source: Source, ranges: list[SplitRange]) -> dict[str, list[Any]]:
         assert sorted(p for p, _ in pieces) == list(range(len(pieces)))
         out[split] = [v for _, values in sorted(pieces, key=lambda p: p[0]) for v in values]
     return out
+
+
+__all__ = ["Elements", "batches", "elements", "json_round_trip", "read_all", "side_elements"]
 
 
 @dataclass

@@ -5,17 +5,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import forkpoint as fp
+from connectors.contract_rows import Line
 from forkpoint.testing import Row, SinkContract
-
-
-class Line(NamedTuple):
-    number: int
-    text: str
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
+from connectors.contract_rows import Lines, rows
 from forkpoint.testing import Row, SinkContract, SourceContract
 from servers.kafka import Kafka
 
@@ -38,11 +39,6 @@ class TestKafkaSource(SourceContract):
         return int(element)
 
 
-class Lines(fp.SerializationSchema[Row]):
-    def serialize(self, element: Row) -> bytes:
-        return f"{element[0]}:{element[1]}".encode()
-
-
 class TestKafkaSink(SinkContract):
     server: Kafka
 
@@ -67,5 +63,4 @@ class TestKafkaSink(SinkContract):
         return row
 
     def read(self, target: str) -> list[Row]:
-        split = (value.partition(":") for value in self.server.values(target) if value is not None)
-        return [(int(number), text) for number, _, text in split]
+        return rows(value for value in self.server.values(target) if value is not None)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from cassandra_writing import sink
+from connectors.contract_rows import Line
 from forkpoint.testing import Row, SinkContract
 from servers.cassandra_server import Cassandra
-
-
-class Line(NamedTuple):
-    number: int
-    text: str
 
 
 class TestCassandraSink(SinkContract):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
+from connectors.contract_rows import Lines, rows
 from forkpoint.testing import Row, SinkContract, SourceContract
 from kinesis_jobs import builder
 from servers.kinesis_server import Kinesis
@@ -34,11 +35,6 @@ class TestKinesisSource(SourceContract):
         return int(element)
 
 
-class Lines(fp.SerializationSchema[Row]):
-    def serialize(self, element: Row) -> bytes:
-        return f"{element[0]}:{element[1]}".encode()
-
-
 class TestKinesisSink(SinkContract):
     exactly_once = False  # Kinesis knows no transactions
     server: Kinesis
@@ -60,5 +56,4 @@ class TestKinesisSink(SinkContract):
         return row
 
     def read(self, target: str) -> list[Row]:
-        split = (data.decode().partition(":") for _, data in self.server.read(target))
-        return [(int(number), text) for number, _, text in split]
+        return rows(data.decode() for _, data in self.server.read(target))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 import forkpoint as fp
+from connectors.contract_rows import Line
 from forkpoint.testing import Row, SinkContract
 from table_jobs import catalog
-
-
-class Line(NamedTuple):
-    number: int
-    text: str
 
 
 class TestDeltaSink(SinkContract):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import forkpoint as fp
+from connectors.contract_rows import Line
 from forkpoint.testing import Row, SinkContract
 from servers.opensearch_server import OpenSearch
-
-
-class Line(NamedTuple):
-    number: int
-    text: str
 
 
 class TestOpenSearchSink(SinkContract):

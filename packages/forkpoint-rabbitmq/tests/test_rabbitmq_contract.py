@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
+from connectors.contract_rows import Lines, rows
 from forkpoint.testing import Row, SinkContract, SourceContract
 from queue_counting import config
 from servers.rabbitmq_server import RabbitMQ
@@ -34,11 +35,6 @@ class TestRabbitMQSource(SourceContract):
         return int(element)
 
 
-class Lines(fp.SerializationSchema[Row]):
-    def serialize(self, element: Row) -> bytes:
-        return f"{element[0]}:{element[1]}".encode()
-
-
 class TestRabbitMQSink(SinkContract):
     exactly_once = False  # a broker knows no transactions that outlive a connection
     server: RabbitMQ
@@ -58,5 +54,4 @@ class TestRabbitMQSink(SinkContract):
         return row
 
     def read(self, target: str) -> list[Row]:
-        split = (value.partition(":") for value in self.server.values(target))
-        return [(int(number), text) for number, _, text in split]
+        return rows(self.server.values(target))

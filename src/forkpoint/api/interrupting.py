@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 
 from forkpoint.driver.job_driver import JobDriver
 from forkpoint.errors import ForkpointError
-from forkpoint.extras import is_own
+from forkpoint.extras import is_own_frame
 
 EXIT_CODE = 128 + signal.SIGINT
 
@@ -75,8 +75,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
         print(error, file=sys.stderr, flush=True)
         raise SystemExit(EXIT_CODE)  # honoured in an excepthook, too
     if isinstance(error, ForkpointError) and os.environ.get("FORKPOINT_VERBOSE", "0") in ("", "0"):
-        walked = traceback.walk_tb(trace)
-        frames = [(frame, line) for frame, line in walked if not is_own(str(frame.f_globals.get("__name__", "")))]
+        frames = [(frame, line) for frame, line in traceback.walk_tb(trace) if not is_own_frame(frame)]
         lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.extract(frames).format()]
         print(f"{''.join(lines)}{kind.__module__}.{kind.__qualname__}: {error}", file=sys.stderr, flush=True)
         return

@@ -16,7 +16,7 @@ from forkpoint.errors import (
     SavepointNotFound,
     StateNotFound,
 )
-from forkpoint.extras import is_own
+from forkpoint.extras import is_own_frame
 from forkpoint.operations import DriverFailed, NoJob, ProgramFailed
 
 OK, FAILED, USAGE, JOB_FAILED, REFUSED, NOT_FOUND = 0, 1, 2, 3, 4, 5
@@ -92,7 +92,7 @@ def user_place(error: BaseException, program: str) -> str | None:
     """The program's call that raised: "app.py:12, in build: env.execute()"."""
     place = None
     for frame, number in traceback.walk_tb(error.__traceback__):
-        if place is not None and is_own(str(frame.f_globals.get("__name__", ""))):
+        if place is not None and is_own_frame(frame):
             break
         code = frame.f_code
         if place is not None or code.co_filename == program:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, ClassVar, Literal
 
-from forkpoint.extras import is_own
+from forkpoint.extras import is_own_frame
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import OperatorSpec
 from forkpoint.types import TypeInformation
@@ -115,7 +115,7 @@ class Edge:
 def line_of_program() -> str:
     """The program's line that is running: ``app.py, line 12``."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_own(str(frame.f_globals.get("__name__", ""))):
+    while frame is not None and is_own_frame(frame):
         frame = frame.f_back
     return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
 

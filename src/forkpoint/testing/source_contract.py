@@ -151,7 +151,7 @@ class _Driver:
     def __init__(self, contract: SourceContract, place: Any, root: Path, position: JSON = None) -> None:
         self._contract = contract
         self._source = contract.source(place).for_job(SourceContext("source", "contract", str(root)))
-        self.enumerator: SplitEnumerator = self._source.create_enumerator(_by_json(position))
+        self.enumerator: SplitEnumerator = self._source.create_enumerator(json_round_trip(position))
         self.position = position
         self.numbers: Counter[int] = Counter()
         self.epochs = 0
@@ -175,7 +175,7 @@ class _Driver:
         planned = self.enumerator.plan(ROWS)
         if all(each.rows == 0 for each in planned):  # splits are announced
             return False
-        position = _by_json(self.enumerator.position)
+        position = json_round_trip(self.enumerator.position)
         if until < 2:
             return True
         read = [number for each in planned for number in self.read(each)]
@@ -190,27 +190,38 @@ class _Driver:
         return True
 
     def read(self, planned: SplitRange) -> list[int]:
-        """As a task does, to which source and range were sent."""
-        source: Source[Any] = cloudpickle.loads(cloudpickle.dumps(self._source))
-        reader = source.create_reader()
-        reader.open(ReaderContext("source", 0))
-        start, end, info = (_by_json(each) for each in (planned.start, planned.end, planned.info))
-        sent = SplitRange(planned.split, planned.piece, start, end, planned.rows, info)
-        elements: list[Any] = []
-        try:
-            for run in reader.read(sent):
-                given = run.elements if isinstance(run, SourceBatch) else run
-                if isinstance(given, pa.RecordBatch):
-                    type = source.output_type()
-                    assert type is not None, "columns need an output_type()"
-                    given = type.from_columns(given.columns)
-                elements += given
-        finally:
-            reader.close()
-        return [self._contract.number(element) for element in elements]
+        return [self._contract.number(element) for element in elements(self._source, planned)]
 
 
-def _by_json(value: JSON) -> JSON:
+def batches(source: Source[Any], planned: SplitRange) -> list[SourceBatch[Any]]:
+    """What a range holds, as a task reads it, to which source and range are sent."""
+    shipped: Source[Any] = cloudpickle.loads(cloudpickle.dumps(source))
+    start, end, info = (json_round_trip(each) for each in (planned.start, planned.end, planned.info))
+    reader = shipped.create_reader()
+    reader.open(ReaderContext("uid", 0))
+    try:
+        found = reader.read(SplitRange(planned.split, planned.piece, start, end, planned.rows, info))
+        return [run if isinstance(run, SourceBatch) else SourceBatch(run) for run in found]
+    finally:
+        reader.close()
+
+
+def elements(source: Source[Any], planned: SplitRange) -> list[Any]:
+    """A range's elements."""
+    out: list[Any] = []
+    for run in batches(source, planned):
+        if isinstance(run.elements, pa.RecordBatch):
+            type = source.output_type()
+            assert type is not None, "columns need an output_type()"
+            assert run.elements.schema.names == type.column_names
+            out += type.from_columns(run.elements.columns)
+        else:
+            out += run.elements
+    return out
+
+
+def json_round_trip(value: JSON) -> JSON:
+    """As what is stored, or sent to a task."""
     return json.loads(json.dumps(value))
 
 

@@ -54,11 +54,9 @@ class FileReader(FormatReader[Any]):
         segments = range.info["files"]
         if isinstance(self._format, ParquetFormat):
             return self._read_parquet(segments, self._format)
-        return (
-            self._read_avro(segments, self._format)
-            if isinstance(self._format, AvroFormat)
-            else self._read_lines(segments)
-        )
+        if isinstance(self._format, AvroFormat):
+            return self._read_avro(segments, self._format)
+        return self._read_lines(segments)
 
     def close(self) -> None:
         if self._parquet is not None:
