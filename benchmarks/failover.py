@@ -25,7 +25,7 @@ from typing import Any
 
 from forkpoint import operations
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 
 JOB = "failover"

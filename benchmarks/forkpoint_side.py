@@ -24,7 +24,7 @@ from scenarios import CORES, FORKPOINT_SCENARIOS, Measurement, Scenario, use_cor
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 
 
 class Bid(NamedTuple):

@@ -26,8 +26,8 @@ from typing import Any
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event
+from forkpoint.driver.run.job_driver import JobDriver
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path.append(str(TESTS / "cluster"))

@@ -24,7 +24,7 @@ from typing import Any
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, RescaleStarted
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event, RescaleEnded, RescaleStarted
 
 JOB = "rescaling"
 BEFORE, AFTER = 2, 3

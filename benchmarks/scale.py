@@ -23,8 +23,8 @@ from typing import Any
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.local.executor import LocalExecutor
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.storage.base import LocalStorage

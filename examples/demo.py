@@ -36,7 +36,7 @@ from rich.text import Text
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.registry import RunView, list_runs
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 
 REPOSITORY = Path(__file__).resolve().parent.parent

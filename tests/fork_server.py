@@ -52,7 +52,7 @@ class Request(TypedDict):
 
 def serve(control: socket.socket) -> tuple[Request, socket.socket]:
     """Returns in each child, with what it is to run and the socket for requests; this process ends when nobody is there to ask
-    any more."""
+    any more. Who has asked for a child may be gone before it has started."""
     running: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -63,7 +63,7 @@ def serve(control: socket.socket) -> tuple[Request, socket.socket]:
                 poll.unregister(ready)
                 os.close(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                with channel, suppress(OSError):  # who has started it may be gone
+                with channel, suppress(OSError):
                     channel.send(b"%d" % code)
                 continue
             message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, _FILES, socket.MSG_CMSG_CLOEXEC)
@@ -82,7 +82,8 @@ def serve(control: socket.socket) -> tuple[Request, socket.socket]:
                 pidfd = os.pidfd_open(pid)
                 running[pidfd] = pid, channel
                 poll.register(pidfd, select.POLLIN)
-                channel.send(b"%d" % pid)
+                with suppress(OSError):
+                    channel.send(b"%d" % pid)
                 continue
             for fd in (fds.pop(), control.detach(), *running, *(channel.detach() for _, channel in running.values())):
                 os.close(fd)

@@ -11,30 +11,13 @@ from forkpoint.api.slots import MemorySize, SlotSharingGroup
 from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
 from forkpoint.api.windowed import AllWindowedStream, WindowedStream
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import (
-    Backlog,
-    ReaderContext,
-    SideElements,
-    Sink,
-    SinkBatch,
-    SinkContext,
-    SinkWriter,
-    Source,
-    SourceBatch,
-    SourceContext,
-    SourceReader,
-    SplitEnumerator,
-    SplitRange,
-)
 from forkpoint.connectors.collection import CollectionSource
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
 from forkpoint.connectors.database.sink import DatabaseSink
 from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputFileConfig, RollingPolicy, StreamFormat
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
 from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
@@ -60,6 +43,27 @@ from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.contract.sink import (
+    Committer,
+    CommitterContext,
+    CommittingSink,
+    Sink,
+    SinkBatch,
+    SinkContext,
+    SinkWriter,
+)
+from forkpoint.contract.source import (
+    Backlog,
+    ReaderContext,
+    SideElements,
+    Source,
+    SourceBatch,
+    SourceContext,
+    SourceReader,
+    SplitEnumerator,
+    SplitRange,
+)
 from forkpoint.errors import (
     AlreadyExists,
     ConfigError,

@@ -11,8 +11,8 @@ import pytest
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
-    from forkpoint.driver.endings import Result
-    from forkpoint.driver.job_driver import JobDriver
+    from forkpoint.driver.run.job_driver import JobDriver
+    from forkpoint.driver.run.stopping import Result
     from forkpoint.testing import LocalRun, ManualClock
     from forkpoint.testing.harness import Harness
 

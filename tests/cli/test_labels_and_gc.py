@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from forkpoint.checkpoint.paths import SINKS, JobPaths
 from forkpoint.cli import main
 from forkpoint.control.leftovers import find_leftovers, remove_leftovers
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.savepoint.reading import open_savepoint, verify_files
 from forkpoint.storage.base import LocalStorage
 

@@ -113,7 +113,7 @@ COMMITTING = """
 import logging
 import sys
 import forkpoint as fp
-from forkpoint.connectors.committing import Committer, CommittingSink
+from forkpoint.contract.sink import Committer, CommittingSink
 
 log = logging.getLogger("app")
 logging.basicConfig(level=logging.INFO)

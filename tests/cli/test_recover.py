@@ -7,7 +7,7 @@ import pytest
 from cli_process import Cli
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import LocalStorage
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 
 FAILING = """
@@ -31,7 +31,7 @@ import os
 import signal
 
 import forkpoint as fp
-from forkpoint.driver.epochs import EpochRunner
+from forkpoint.driver.run.epochs import EpochRunner
 
 
 def committed_and_dead(runner, savepoint):

@@ -13,8 +13,8 @@ import pytest
 from cli_process import DIGITS
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
-from forkpoint.driver.restarts import Failures
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.run.failures import Failures
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.operations.supervising import Done, Ended, GivenUp, Restart, next_step
 from forkpoint.storage.base import open_storage

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.storage.base import open_storage
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forkpoint.driver import epochs, manifests
+from forkpoint.driver.commit import manifests
+from forkpoint.driver.run import epochs
 from forkpoint.graph.options import DEFAULT_MAX_PARALLELISM
 from forkpoint.runtime.tasks import preflight
 from forkpoint.state import lmdb_store, write_back

@@ -39,7 +39,7 @@ env.execute("talking")
 COMMITTING = """
 import logging
 import forkpoint as fp
-from forkpoint.connectors.committing import Committer, CommittingSink
+from forkpoint.contract.sink import Committer, CommittingSink
 
 log = logging.getLogger("app")
 

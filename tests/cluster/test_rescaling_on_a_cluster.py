@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 NOTES = """
 import json
 from dataclasses import replace
-from forkpoint.driver.events import EpochCommitted
+from forkpoint.driver.observe.events import EpochCommitted
 
 class Notes:
     def on_event(self, event):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.base import Source, SplitRange
+from forkpoint.contract.source import Source, SplitRange
 from forkpoint.testing.source_contract import batches, elements, json_round_trip
 from forkpoint.types import TypeInformation
 

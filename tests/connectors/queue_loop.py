@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from connectors.connector_reading import json_round_trip, read_all
-from forkpoint.connectors.base import Source, SplitRange
+from forkpoint.contract.source import Source, SplitRange
 
 
 class Loop:

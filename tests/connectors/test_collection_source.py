@@ -10,9 +10,9 @@ from connector_reading import elements, json_round_trip, read_all
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.connectors.base import Source
 from forkpoint.connectors.collection import CollectionSource, fair_shares
 from forkpoint.connectors.counter import CounterSource
+from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.types import Types
 

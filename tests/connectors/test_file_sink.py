@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from forkpoint.connectors.base import Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
 from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError, TypeNotSupported, UserFunctionError
 from forkpoint.types import Row, Types, type_of
 

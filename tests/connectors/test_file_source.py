@@ -23,11 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from forkpoint.connectors.base import Backlog, Source, SplitEnumerator
 from forkpoint.connectors.files import index as file_index
 from forkpoint.connectors.files import listing as file_listing
 from forkpoint.connectors.files.local import LocalFile
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.contract.source import Backlog, Source, SplitEnumerator
 from forkpoint.errors import ConfigError, InputLost, RecordParseError, RestoreRefused, StorageError
 from forkpoint.types import Types
 

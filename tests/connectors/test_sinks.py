@@ -8,8 +8,8 @@ import cloudpickle
 import pytest
 from connector_reading import Elements, json_round_trip
 
-from forkpoint.connectors.base import Sink, SinkContext
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
+from forkpoint.contract.sink import Sink, SinkContext
 from forkpoint.types import type_of
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.connectors.base import JSON, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.connectors.collection import CollectionSource
+from forkpoint.contract.source import JSON, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.runtime.exchange.batch import interleaved
 from forkpoint.testing import run_local
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from example_counts import examples
-from forkpoint.connectors import Source, SplitEnumerator
+from forkpoint.contract.source import Source, SplitEnumerator
 from forkpoint.errors import ConfigError, StorageError
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from forkpoint import FileSink, FileSource, Instant, Row, Types
-from forkpoint.connectors.base import SinkContext
+from forkpoint.contract.sink import SinkContext
 from forkpoint.types import TypeInformation, type_of
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.connectors import Backlog
+from forkpoint.contract.source import Backlog
 from forkpoint.control.problems import Problem, Situation, SourceNow, TimedOperator, problem_of_run, problems, silences
-from forkpoint.driver.journal import EpochEntry, FailureEntry
-from forkpoint.driver.measurements import Hold
-from forkpoint.driver.metrics import BacklogThen
+from forkpoint.driver.commit.measurements import Hold
+from forkpoint.driver.observe.journal import EpochEntry, FailureEntry
+from forkpoint.driver.observe.metrics import BacklogThen
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 

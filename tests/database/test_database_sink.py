@@ -25,10 +25,9 @@ from background import InBackground
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext
-from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.database import committing, fitting
 from forkpoint.connectors.formats.changes import change_type
+from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.errors import ConfigError, JobFailed, OutputRefused, SystemUnavailable, TypeNotSupported
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.types import RowKind, type_of

@@ -15,9 +15,9 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.endings import Result
-from forkpoint.driver.events import Listener
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.observe.events import Listener
+from forkpoint.driver.run.stopping import Result
 from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.tasks import run_here

@@ -10,8 +10,7 @@ from typing import Any
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
 from forkpoint.errors import SystemUnavailable
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from forkpoint.api.configuration import apply_configuration
 from forkpoint.cli.run import run as run_command
-from forkpoint.driver import autoscaling
-from forkpoint.driver.autoscaling import (
+from forkpoint.driver.observe.events import AttemptStarted, EpochReached
+from forkpoint.driver.scale import autoscaling
+from forkpoint.driver.scale.autoscaling import (
     COOL_DOWN_MS,
     DOWN_AFTER_MS,
     SAMPLE_MS,
@@ -22,7 +23,6 @@ from forkpoint.driver.autoscaling import (
     Pressure,
     decide,
 )
-from forkpoint.driver.events import AttemptStarted, EpochReached
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, JobOptions
 from forkpoint.operations import RunRequest

@@ -14,7 +14,7 @@ from jobs import JOB, Click, clicks, run
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import epochs as driver_epochs
+from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import StorageError
 from forkpoint.runtime.exchange.control import EpochContext
 from forkpoint.runtime.tasks.committed_state import Share, read_manifest

@@ -15,8 +15,8 @@ from jobs import Crash, StopAfter, clicks, finish, history, job, run
 import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver.clock import ProcessingClock
-from forkpoint.driver.schedule import Schedule
+from forkpoint.driver.run.timing import ProcessingClock
+from forkpoint.driver.savepoints.schedule import Schedule
 from forkpoint.graph.options import SavepointSchedule
 
 HOUR_MS = 3_600_000

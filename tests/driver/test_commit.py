@@ -13,7 +13,7 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.driver.manifests import (
+from forkpoint.driver.commit.manifests import (
     Positions,
     _outside,
     build_manifest,
@@ -24,8 +24,8 @@ from forkpoint.driver.manifests import (
     raise_failure,
     split_starts,
 )
-from forkpoint.driver.restorer import Restored
-from forkpoint.driver.starter import start_manifest
+from forkpoint.driver.start.restorer import Restored
+from forkpoint.driver.start.starter import start_manifest
 from forkpoint.errors import RestoreRefused, UserFunctionError
 from forkpoint.graph.job import JobGraph
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
@@ -144,7 +144,7 @@ def test_snapshots_cover_each_key_group_once_and_the_newest_wins(taken: list[tup
     """Runs of changing parallelism, each taking a snapshot of one subtask."""
     newest: dict[int, int] = {}
     refs: list[SnapshotRef] = []
-    from forkpoint.driver.manifests import _snapshots
+    from forkpoint.driver.commit.manifests import _snapshots
     from forkpoint.state import key_group_range
 
     base = Manifest.model_construct(parallelism=1, max_parallelism=12, snapshots=[])

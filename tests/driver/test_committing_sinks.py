@@ -17,10 +17,11 @@ from ledger import LedgerSink, ledger_rows
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import garbage, layouts, publishing
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.publishing import MAX_UNPUBLISHED_EPOCHS
-from forkpoint.driver.status import Status
+from forkpoint.driver.commit import history, publishing
+from forkpoint.driver.commit.publishing import MAX_UNPUBLISHED_EPOCHS
+from forkpoint.driver.observe.status import Status
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.scale import layouts
 from forkpoint.errors import JobFailed, SavepointCorrupt
 from forkpoint.graph.options import RestartStrategy
 
@@ -29,7 +30,7 @@ CLICKS = clicks(60)
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forkpoint.driver.publishing.RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr("forkpoint.driver.commit.publishing.RETRY_SECONDS", (0.01,))
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -148,7 +149,7 @@ def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_files")
 def test_files_of_unpublished_epochs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
+    monkeypatch.setattr(history, "EVERY_EPOCHS", 1)
     staging = JobPaths(JOB).staging_directory
     (tmp_path / "away").touch()
     running = InBackground(tmp_path)

@@ -20,7 +20,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
-from forkpoint.driver.background_savepoints import Savepoints
+from forkpoint.driver.savepoints.background import Savepoints
 from forkpoint.errors import RestoreRefused, SavepointNotFound, StorageError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
 from forkpoint.savepoint.catalog import find_savepoint

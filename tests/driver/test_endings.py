@@ -12,9 +12,9 @@ import pytest
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.history import History
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.savepoints.background import Savepoints
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S

@@ -12,7 +12,7 @@ from jobs import JOB, Click, clicks, finish, run, sums
 import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver.events import (
+from forkpoint.driver.observe.events import (
     AttemptStarted,
     EpochCommitted,
     EpochReached,
@@ -23,7 +23,7 @@ from forkpoint.driver.events import (
     SavepointEnded,
     SavepointProgressed,
 )
-from forkpoint.driver.status import Status, after
+from forkpoint.driver.observe.status import Status, after
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.runtime.exchange.control import CatchUp
 

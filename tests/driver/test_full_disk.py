@@ -15,7 +15,7 @@ import pytest
 from jobs import Bulky, clicks, finish, history, job, run, saved_state, state_of, sums
 
 import forkpoint as fp
-from forkpoint.driver.events import Restarting
+from forkpoint.driver.observe.events import Restarting
 from forkpoint.errors import StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.savepoint.reading import open_savepoint

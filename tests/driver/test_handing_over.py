@@ -7,12 +7,11 @@ import pytest
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import handing_over
-from forkpoint.driver.following import Follower, is_close
-from forkpoint.driver.handing_over import HandingOver, Successor
-from forkpoint.driver.history import History
-from forkpoint.driver.lease import LeaseKeeper
-from forkpoint.driver.requests import HandOverRequest
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.lead import handing_over
+from forkpoint.driver.lead.handing_over import Follower, HandingOver, Successor, is_close
+from forkpoint.driver.lead.lease import LeaseKeeper
+from forkpoint.driver.run.requests import HandOverRequest
 from forkpoint.errors import ConfigError, JobFailed, StaleGeneration, StorageError
 from forkpoint.storage.base import LocalStorage
 

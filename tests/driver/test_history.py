@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest, Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import LIST_ALL_EVERY, History
+from forkpoint.driver.commit.history import LIST_ALL_EVERY, History
 from forkpoint.errors import StaleGeneration, StorageError
 from forkpoint.storage.base import Storage, open_storage
 

@@ -11,11 +11,11 @@ from jobs import clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
-from forkpoint.driver.epochs import EpochRunner, wall_clock_ms
-from forkpoint.driver.events import Listeners
-from forkpoint.driver.publishing import Publisher
-from forkpoint.driver.restorer import Restored
-from forkpoint.driver.starter import start_manifest
+from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.observe.events import Listeners
+from forkpoint.driver.run.epochs import EpochRunner, wall_clock_ms
+from forkpoint.driver.start.restorer import Restored
+from forkpoint.driver.start.starter import start_manifest
 from forkpoint.errors import JobFailed, StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor

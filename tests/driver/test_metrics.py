@@ -15,10 +15,11 @@ import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import SplitState
-from forkpoint.connectors import Backlog
+from forkpoint.contract.source import Backlog
 from forkpoint.control.commands import Commands
 from forkpoint.control.messages import BacklogMetrics, MetricsMessage
-from forkpoint.driver.events import (
+from forkpoint.driver.commit.measurements import Hold, Measurements, UserReport, hold_of
+from forkpoint.driver.observe.events import (
     AttemptStarted,
     EpochCommitted,
     EpochReached,
@@ -27,8 +28,7 @@ from forkpoint.driver.events import (
     Restarting,
     SavepointEnded,
 )
-from forkpoint.driver.measurements import Hold, Measurements, UserReport, hold_of
-from forkpoint.driver.metrics import BOUNDS_MS, CatchUps, Durations, JobMetrics, UserKey, UserValue, after
+from forkpoint.driver.observe.metrics import BOUNDS_MS, CatchUps, Durations, JobMetrics, UserKey, UserValue, after
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.control import CatchUp, UserMetric

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jobs import clicks, job
 
 import forkpoint as fp
-from forkpoint.connectors import SplitRange
-from forkpoint.driver.planner import SourcePlanner, spread
+from forkpoint.contract.source import SplitRange
+from forkpoint.driver.run.planning import SourcePlanner, spread
 from forkpoint.testing import ABORT, PAUSE, run_local
 
 ranges = st.builds(

@@ -14,7 +14,7 @@ from jobs import JOB, clicks, history, run
 
 from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import epochs as driver_epochs
+from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import NotFound
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.executor import LocalExecutor

@@ -12,9 +12,9 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import JOB as JOB_FILE
 from forkpoint.checkpoint.manifest import RUN
-from forkpoint.driver import epochs as driver_epochs
-from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
-from forkpoint.driver.recovery import recover as bring_back
+from forkpoint.driver.run import epochs as driver_epochs
+from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
+from forkpoint.driver.start.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.catalog import list_savepoints, readable
 from forkpoint.savepoint.reading import open_savepoint

@@ -13,8 +13,8 @@ from jobs import saved_state
 import forkpoint as fp
 from example_counts import examples
 from forkpoint.api.launch import Launch
-from forkpoint.connectors import CollectionSource
-from forkpoint.driver.replay import Until, UntilPositions, UntilTime
+from forkpoint.connectors.collection import CollectionSource
+from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.reading import open_savepoint

@@ -19,11 +19,12 @@ from jobs import JOB, Click, Crash, Sum, clicks, history, state_of, sums
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver import autoscaling, following, garbage
-from forkpoint.driver import epochs as driver_epochs
-from forkpoint.driver.epochs import Trial
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting
-from forkpoint.driver.requests import RescaleRequest
+from forkpoint.driver.commit import history
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting
+from forkpoint.driver.run import epochs as driver_epochs
+from forkpoint.driver.run.epochs import Trial
+from forkpoint.driver.run.requests import RescaleRequest
+from forkpoint.driver.scale import autoscaling
 from forkpoint.errors import ConfigError, JobFailed, StorageError
 from forkpoint.graph.options import Autoscale, CheckpointOptions, RestartStrategy
 from forkpoint.local.executor import LocalExecutor

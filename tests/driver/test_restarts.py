@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.driver.restarts import FATAL, Failures, next_delay_ms
+from forkpoint.driver.run.failures import FATAL, Failures, next_delay_ms
 from forkpoint.errors import AccessDenied, ForkpointError, StorageError, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 

@@ -17,7 +17,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, Versions
-from forkpoint.driver.schedule import Schedule
+from forkpoint.driver.savepoints.schedule import Schedule
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 from forkpoint.savepoint.catalog import list_savepoints
@@ -250,7 +250,7 @@ def test_two_drivers_remove_the_same(tmp_path: Path) -> None:
 def test_a_run_that_was_replaced_removes_nothing(tmp_path: Path) -> None:
     clock = ManualClock()
     run(tmp_path, [*ticks([1] * 4), 7, Eof()], SavepointSchedule(HOUR_MS), clock)
-    from forkpoint.driver.history import History
+    from forkpoint.driver.commit.history import History
 
     history = History(LocalStorage(str(tmp_path)), JobPaths("test"))
     assert Schedule(SavepointSchedule(HOUR_MS, keep_last=1), history, "stale", None, clock).remove_expired() == []
@@ -307,7 +307,7 @@ def test_a_claimed_savepoint_stays_until_the_first_epoch_is_committed(
 
     claim = RestoreOptions(savepoint=str(path), claim=True)
     with monkeypatch.context() as failing:
-        failing.setattr("forkpoint.driver.epochs.raise_failure", fails)
+        failing.setattr("forkpoint.driver.run.epochs.raise_failure", fails)
         with pytest.raises(ConfigError, match="no good"):
             run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
     assert open_savepoint(str(path)).savepoint.job == "test"

@@ -8,11 +8,11 @@ from jobs import Crash, StopAfter, clicks, run
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.following import Follower
-from forkpoint.driver.history import History
-from forkpoint.driver.lease import LeaseKeeper
-from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.standby import HandedOver, LeaderEnded, Standby, TakeOver, Watch, after_commit, ended, seen
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.commit.publishing import Republisher
+from forkpoint.driver.lead.handing_over import Follower
+from forkpoint.driver.lead.lease import LeaseKeeper
+from forkpoint.driver.lead.standby import HandedOver, LeaderEnded, Standby, TakeOver, Watch, after_commit, ended, seen
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import LocalStorage
 

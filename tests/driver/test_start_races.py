@@ -12,7 +12,7 @@ import pytest
 from jobs import Crash, StopAfter, clicks, history, job, run, state_of, sums
 
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver import starter
+from forkpoint.driver.start import starter
 from forkpoint.errors import StaleGeneration
 
 ELEMENTS = clicks(60)

@@ -19,9 +19,9 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.control.commands import Commands
 from forkpoint.control.messages import MetricsMessage
-from forkpoint.driver import epochs
-from forkpoint.driver.amounts import JobAmounts, redistributed_amounts, saved
-from forkpoint.driver.events import EpochReached, Event
+from forkpoint.driver.commit.measurements import JobAmounts, redistributed_amounts, saved
+from forkpoint.driver.observe.events import EpochReached, Event
+from forkpoint.driver.run import epochs
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import CommitRow

@@ -14,9 +14,9 @@ from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.connectors import SplitEnumerator
-from forkpoint.driver.publishing import Republisher
-from forkpoint.driver.trial import IDLE_MS, Trial, TrialProgress
+from forkpoint.contract.source import SplitEnumerator
+from forkpoint.driver.commit.publishing import Republisher
+from forkpoint.driver.commit.trial import IDLE_MS, Trial, TrialProgress
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
 from forkpoint.testing import ManualClock

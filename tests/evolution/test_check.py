@@ -17,7 +17,7 @@ from evolution_jobs import STOP, life
 
 from forkpoint.api.launch import Launch, ProgramStopped, launching
 from forkpoint.cli import main
-from forkpoint.driver.declared import check_program
+from forkpoint.driver.start.program_check import check_program
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.reading import open_savepoint

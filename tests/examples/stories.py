@@ -11,7 +11,7 @@ from example_programs import environment, load, wait_until
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.replay import Until, UntilTime
+from forkpoint.driver.start.replay import Until, UntilTime
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.reading import open_savepoint
 from patience import PATIENCE_S

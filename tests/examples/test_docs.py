@@ -19,7 +19,7 @@ from cli_commands import cancel, forkpoint
 from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
 
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 
 EPOCHS = 12
 RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info == "python run"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.contract.format import DeserializationSchema, Deserialized
 from forkpoint.types import TypeInformation
 
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from example_counts import examples
-from forkpoint.connectors.base import ReaderContext
 from forkpoint.connectors.formats.changes import DebeziumJsonDeserializationSchema, change_type
 from forkpoint.connectors.formats.reading import FormatReader, Unread
+from forkpoint.contract.source import ReaderContext
 from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.types import type_of
 from formats.messages import elements, messages, read

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from forkpoint import FileSink, Instant, Row, Types
-from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema, JsonText
 from forkpoint.connectors.formats.records import RecordConverter
+from forkpoint.contract.sink import SinkContext
 from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
 from forkpoint.types import type_of
 from formats.messages import Batch, assert_same, elements, messages, one_by_one, read

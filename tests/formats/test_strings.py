@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint import Row, Types
-from forkpoint.connectors.formats.base import messages_with_values
 from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
+from forkpoint.contract.format import messages_with_values
 from forkpoint.errors import ConfigError, TypeNotSupported
 from formats.messages import Batch, elements, messages, read
 

@@ -23,8 +23,8 @@ from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.endpoint import ENDPOINT, Endpoint
 from forkpoint.control.programs import PROGRAM, Program
-from forkpoint.driver import epochs, job_driver
-from forkpoint.driver.claims import CLAIM, Claim
+from forkpoint.driver.commit.claims import CLAIM, Claim
+from forkpoint.driver.run import epochs, job_driver
 from forkpoint.savepoint.label import LABEL, Label
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof

@@ -10,7 +10,7 @@ from loop_jobs import NUMBERS, collatz, collatz_lengths
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.graph.options import RestoreOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]

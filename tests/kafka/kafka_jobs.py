@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.connector_reading import elements, json_round_trip
-from forkpoint.connectors.base import SplitEnumerator, SplitRange
-from forkpoint.connectors.formats.base import DeserializationSchema
 from forkpoint.connectors.kafka.enumerator import KafkaEnumerator
 from forkpoint.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from forkpoint.contract.format import DeserializationSchema
+from forkpoint.contract.source import SplitEnumerator, SplitRange
 from forkpoint.types import TypeInformation, Types
 from servers.kafka import Kafka
 

@@ -14,9 +14,9 @@ import confluent_kafka
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
+from forkpoint.contract.format import SerializationSchema
 
 KEYS = 10
 STEPS = {

@@ -19,8 +19,6 @@ from background import InBackground
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext
-from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.kafka import transactions
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
@@ -29,7 +27,8 @@ from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSch
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.connectors.packing import pack_columns
-from forkpoint.driver import publishing
+from forkpoint.contract.sink import CommitterContext, SinkContext
+from forkpoint.driver.commit import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from patience import PATIENCE_S

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from forkpoint.driver.epochs import EpochRunner
+from forkpoint.driver.run.epochs import EpochRunner
 
 END_DRAIN = EpochRunner.end_drain
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.driver.epochs import EpochRunner
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.run.epochs import EpochRunner
 from forkpoint.runtime.tasks import committing
 
 USERS = 50

@@ -30,7 +30,7 @@ from click.testing import CliRunner
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main as forkpoint
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 from programs import ENVIRONMENT
 

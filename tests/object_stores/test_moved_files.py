@@ -12,10 +12,10 @@ import cloudpickle
 import pytest
 
 from connectors.connector_reading import Elements, json_round_trip, read_all
-from forkpoint.connectors.base import Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files import remote
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
 from forkpoint.errors import ConfigError, NotFound, OutputLost, StorageError
 from forkpoint.storage.files import FileStorage, open_files, split_url
 from forkpoint.types import type_of

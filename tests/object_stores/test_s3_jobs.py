@@ -20,7 +20,7 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.connectors.files import s3_client
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.storage import object_storage
 from object_stores.buckets import Bucket

@@ -12,10 +12,10 @@ import cloudpickle
 import pytest
 
 from connectors.connector_reading import Elements, json_round_trip
-from forkpoint.connectors.base import Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files import s3
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
 from forkpoint.errors import AccessDenied, ConfigError, NotFound, OutputLost, StorageError
 from forkpoint.types import type_of
 from object_stores.buckets import Bucket

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.connector_reading import json_round_trip, read_all
-from forkpoint.connectors.base import Source, SplitEnumerator
 from forkpoint.connectors.files import remote
 from forkpoint.connectors.files.source import FileSource
+from forkpoint.contract.source import Source, SplitEnumerator
 from forkpoint.errors import ConfigError, RecordParseError, StorageError, SystemUnavailable
 from forkpoint.storage import object_storage
 from forkpoint.storage.object_storage import ObjectStorage

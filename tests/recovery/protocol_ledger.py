@@ -13,11 +13,10 @@ from unittest.mock import patch
 import protocol_model as model
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors import staging
-from forkpoint.connectors.base import SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.driver import job_driver
-from forkpoint.driver.publishing import Publisher
+from forkpoint.contract import sink
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
+from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.run import job_driver
 from forkpoint.runtime.tasks import committing
 
 LAG = 2  # epochs that wait to be published, before the driver commits them
@@ -118,7 +117,7 @@ class InTurn(Publisher):
 @contextmanager
 def in_turn() -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(patch.object(staging, "open_storage", lambda _: model.ModelStorage(model._world().files)))
+        stack.enter_context(patch.object(sink, "open_storage", lambda _: model.ModelStorage(model._world().files)))
         stack.enter_context(patch.object(job_driver, "Publisher", InTurn))
         stack.enter_context(patch.object(committing, "_THREADS", 1))
         yield

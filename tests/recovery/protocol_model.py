@@ -31,17 +31,20 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors.base import SinkContext
 from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
-from forkpoint.driver import epochs, garbage, history, rescaling, succession
-from forkpoint.driver.background_savepoints import Savepoints
-from forkpoint.driver.history import History
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.requests import Inbox
-from forkpoint.driver.restorer import StoppedWithDrain, from_checkpoint
-from forkpoint.driver.standby import Standby
-from forkpoint.driver.starter import Overtaken
+from forkpoint.contract.sink import SinkContext
+from forkpoint.driver.commit import history
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.lead import succession
+from forkpoint.driver.lead.standby import Standby
+from forkpoint.driver.run import epochs
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.run.requests import Inbox
+from forkpoint.driver.savepoints.background import Savepoints
+from forkpoint.driver.scale import rescaling
+from forkpoint.driver.start.restorer import StoppedWithDrain, from_checkpoint
+from forkpoint.driver.start.starter import Overtaken
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, Predecessor, RestartStrategy, RestoreOptions
 from forkpoint.runtime.exchange.control import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from program import JOB, Plan
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.savepoint.export import export_savepoint
 from forkpoint.savepoint.tasks import run_here
 from forkpoint.storage.base import open_storage

@@ -34,9 +34,9 @@ from protocol_model import (
 
 from forkpoint.checkpoint import gc
 from forkpoint.connectors.files.sink import FileSink
-from forkpoint.driver.history import History
-from forkpoint.driver.publishing import Publisher
-from forkpoint.driver.starter import Starter
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.start.starter import Starter
 from forkpoint.errors import NotFound
 
 pytestmark = pytest.mark.hypothesis  # for `make explore`

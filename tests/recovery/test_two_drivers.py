@@ -32,8 +32,8 @@ from runs import (
 from example_counts import examples
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver.restorer import Restored
-from forkpoint.driver.starter import Overtaken
+from forkpoint.driver.start.restorer import Restored
+from forkpoint.driver.start.starter import Overtaken
 from forkpoint.errors import StaleGeneration
 from patience import PATIENCE_S
 

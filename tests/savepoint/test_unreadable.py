@@ -14,7 +14,7 @@ import pytest
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, TestSource, run_local

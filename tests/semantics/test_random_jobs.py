@@ -16,7 +16,7 @@ from random_runs import build, results, run, sources
 
 import forkpoint as fp
 from example_counts import examples
-from forkpoint.driver.declared import check_program
+from forkpoint.driver.start.program_check import check_program
 from forkpoint.graph.compile import compile_graph
 from forkpoint.savepoint.reading import open_savepoint
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff

@@ -13,7 +13,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 
 HOUR_MS = 3_600_000
 TTL = fp.StateTtlConfig.new_builder(timedelta(hours=1)).use_event_time().build()

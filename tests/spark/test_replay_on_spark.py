@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.replay import Until, UntilPositions, UntilTime
-from forkpoint.driver.trial import Trial
+from forkpoint.driver.commit.trial import Trial
+from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.reading import open_savepoint
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.types import type_of
 

@@ -13,7 +13,7 @@ from test_rescale import EVENTS, Everything, by_key
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event, RescaleEnded
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event, RescaleEnded
 from forkpoint.types import type_of
 
 pytestmark = pytest.mark.spark

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from forkpoint.driver.endings import Stopping
-from forkpoint.driver.requests import SavepointRequest
+from forkpoint.driver.run.requests import SavepointRequest
+from forkpoint.driver.run.stopping import Stopping
 from forkpoint.errors import EngineLost
 from forkpoint.spark.executor import SparkExecutor
 

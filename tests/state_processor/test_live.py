@@ -19,8 +19,8 @@ from saved_job import EVENTS, Event, build, saved
 import forkpoint as fp
 from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver import epochs
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.run import epochs
 from forkpoint.errors import ConfigError, EpochGone, JobNotFound, StateNotFound, StorageUnavailable, TypeNotSupported
 from forkpoint.savepoint import committed_epochs
 from forkpoint.savepoint.chain_reader import files_of

@@ -14,7 +14,7 @@ import pytest
 
 import forkpoint as fp
 from examples.doc_blocks import ROOT, blocks
-from forkpoint.connectors.base import SplitEnumerator, SplitRange
+from forkpoint.contract.source import SplitEnumerator, SplitRange
 from forkpoint.testing import Row, SinkContract, SourceContract
 
 COMMITTING = threading.Lock()

@@ -18,11 +18,10 @@ import forkpoint as fp
 from background import InBackground
 from cassandra_writing import sink
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.rows import pack
-from forkpoint.connectors.staging import stage
 from forkpoint.connectors.upserts import RowChange
-from forkpoint.driver import publishing
+from forkpoint.contract.sink import CommitterContext, stage
+from forkpoint.driver.commit import publishing
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.types import RowKind
 from forkpoint_cassandra import client as cassandra_client

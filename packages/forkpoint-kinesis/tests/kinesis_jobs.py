@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.connector_reading import elements, json_round_trip
-from forkpoint.connectors.base import SplitEnumerator, SplitRange
-from forkpoint.connectors.formats.base import DeserializationSchema
+from forkpoint.contract.format import DeserializationSchema
+from forkpoint.contract.source import SplitEnumerator, SplitRange
 from forkpoint.types import TypeInformation, Types
 from forkpoint_kinesis.enumerator import KinesisEnumerator
 from forkpoint_kinesis.source import KinesisSource, KinesisSourceBuilder

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext
-from forkpoint.connectors.committing import CommitterContext
+from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.types import type_of
 from forkpoint_lakehouse.delta import _DeltaCommitter
 from forkpoint_lakehouse.iceberg import _IcebergCommitter

@@ -11,8 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
-from forkpoint.connectors.base import SinkContext
-from forkpoint.connectors.committing import CommitterContext
+from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.errors import JobFailed, NotFound, SystemUnavailable
 from table_jobs import catalog, make_sink
 from table_reading import files, iceberg

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext
+from forkpoint.contract.sink import SinkContext
 from forkpoint.errors import ConfigError, SystemUnavailable
 from forkpoint.types import type_of
 from forkpoint_lakehouse.format import Conflict

@@ -15,10 +15,9 @@ import pytest
 import forkpoint as fp
 from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.rows import pack
-from forkpoint.connectors.staging import stage
-from forkpoint.driver import publishing
+from forkpoint.contract.sink import CommitterContext, stage
+from forkpoint.driver.commit import publishing
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.types import RowKind
 from forkpoint_opensearch import committing

@@ -10,7 +10,7 @@ from typing import Any
 
 import forkpoint as fp
 from connectors.connector_reading import elements, json_round_trip
-from forkpoint.connectors.base import SourceContext
+from forkpoint.contract.source import SourceContext
 from servers.postgres import Postgres
 
 COLUMNS = "id int PRIMARY KEY, name text, amount int"

@@ -12,8 +12,8 @@ import forkpoint as fp
 from background import InBackground
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.connectors.base import SourceContext
-from forkpoint.connectors.formats.base import DeserializationSchema
+from forkpoint.contract.format import DeserializationSchema
+from forkpoint.contract.source import SourceContext
 from forkpoint.graph.options import RestartStrategy
 from forkpoint_rabbitmq.source import RabbitMQSource
 from queue_counting import build, config

@@ -11,8 +11,7 @@ import pytest
 import forkpoint as fp
 from connectors.connector_reading import Elements, json_round_trip
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext
-from forkpoint.connectors.committing import CommitterContext
+from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint_rabbitmq import publishing
 from forkpoint_rabbitmq.sink import RabbitMQSink

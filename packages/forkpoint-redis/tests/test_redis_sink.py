@@ -13,10 +13,9 @@ import forkpoint as fp
 from applying import sink
 from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import SinkContext
-from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.rows import pack
-from forkpoint.driver import publishing
+from forkpoint.contract.sink import CommitterContext, SinkContext
+from forkpoint.driver.commit import publishing
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputLost, SystemUnavailable
 from forkpoint.graph.options import RestoreOptions
 from forkpoint_redis import client as redis_client

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from forkpoint.api.configuration import Configuration, parse_boolean, parse_duration_ms
 from forkpoint.api.requirements import add_requirements
-from forkpoint.connectors.base import Source
+from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
 from forkpoint.graph.options import ARCHIVES, CheckpointingMode, JobOptions

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from forkpoint.checkpoint.paths import JobPaths, escape
-from forkpoint.connectors import FileSource
+from forkpoint.connectors.files.source import FileSource
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import DataFrameSpec, SourceSpec
 from forkpoint.graph.transformations import Transformation, topological_order

@@ -19,8 +19,8 @@ from forkpoint.api.launch import current_launch
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.streams import DataStream
-from forkpoint.connectors.base import Source
 from forkpoint.connectors.collection import CollectionSource
+from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
 from forkpoint.functions.base import no_class

@@ -23,13 +23,14 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import AREAS, JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.config_file import state_root
-from forkpoint.connectors import CollectSink, Sink
-from forkpoint.driver.declared import check_program
-from forkpoint.driver.endings import Result
-from forkpoint.driver.executor import Executor
-from forkpoint.driver.history import History
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.planner import discard_sources
+from forkpoint.connectors.sinks import CollectSink
+from forkpoint.contract.sink import Sink
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.run.executor import Executor
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.run.planning import discard_sources
+from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.start.program_check import check_program
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.extras import is_installed
 from forkpoint.graph.compile import Compiled, compile_graph

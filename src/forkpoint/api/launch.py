@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from forkpoint.graph.options import JobOptions, RestoreOptions
 
 if TYPE_CHECKING:
-    from forkpoint.connectors import Sink
-    from forkpoint.driver.endings import Result
-    from forkpoint.driver.events import Listener, Steps
-    from forkpoint.driver.job_driver import JobDriver
-    from forkpoint.driver.replay import Until
-    from forkpoint.driver.trial import Trial
+    from forkpoint.contract.sink import Sink
+    from forkpoint.driver.commit.trial import Trial
+    from forkpoint.driver.observe.events import Listener, Steps
+    from forkpoint.driver.run.job_driver import JobDriver
+    from forkpoint.driver.run.stopping import Result
+    from forkpoint.driver.start.replay import Until
     from forkpoint.graph.job import JobGraph
 
 

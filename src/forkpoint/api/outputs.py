@@ -10,8 +10,8 @@ from typing import Any, NoReturn, overload
 from forkpoint.api.base import StreamBase, operator_name
 from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.results import CloseableIterator
-from forkpoint.connectors.base import Sink
 from forkpoint.connectors.sinks import PrintSink
+from forkpoint.contract.sink import Sink
 from forkpoint.errors import GraphError
 from forkpoint.functions.base import no_class
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec

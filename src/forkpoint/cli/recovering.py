@@ -9,7 +9,7 @@ from forkpoint.cli import failures, text
 from forkpoint.cli.names import JOB
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.driver.recovery import RecoveryPlan
+from forkpoint.driver.start.recovery import RecoveryPlan
 from forkpoint.operations.shapes import recovery_json
 
 

@@ -26,9 +26,9 @@ from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.settings import Command, Settings, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.cli.text import visible
-from forkpoint.driver.endings import Result
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restorer import NONE
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.start.restorer import NONE
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest

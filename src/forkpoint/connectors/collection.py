@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from forkpoint.connectors.base import JSON, Backlog, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.contract.source import JSON, Backlog, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, Backlog, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.connectors.collection import in_pieces
+from forkpoint.contract.source import JSON, Backlog, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, Types
 

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from forkpoint.connectors.committing import CommitterContext
+from forkpoint.contract.sink import CommitterContext
 from forkpoint.errors import JobFailed
 
 REDIS_HASH = "forkpoint:epochs"

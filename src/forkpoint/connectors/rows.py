@@ -8,8 +8,8 @@ from typing import Generic, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.committing import CommitterContext
+from forkpoint.contract.sink import CommitterContext, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.types.variables import T_contra
 
 StagedRow: TypeAlias = Sequence[bytes | None]

@@ -1,21 +1,16 @@
-"""The small sinks: collect, print and discard; and the one that stages for ``for_each_epoch`` and ``DataFrameSink``."""
+"""The small sinks: collect, print and discard."""
 
 from __future__ import annotations
 
 import base64
-import io
 import sys
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors.base import JSON, Sink, SinkBatch, SinkContext, SinkWriter
-from forkpoint.storage.base import open_storage
+from forkpoint.contract.sink import Sink, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.types import TypeInformation, Types, from_description, type_of
 
 _packer = msgspec.msgpack.Encoder()
@@ -151,36 +146,3 @@ class _DiscardWriter(SinkWriter):
 
     def prepare_commit(self) -> list[JSON]:
         return []
-
-
-@dataclass(frozen=True, eq=False)
-class StagingSink(Sink):
-    """Stages Parquet files below the job's staging directory, where garbage collection finds them."""
-
-    url: str
-    job: str
-    type: TypeInformation
-
-    def create_writer(self, context: SinkContext) -> SinkWriter:
-        name = f"{context.subtask}-{context.attempt}.parquet"
-        return _StagingWriter(self.url, JobPaths(self.job).staging(context.epoch, context.uid, name), self.type)
-
-
-class _StagingWriter(SinkWriter):
-    def __init__(self, url: str, path: str, type: TypeInformation) -> None:
-        self._url = url
-        self._path = path
-        self._type = type
-        self._batches: list[pa.RecordBatch] = []
-
-    def write(self, batch: SinkBatch) -> None:
-        table = batch.table
-        if table is None or table.schema != self._type.arrow_schema:
-            table = pa.RecordBatch.from_arrays(self._type.to_columns(batch.values), schema=self._type.arrow_schema)
-        self._batches.append(table)
-
-    def prepare_commit(self) -> list[JSON]:
-        buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_batches(self._batches), buffer)
-        open_storage(self._url).put(self._path, buffer.getvalue())
-        return [{"path": f"{self._url.rstrip('/')}/{self._path}"}]

@@ -32,8 +32,8 @@ from forkpoint.control.messages import (
 from forkpoint.control.metrics import metrics_message, problem_messages
 from forkpoint.control.problems import waits_for, waits_to_publish
 from forkpoint.control.situation import situation
-from forkpoint.driver.epochs import wall_clock_ms
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.epochs import wall_clock_ms
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.errors import ForkpointError
 
 SLOW_MS = 2_000

@@ -16,8 +16,8 @@ from forkpoint.checkpoint.gc import needed_files, staged_epochs
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of, parse_mail_file
 from forkpoint.control.endpoint import is_endpoint
 from forkpoint.control.registry import list_runs
-from forkpoint.driver.claims import CLAIM
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.claims import CLAIM
+from forkpoint.driver.commit.history import History
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
 from forkpoint.savepoint.directory import remove_partial

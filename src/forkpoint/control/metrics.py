@@ -17,9 +17,9 @@ from forkpoint.control.messages import (
     WatermarkMetrics,
 )
 from forkpoint.control.problems import Situation, problems, silences
-from forkpoint.driver.measurements import Hold, is_time
-from forkpoint.driver.metrics import BOUNDS_MS, Durations, JobMetrics
-from forkpoint.driver.status import Status
+from forkpoint.driver.commit.measurements import Hold, is_time
+from forkpoint.driver.observe.metrics import BOUNDS_MS, Durations, JobMetrics
+from forkpoint.driver.observe.status import Status
 
 
 def metrics_message(

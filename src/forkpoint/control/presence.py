@@ -11,8 +11,8 @@ from forkpoint.control.commands import Commands
 from forkpoint.control.endpoint import HOST, Endpoint, register, withdraw
 from forkpoint.control.mailbox import Mailbox
 from forkpoint.control.recording import own_program
-from forkpoint.driver.epochs import wall_clock_ms
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.epochs import wall_clock_ms
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.errors import StorageError
 
 log = logging.getLogger("forkpoint")

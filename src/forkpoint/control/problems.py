@@ -12,13 +12,13 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from forkpoint.driver.journal import KEPT_FAILURES, EpochEntry, FailureEntry
-from forkpoint.driver.measurements import Hold, is_time
+from forkpoint.driver.commit.measurements import Hold, is_time
+from forkpoint.driver.observe.journal import KEPT_FAILURES, EpochEntry, FailureEntry
 from forkpoint.wording import about, number, one_line, size
 
 if TYPE_CHECKING:
-    from forkpoint.connectors import Backlog
-    from forkpoint.driver.metrics import BacklogThen
+    from forkpoint.contract.source import Backlog
+    from forkpoint.driver.observe.metrics import BacklogThen
 
 LOOP_MS, LOOP_RESTARTS = 600_000, 3
 LONG_EPOCH_MS, LONG_EPOCH_TIMES = 60_000, 10

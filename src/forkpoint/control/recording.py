@@ -11,7 +11,7 @@ from typing import Any
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.control.programs import Program, pack, save_program
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.extras import is_own
 from forkpoint.graph.secrets import is_secret
 

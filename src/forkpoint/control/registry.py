@@ -18,7 +18,7 @@ from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import StatusMessage
 from forkpoint.control.problems import Problem, problem_of_run
 from forkpoint.control.unpublished import Unpublished, find_unpublished
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.errors import ForkpointError, JobNotFound
 
 if TYPE_CHECKING:

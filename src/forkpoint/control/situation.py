@@ -9,9 +9,9 @@ from forkpoint.graph.specs import DataFrameSpec, SourceSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
 
 if TYPE_CHECKING:
-    from forkpoint.driver.job_driver import JobDriver
-    from forkpoint.driver.metrics import JobMetrics
-    from forkpoint.driver.status import Status
+    from forkpoint.driver.observe.metrics import JobMetrics
+    from forkpoint.driver.observe.status import Status
+    from forkpoint.driver.run.job_driver import JobDriver
     from forkpoint.graph.job import JobGraph, Operator
 
 

@@ -23,9 +23,9 @@ from prometheus_client.metrics_core import CounterMetricFamily
 from forkpoint.control.commands import Commands
 from forkpoint.control.exposition import DEFINITIONS, Definition
 from forkpoint.control.messages import MetricsMessage
-from forkpoint.driver.events import EpochCommitted, EpochReached, Event, Listener
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.metrics import PARTS
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event, Listener
+from forkpoint.driver.observe.metrics import PARTS
+from forkpoint.driver.run.job_driver import JobDriver
 
 _NS = 1_000_000  # in a ms
 

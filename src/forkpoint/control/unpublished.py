@@ -10,7 +10,7 @@ from forkpoint.errors import SavepointCorrupt, StorageError
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Manifest, Run
-    from forkpoint.driver.history import History
+    from forkpoint.driver.commit.history import History
 
 
 @dataclass(frozen=True)

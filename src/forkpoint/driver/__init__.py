@@ -1,1 +1,13 @@
-"""The epoch protocol: plan, run, commit. Knows no engine; an executor runs the tasks."""
+"""A job's driver: it plans each epoch, has an engine run its tasks, and commits what they return. It knows no engine.
+
+    run         what happens in an epoch, and between two
+    commit      when an epoch is decided, and how its output becomes visible
+    start       what a run starts from, and whether it may
+    scale       another parallelism
+    lead        which run leads, which one waits, and which one takes over
+    observe     what people and monitors see of a run
+    savepoints  savepoints of a running job, on request and on schedule
+
+An epoch is decided by one write: that of its manifest (``commit.history``). What happened before can be repeated, what follows
+will be. ``run.job_driver`` puts the rooms together; ``run.epochs`` is the loop.
+"""

@@ -21,7 +21,7 @@ from forkpoint.graph.transformations import KeyBy, Migrations, Partitioning
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
-    from forkpoint.connectors.base import Source
+    from forkpoint.contract.source import Source
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.states import StateKind
-    from forkpoint.connectors.base import Sink, Source
+    from forkpoint.contract.sink import Sink
+    from forkpoint.contract.source import Source
 
 
 @dataclass(frozen=True)

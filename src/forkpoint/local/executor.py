@@ -10,7 +10,7 @@ from typing import Any
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import SourcePosition
-from forkpoint.driver.executor import OnBatch, Streams
+from forkpoint.driver.run.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, EpochInterrupted, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.archives import Archives

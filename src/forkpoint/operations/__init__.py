@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from forkpoint.lazy import loader
 
 if TYPE_CHECKING:
-    from forkpoint.driver.preflight import HostReport
+    from forkpoint.driver.start.preflight import HostReport
     from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
     from forkpoint.operations.checking import check
     from forkpoint.operations.cleaning import gc

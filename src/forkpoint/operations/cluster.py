@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from forkpoint.driver.preflight import HostReport, try_hosts
+from forkpoint.driver.start.preflight import HostReport, try_hosts
 from forkpoint.graph.options import JobOptions
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.packing import pack

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forkpoint.checkpoint.paths import JobPaths, unescape
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.detached import driver_command, tail
 from forkpoint.operations.failed import DriverFailed

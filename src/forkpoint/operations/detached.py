@@ -18,7 +18,7 @@ from typing import Any
 
 from forkpoint import logs
 from forkpoint.checkpoint.paths import log_file
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.failed import DriverFailed
 from forkpoint.operations.request import RunRequest

@@ -17,8 +17,8 @@ from forkpoint.control.commands import Commands
 from forkpoint.control.presence import Presence
 from forkpoint.control.registry import drop_stale, find_client
 from forkpoint.control.server import ControlServer, Rest
-from forkpoint.driver.endings import Result
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.run.stopping import Result
 from forkpoint.errors import ConfigError, StorageError
 
 log = logging.getLogger("forkpoint")

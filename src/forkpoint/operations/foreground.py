@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
 from forkpoint.control.server import Rest
-from forkpoint.driver.endings import Result
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restorer import NONE
-from forkpoint.driver.trial import Trial
+from forkpoint.driver.commit.trial import Trial
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.start.restorer import NONE
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.driving import Announcer, Driving
 from forkpoint.operations.failed import NoJob, ProgramFailed

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.programs import find_program
-from forkpoint.driver.history import History
-from forkpoint.driver.restorer import NONE
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.start.restorer import NONE
 from forkpoint.errors import SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest

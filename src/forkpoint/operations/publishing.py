@@ -9,8 +9,8 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.programs import NO_RECORD, load_program
 from forkpoint.control.registry import find_client
-from forkpoint.driver.history import History
-from forkpoint.driver.skipping import Skipped
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.commit.skipping import Skipped
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, JobNotFound
 from forkpoint.operations.driving import Announcer
 from forkpoint.operations.foreground import drive

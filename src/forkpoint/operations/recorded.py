@@ -11,7 +11,7 @@ from typing import Any
 from forkpoint.checkpoint.paths import PROGRAMS
 from forkpoint.control.programs import Program, find_program, load_files
 from forkpoint.control.recording import ENGINE, StartedProgram, content_of
-from forkpoint.driver.job_driver import JobDriver
+from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.operations.program import Source
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot

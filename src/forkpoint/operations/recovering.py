@@ -8,9 +8,9 @@ from typing import Literal
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.registry import list_runs
-from forkpoint.driver.history import History
-from forkpoint.driver.recovery import RecoveryPlan, plan_recovery
-from forkpoint.driver.recovery import recover as commit_recovery
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
+from forkpoint.driver.start.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot

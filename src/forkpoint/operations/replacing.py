@@ -17,9 +17,9 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import ControlClient, RunClient, Unreachable
 from forkpoint.control.endpoint import ENDPOINT
 from forkpoint.control.registry import client_of, probe
-from forkpoint.driver.history import History
-from forkpoint.driver.recovery import go_back
-from forkpoint.driver.succession import NotInPlace
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.lead.succession import NotInPlace
+from forkpoint.driver.start.recovery import go_back
 from forkpoint.errors import ForkpointError, JobFailed, NotFound
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.operations.detached import FAILED, JOB_FAILED, Started, last_error, start_detached, tail

@@ -12,8 +12,9 @@ from pydantic import TypeAdapter
 
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.paths import escape
-from forkpoint.connectors import FileSink, Sink
-from forkpoint.driver.replay import Until, UntilPositions, UntilTime
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.contract.sink import Sink
+from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import SavepointNotFound
 from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.savepoint.naming import named_savepoint

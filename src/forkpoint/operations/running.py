@@ -11,7 +11,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import DriverGone, RunClient
 from forkpoint.control.registry import RunView, find_live, list_runs
 from forkpoint.control.unpublished import unpublished_of
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot

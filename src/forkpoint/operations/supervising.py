@@ -23,10 +23,10 @@ from forkpoint.checkpoint.manifest import RUN
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.endpoint import ENDPOINT
 from forkpoint.control.registry import probe
-from forkpoint.driver.history import History
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.restarts import Failures, next_delay_ms
-from forkpoint.driver.starter import Overtaken
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.run.failures import Failures, next_delay_ms
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.start.starter import Overtaken
 from forkpoint.errors import ConfigError, EngineLost, JobFailed
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.detached import driver_command

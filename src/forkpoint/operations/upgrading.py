@@ -9,9 +9,9 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.control.client import RunClient
 from forkpoint.control.programs import NO_RECORD, Program, load_files, load_program
 from forkpoint.control.registry import find_live
-from forkpoint.driver.declared import check_program
-from forkpoint.driver.history import History
-from forkpoint.driver.restorer import is_usable_in_place
+from forkpoint.driver.commit.history import History
+from forkpoint.driver.start.program_check import check_program
+from forkpoint.driver.start.restorer import is_usable_in_place
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule

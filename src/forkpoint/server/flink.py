@@ -19,7 +19,7 @@ from forkpoint.control.messages import (
     WatermarkMetrics,
 )
 from forkpoint.control.metrics import watermark_metrics
-from forkpoint.driver.measurements import MeasuredState, hold_of, states_of
+from forkpoint.driver.commit.measurements import MeasuredState, hold_of, states_of
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.server import messages as m
 from forkpoint.server.service import JobEntry

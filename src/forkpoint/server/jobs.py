@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from forkpoint import operations
 from forkpoint.checkpoint.paths import LOGS
 from forkpoint.control.programs import load_program
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.shapes import savepoints_json
 from forkpoint.savepoint.label import check_label

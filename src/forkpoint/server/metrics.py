@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 
 from forkpoint.checkpoint.plan import PlanOperator
 from forkpoint.control.messages import MetricsMessage
-from forkpoint.driver.history import History
+from forkpoint.driver.commit.history import History
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.server import flink, flink_metrics
 from forkpoint.server import messages as m

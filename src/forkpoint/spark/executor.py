@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from forkpoint.checkpoint.manifest import SourcePosition
-from forkpoint.driver.executor import Executor, OnBatch
+from forkpoint.driver.run.executor import Executor, OnBatch
 from forkpoint.errors import ConfigError, EngineLost
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec

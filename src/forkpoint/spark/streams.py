@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from forkpoint.checkpoint.manifest import SourcePosition
-from forkpoint.driver.executor import OnBatch, Streams
+from forkpoint.driver.run.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint.spark.failures import unpack_failure
 from forkpoint.spark.session import QUERY_SETTINGS, settings

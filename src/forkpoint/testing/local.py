@@ -12,11 +12,11 @@ from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams import DataStream
-from forkpoint.driver.endings import Result
-from forkpoint.driver.events import Outcome, Steps
-from forkpoint.driver.job_driver import JobDriver
-from forkpoint.driver.planner import discard_sources
-from forkpoint.driver.requests import RescaleRequest
+from forkpoint.driver.observe.events import Outcome, Steps
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.run.planning import discard_sources
+from forkpoint.driver.run.requests import RescaleRequest
+from forkpoint.driver.run.stopping import Result
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph

@@ -6,8 +6,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from forkpoint.connectors import Sink, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.sink import Sink, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS
 
 

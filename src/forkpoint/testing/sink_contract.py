@@ -24,8 +24,8 @@ import pyarrow as pa
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import JSON, Sink, SinkContext
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, Sink, SinkContext
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ForkpointError
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.testing.local import run_local

@@ -13,10 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.connectors import Source, SourceReader, SplitEnumerator, SplitRange
-from forkpoint.connectors.base import JSON
 from forkpoint.connectors.collection import fair_shares
-from forkpoint.driver.events import Phase
+from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator, SplitRange
+from forkpoint.driver.observe.events import Phase
 from forkpoint.errors import ConfigError
 from forkpoint.functions import to_ms
 from forkpoint.testing.clock import ManualClock

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.launch import Launch
-from forkpoint.connectors import FileSink
-from forkpoint.connectors.base import (
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.contract.source import (
     JSON,
     ReaderContext,
     Source,

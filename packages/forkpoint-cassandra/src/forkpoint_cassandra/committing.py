@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.ledger import CASSANDRA_TABLE, Span, entry_name, next_span, refuse_put_back
 from forkpoint.connectors.rows import StagedRow, staged_rows
 from forkpoint.connectors.upserts import needed
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed
 from forkpoint_cassandra.client import raising_errors
 from forkpoint_cassandra.table import Statements, TableName, is_set, quoted, type_names, write_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from forkpoint.connectors.base import JSON, SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.rows import RowsWriter
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_cassandra.client import CassandraClient, raising_errors

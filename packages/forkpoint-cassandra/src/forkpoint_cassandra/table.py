@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.rows import StagedRow
 from forkpoint.connectors.upserts import RowChange, Write, changes_of
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint_cassandra.client import CassandraClient, raising_errors
 

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed, SystemUnavailable
 from forkpoint_kinesis.errors import IncompleteAnswer, forkpoint_error
 from forkpoint_kinesis.outgoing import unpack

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
 from forkpoint.connectors.collection import fair_shares
+from forkpoint.contract.source import JSON, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError, RestoreRefused
 from forkpoint_kinesis.ahead import ShardAhead
 from forkpoint_kinesis.position import ShardPosition

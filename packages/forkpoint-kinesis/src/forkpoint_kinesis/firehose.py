@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.formats.base import messages_with_values
+from forkpoint.contract.format import messages_with_values
+from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_kinesis.client import AwsClient, connected

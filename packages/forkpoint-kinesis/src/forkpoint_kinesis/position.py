@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.source import JSON
 
 Kind = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
 

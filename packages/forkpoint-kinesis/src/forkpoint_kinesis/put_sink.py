@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from forkpoint.connectors.base import JSON
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.formats.base import SerializationSchema
+from forkpoint.contract.format import SerializationSchema
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_kinesis.client import REGION, Stream

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
+from forkpoint.contract.source import Elements, SourceBatch, SplitRange
 from forkpoint.errors import StorageError, SystemUnavailable
 from forkpoint.types.variables import T
 from forkpoint_kinesis.aggregated import parts

@@ -9,7 +9,7 @@ from typing import Generic
 
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized, deserialize_each
+from forkpoint.contract.format import DeserializationSchema, Deserialized, deserialize_each
 from forkpoint.types import TypeInformation, TypeLike
 from forkpoint.types.variables import T, T_co
 

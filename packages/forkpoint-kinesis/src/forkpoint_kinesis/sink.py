@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
+from forkpoint.contract.format import SerializationSchema, messages_with_values
+from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.errors import ConfigError
 from forkpoint.functions.base import no_class
 from forkpoint.types.variables import T_contra

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Self, get_args
 
-from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.building import SourceBuilder
-from forkpoint.connectors.formats.base import DeserializationSchema
 from forkpoint.connectors.formats.reading import OnParseError, side_outputs_of
+from forkpoint.contract.format import DeserializationSchema
+from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag, epoch_ms
 from forkpoint.types import TypeInformation, type_of

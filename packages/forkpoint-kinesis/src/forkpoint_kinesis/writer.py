@@ -8,8 +8,9 @@ from typing import Generic
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
 from forkpoint.connectors.packing import pack_columns
+from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_kinesis.committer import Target

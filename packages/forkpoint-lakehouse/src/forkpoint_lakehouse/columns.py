@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.connectors.base import SinkBatch
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import RowKind, TypeInformation, type_of
 from forkpoint.types.information import cast_exactly

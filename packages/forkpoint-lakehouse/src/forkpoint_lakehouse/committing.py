@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import JSON
-from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.ledger import refuse_put_back
+from forkpoint.contract.sink import Committer, CommitterContext
+from forkpoint.contract.source import JSON
 from forkpoint.errors import SystemUnavailable
 from forkpoint_lakehouse.columns import fit, last_of_each_key
 from forkpoint_lakehouse.format import Conflict, TableFormat

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from forkpoint import extras
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
 from forkpoint_lakehouse.columns import DELETED, check_case, complete

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.storage.base import sync_directory
 from forkpoint_lakehouse.delta_errors import raising_errors

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON
-from forkpoint.connectors.committing import Committer, CommitterContext
+from forkpoint.contract.sink import Committer, CommitterContext
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, ForkpointError
 from forkpoint_lakehouse.columns import check_key_columns, new_columns
 

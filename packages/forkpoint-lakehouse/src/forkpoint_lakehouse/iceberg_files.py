@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.source import JSON
 from forkpoint_lakehouse.format import DataFiles
 from forkpoint_lakehouse.iceberg_errors import raising_errors
 from forkpoint_lakehouse.iceberg_partitions import divide_by_spec

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.source import JSON
 from forkpoint_lakehouse.columns import DELETED, complete, without
 from forkpoint_lakehouse.iceberg_files import columns_of, restore, write_tasks
 

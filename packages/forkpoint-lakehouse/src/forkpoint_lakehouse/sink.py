@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from forkpoint.connectors.base import SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T_contra

@@ -7,13 +7,13 @@ from typing import Any, Generic, Literal, Self
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
-from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized
 from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.connectors.queues.ledger import Ledger
 from forkpoint.connectors.queues.reader import QueueReader
 from forkpoint.connectors.queues.schemas import deserialize_whole
+from forkpoint.contract.format import DeserializationSchema, Deserialized
+from forkpoint.contract.source import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of

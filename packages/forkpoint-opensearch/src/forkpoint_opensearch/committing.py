@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.ledger import OPENSEARCH_INDEX, Span, entry_name, next_span, refuse_put_back
 from forkpoint.connectors.rows import StagedRow, staged_rows
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed
 from forkpoint_opensearch.client import SearchClient, failure, raising_errors
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.rows import StagedRow
 from forkpoint.connectors.upserts import fields_of
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import Row, RowKind
 

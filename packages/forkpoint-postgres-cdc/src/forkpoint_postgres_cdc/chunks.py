@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.source import JSON
 from forkpoint.errors import SystemUnavailable
 from forkpoint_postgres_cdc.catalog import Table, quote
 from forkpoint_postgres_cdc.connection import Database

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import islice
 
-from forkpoint.connectors.base import JSON, SplitEnumerator, SplitRange
+from forkpoint.contract.source import JSON, SplitEnumerator, SplitRange
 from forkpoint.errors import ForkpointError
 from forkpoint_postgres_cdc.errors import naming
 from forkpoint_postgres_cdc.feed import BUFFER_BYTES, BUFFER_ROWS, Feed, Reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from forkpoint.connectors.base import JSON
+from forkpoint.contract.source import JSON
 from forkpoint.errors import RestoreRefused
 from forkpoint_postgres_cdc.shapes import Shape
 from forkpoint_postgres_cdc.snapshots import Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.base import JSON, SourceReader, SplitRange
 from forkpoint.connectors.formats.changes import change_type
+from forkpoint.contract.source import JSON, SourceReader, SplitRange
 from forkpoint.errors import ForkpointError, InputLost, RecordParseError
 from forkpoint.types import RowKind
 from forkpoint.types.records import RecordType

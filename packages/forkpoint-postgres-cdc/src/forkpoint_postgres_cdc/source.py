@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from forkpoint.connectors.base import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.connectors.formats.changes import change_type
+from forkpoint.contract.source import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.records import RecordType

@@ -8,10 +8,10 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
-from forkpoint.connectors.formats.base import SerializationSchema, messages_with_values
 from forkpoint.connectors.packing import pack_columns, unpack_columns
+from forkpoint.contract.format import SerializationSchema, messages_with_values
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_rabbitmq.config import RabbitMQConnectionConfig

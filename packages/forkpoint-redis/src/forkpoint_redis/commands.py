@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from forkpoint.connectors.base import SinkBatch
 from forkpoint.connectors.rows import StagedRow
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError
 
 Argument: TypeAlias = str | bytes | int | float

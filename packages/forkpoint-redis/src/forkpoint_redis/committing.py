@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.ledger import REDIS_HASH, entry_name, refuse_put_back
 from forkpoint.connectors.rows import staged_rows
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed, OutputLost, SystemUnavailable
 from forkpoint_redis.client import RedisClient, raising_errors, server_error
 from forkpoint_redis.script import Ledger, Progress

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.database import epochs, writing
 from forkpoint.connectors.database.accepting import Refused
 from forkpoint.connectors.database.engine import IDLE_SECONDS, create_engine, is_alive, shown
@@ -21,6 +20,7 @@ from forkpoint.connectors.database.target import target_table
 from forkpoint.connectors.database.writing import Row, Target
 from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.connectors.ledger import entry_name, refuse_put_back
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed
 from forkpoint.types import RowKind, from_description
 from forkpoint.types.records import RecordType

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.base import JSON, SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.database.committing import DatabaseCommitter
 from forkpoint.connectors.database.engine import check_url, create_engine, shown
 from forkpoint.connectors.database.errors import raising_errors
@@ -20,6 +18,8 @@ from forkpoint.connectors.database.target import (
     warn_of_texts,
 )
 from forkpoint.connectors.formats.changes import changed_row
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.records import RecordType
 from forkpoint.types.variables import T_contra

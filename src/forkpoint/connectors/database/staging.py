@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.committing import CommitterContext
 from forkpoint.connectors.packing import pack_columns, unpack_columns
+from forkpoint.contract.sink import CommitterContext, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.records import RecordType

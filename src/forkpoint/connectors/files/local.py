@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from forkpoint.connectors.base import JSON
 from forkpoint.connectors.files.places import (
     HEAD_BYTES,
     MUST_BE_COMPLETE,
@@ -24,6 +23,7 @@ from forkpoint.connectors.files.places import (
     exists_already,
     has_head,
 )
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, StorageError, StorageUnavailable
 from forkpoint.storage.base import sync_directory
 

@@ -17,14 +17,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
 from forkpoint.connectors.files.avro import AvroFormat, header_of, records_of
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
-from forkpoint.connectors.formats.base import BadMessage, Deserialized
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.formats.records import RecordConverter, shorten
+from forkpoint.contract.format import BadMessage, Deserialized
+from forkpoint.contract.source import Elements, SourceBatch, SplitRange
 from forkpoint.errors import RecordParseError, StorageError
 from forkpoint.types import TypeInformation
 

@@ -20,10 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, BinaryIO, Literal, cast
 
-from forkpoint.connectors.base import JSON
 from forkpoint.connectors.files.places import FileName, SinkFiles, StagedFile, exists_already, unseen
 from forkpoint.connectors.files.remote import AT_ONCE, join, reaching
 from forkpoint.connectors.files.s3_client import NotSupported, Taken, s3_client, s3_errors
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ForkpointError, NotFound, StorageError
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.files import split_url

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 from forkpoint.checkpoint.paths import escape
-from forkpoint.connectors.base import JSON, Sink, SinkContext, SinkWriter
 from forkpoint.connectors.files.builders import (
     BucketAssigner,
     BulkWriterFactory,
@@ -33,6 +32,8 @@ from forkpoint.connectors.files.builders import (
 )
 from forkpoint.connectors.files.places import FileName, Place, SinkFiles, place_of, sink_files
 from forkpoint.connectors.files.writing import BucketedWriter
+from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, NotFound, OutputLost, one_of
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, overload
 
-from forkpoint.connectors.base import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, check_delimiter, local_path
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
@@ -16,6 +15,7 @@ from forkpoint.connectors.files.places import FileListing, Place, place_of, sour
 from forkpoint.connectors.files.planning import FileEnumerator
 from forkpoint.connectors.files.reading import FileReader
 from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
+from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of

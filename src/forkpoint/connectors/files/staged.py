@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import BinaryIO, Literal, cast
 
-from forkpoint.connectors.base import JSON
 from forkpoint.connectors.files.places import FileName, SinkFiles, StagedFile, exists_already, unseen
 from forkpoint.connectors.files.remote import AT_ONCE, join, reaching
+from forkpoint.contract.source import JSON
 from forkpoint.errors import AlreadyExists, NotFound, StorageError
 from forkpoint.storage.files import FileStorage, FileWriter, open_files, split_url
 

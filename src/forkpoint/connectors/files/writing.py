@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkWriter
 from forkpoint.connectors.files.places import FileName, Place, StagedFile, sink_files
 from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
 from forkpoint.connectors.formats.jsonable import encode_lines
+from forkpoint.contract.sink import SinkBatch, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, ForkpointError, TypeNotSupported, UserFunctionError
 from forkpoint.types import TypeInformation, infer_type
 from forkpoint.types.information import cast_exactly

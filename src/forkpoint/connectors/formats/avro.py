@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from forkpoint.connectors.formats.avro_types import avro_type
-from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.formats.batches import (
     BatchDeserializationSchema,
     Declared,
@@ -25,6 +24,7 @@ from forkpoint.connectors.formats.batches import (
 )
 from forkpoint.connectors.formats.jsonable import to_plain
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.contract.format import SerializationSchema
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.extras import require
 from forkpoint.types import TypeInformation, TypeLike, type_of

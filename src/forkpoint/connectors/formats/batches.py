@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import BadMessage, DeserializationSchema, Deserialized
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized
 from forkpoint.errors import RecordParseError, TypeNotSupported
 from forkpoint.types import Row, TypeInformation
 from forkpoint.types.variables import T

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import BadMessage
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part
 from forkpoint.connectors.formats.debezium import (
     BinaryHandlingMode,
@@ -28,6 +27,7 @@ from forkpoint.connectors.formats.debezium import (
 )
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
+from forkpoint.contract.format import BadMessage
 from forkpoint.types import Field, RowKind, TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.containers import OptionalType, optional
 from forkpoint.types.records import RecordType, classless

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each
 from forkpoint.connectors.formats.columns import is_utf8, text_schema, typed_columns
 from forkpoint.connectors.formats.jsonable import to_plain
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
+from forkpoint.contract.format import SerializationSchema
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.records import RecordType

@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from forkpoint.connectors.base import SinkBatch
-from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.formats.batches import (
     BatchDeserializationSchema,
     Declared,
@@ -30,6 +28,8 @@ from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, ty
 from forkpoint.connectors.formats.json_schema import json_schema_type
 from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
+from forkpoint.contract.format import SerializationSchema
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.variables import T

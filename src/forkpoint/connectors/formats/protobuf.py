@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.formats.batches import (
     BatchDeserializationSchema,
     Declared,
@@ -24,6 +23,7 @@ from forkpoint.connectors.formats.batches import (
 from forkpoint.connectors.formats.jsonable import to_plain
 from forkpoint.connectors.formats.protobuf_types import WELL_KNOWN, ProtobufMessage, is_map
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
+from forkpoint.contract.format import SerializationSchema
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, TypeLike, type_of
 

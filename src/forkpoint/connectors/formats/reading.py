@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from forkpoint.connectors.base import Elements, ReaderContext, SideElements, SourceBatch, SourceReader
-from forkpoint.connectors.formats.base import Deserialized
+from forkpoint.contract.format import Deserialized
+from forkpoint.contract.source import Elements, ReaderContext, SideElements, SourceBatch, SourceReader
 from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.functions import OutputTag
 from forkpoint.types import Instant, type_of

@@ -21,8 +21,8 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 
-from forkpoint.connectors.base import Elements
 from forkpoint.connectors.formats.columns import allows
+from forkpoint.contract.source import Elements
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly

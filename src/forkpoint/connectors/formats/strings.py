@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import SinkBatch
-from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.contract.format import DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation, Types
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from forkpoint.connectors.base import JSON, Backlog, SplitEnumerator, SplitRange
 from forkpoint.connectors.collection import fair_shares
 from forkpoint.connectors.kafka.feed import close_feeds
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
 from forkpoint.connectors.kafka.watcher import GRACE_S, PartitionWatcher, Seen, Watch
+from forkpoint.contract.source import JSON, Backlog, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError, InputLost, RestoreRefused
 
 

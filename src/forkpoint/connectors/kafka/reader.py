@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
-from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.feed import Feed, keep_feed, open_feed
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
 from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema, KafkaRecords
+from forkpoint.contract.source import Elements, SourceBatch, SplitRange
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.kafka")

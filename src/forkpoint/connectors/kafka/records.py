@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import DeserializationSchema, Deserialized, deserialize_each
+from forkpoint.contract.format import DeserializationSchema, Deserialized, deserialize_each
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.types import TypeInformation, TypeLike
 from forkpoint.types.variables import T, T_co

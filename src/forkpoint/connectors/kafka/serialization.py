@@ -8,9 +8,9 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import SinkBatch
-from forkpoint.connectors.formats.base import SerializationSchema
 from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
+from forkpoint.contract.format import SerializationSchema
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.types.variables import T_contra

@@ -10,8 +10,6 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import JSON, SinkBatch, SinkContext, SinkWriter
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
 from forkpoint.connectors.kafka.client import KafkaClient, log, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
 from forkpoint.connectors.kafka.limits import Extremes, TopicLimits, ask_limits, extremes, joined, refusal
@@ -20,6 +18,8 @@ from forkpoint.connectors.kafka.producing import max_record_bytes, produce, prod
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.connectors.packing import pack_columns
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused
 from forkpoint.types.variables import T_contra
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.committing import Committer, CommitterContext
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, is_refusal, raising_errors
 from forkpoint.connectors.kafka.limits import TopicLimits, ask_limits, refused_rows
@@ -29,6 +28,7 @@ from forkpoint.connectors.kafka.produced import SCHEMA
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
 from forkpoint.connectors.ledger import refuse_put_back
 from forkpoint.connectors.packing import unpack_columns
+from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import SystemUnavailable
 
 if TYPE_CHECKING:

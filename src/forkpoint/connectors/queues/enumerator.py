@@ -11,11 +11,11 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.connectors.base import JSON, SourceContext, SplitEnumerator, SplitRange
 from forkpoint.connectors.queues.ledger import Ledger
 from forkpoint.connectors.queues.messages import pack
 from forkpoint.connectors.queues.receiver import Connection, Receiver
-from forkpoint.connectors.staging import stage
+from forkpoint.contract.sink import stage
+from forkpoint.contract.source import JSON, SourceContext, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError
 
 MIN_ROWS = 100  # of a piece: a file for fewer costs more than it saves

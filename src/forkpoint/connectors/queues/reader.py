@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from forkpoint.connectors.base import Elements, SourceBatch, SplitRange
-from forkpoint.connectors.formats.base import Deserialized
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.queues.messages import unpack
-from forkpoint.connectors.staging import staged
+from forkpoint.contract.format import Deserialized
+from forkpoint.contract.sink import staged
+from forkpoint.contract.source import Elements, SourceBatch, SplitRange
 from forkpoint.types.variables import T
 
 log = logging.getLogger("forkpoint.queues")

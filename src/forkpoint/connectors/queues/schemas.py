@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from forkpoint.connectors.formats.base import Deserialized, deserialize_each
+from forkpoint.contract.format import Deserialized, deserialize_each
 
 M = TypeVar("M")
 E = TypeVar("E")

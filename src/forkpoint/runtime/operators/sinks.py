@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from forkpoint.connectors import SinkContext, SinkWriter
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.contract.sink import Sink, SinkBatch, SinkContext, SinkWriter
+from forkpoint.contract.source import JSON
 from forkpoint.errors import ForkpointError, of_sink
 from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec
 from forkpoint.runtime.operators.base import user_code
+from forkpoint.storage.base import open_storage
+from forkpoint.types import TypeInformation
 
 log = logging.getLogger("forkpoint")
 
@@ -61,3 +70,36 @@ class SinkInstance:
                 self._writer.abort()
         except Exception:  # must not hide the failure that caused the abort
             log.warning("sink %r: could not discard its staged output", self._uid, exc_info=True)
+
+
+@dataclass(frozen=True, eq=False)
+class StagingSink(Sink):
+    """Stages Parquet files below the job's staging directory, where garbage collection finds them."""
+
+    url: str
+    job: str
+    type: TypeInformation
+
+    def create_writer(self, context: SinkContext) -> SinkWriter:
+        name = f"{context.subtask}-{context.attempt}.parquet"
+        return _StagingWriter(self.url, JobPaths(self.job).staging(context.epoch, context.uid, name), self.type)
+
+
+class _StagingWriter(SinkWriter):
+    def __init__(self, url: str, path: str, type: TypeInformation) -> None:
+        self._url = url
+        self._path = path
+        self._type = type
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: SinkBatch) -> None:
+        table = batch.table
+        if table is None or table.schema != self._type.arrow_schema:
+            table = pa.RecordBatch.from_arrays(self._type.to_columns(batch.values), schema=self._type.arrow_schema)
+        self._batches.append(table)
+
+    def prepare_commit(self) -> list[JSON]:
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_batches(self._batches), buffer)
+        open_storage(self._url).put(self._path, buffer.getvalue())
+        return [{"path": f"{self._url.rstrip('/')}/{self._path}"}]

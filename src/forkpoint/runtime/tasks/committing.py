@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.base import JSON
-from forkpoint.connectors.committing import Committer, CommitterContext, CommittingSink
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink
+from forkpoint.contract.source import JSON
 from forkpoint.runtime.operators.base import user_code
 from forkpoint.runtime.tasks.task_log import beside_epochs
 from forkpoint.types import dumps

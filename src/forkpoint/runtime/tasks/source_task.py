@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.connectors.base import ReaderContext, SourceBatch, SourceReader, SplitRange
+from forkpoint.contract.source import ReaderContext, SourceBatch, SourceReader, SplitRange
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast

@@ -1,0 +1,115 @@
+"""The interfaces of formats, by PyFlink's names: how elements become the bytes of messages, and back.
+
+Schemas are shipped to the tasks with the job, so they hold no connections. A format of your own overrides ``serialize`` or
+``deserialize``, for one element; forkpoint's own formats override the methods for whole batches, over columns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.contract.sink import SinkBatch
+from forkpoint.contract.source import Elements
+from forkpoint.errors import ConfigError, TypeNotSupported
+from forkpoint.types import TypeInformation
+from forkpoint.types.variables import T, T_co, T_contra
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class BadMessage:
+    """A message that cannot be deserialized: its index in the batch, and why."""
+
+    index: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Deserialized(Generic[T]):
+    """A batch's elements in order, without those of ``bad`` messages. ``indices``: the message of each element, if they are not
+    one to one (bad messages, tombstones, or messages of several elements)."""
+
+    elements: Elements[T]
+    indices: Sequence[int] | None = None
+    bad: Sequence[BadMessage] = ()
+
+    def places(self, size: int) -> npt.NDArray[np.int64]:
+        """The index of each element's message, of ``size`` messages."""
+        if self.indices is not None:
+            return np.asarray(self.indices, np.int64)
+        places = np.delete(np.arange(size), [each.index for each in self.bad])
+        if len(places) != len(self.elements):
+            raise ConfigError(
+                f"deserialize_batch() made {len(self.elements)} elements of {size} messages, {len(self.bad)} of them bad, "
+                "without saying which is of which message; give indices"
+            )
+        return places
+
+
+class DeserializationSchema(ABC, Generic[T_co]):
+    """Turns the bytes of messages into elements."""
+
+    def get_produced_type(self) -> TypeInformation[T_co] | None:
+        """The elements' type; None if it is unknown."""
+        return None
+
+    @abstractmethod
+    def deserialize(self, message: bytes) -> T_co:
+        """The element in one message. Any exception means that the message is bad, and says why."""
+
+    def deserialize_batch(self, messages: pa.BinaryArray) -> Deserialized[T_co]:
+        """The elements of a batch of messages, by default one by one. A null is a message without a value (Kafka's tombstone),
+        which is no element."""
+        return deserialize_each(messages.to_pylist(), self.deserialize)
+
+
+def deserialize_each(messages: Iterable[M | None], deserialize: Callable[[M], T]) -> Deserialized[T]:
+    """The elements in messages, one by one, leaving out None."""
+    elements: list[T] = []
+    indices: list[int] = []
+    bad: list[BadMessage] = []
+    size = 0
+    for index, message in enumerate(messages):
+        size += 1
+        if message is None:
+            continue
+        try:
+            elements.append(deserialize(message))
+        except Exception as error:
+            bad.append(BadMessage(index, f"{type(error).__name__}: {error}"))
+        else:
+            indices.append(index)
+    return Deserialized(elements, None if len(indices) == size else indices, bad)
+
+
+class SerializationSchema(ABC, Generic[T_contra]):
+    """Turns elements into the bytes of messages."""
+
+    @abstractmethod
+    def serialize(self, element: T_contra) -> bytes | None:
+        """One element as a message. None is a message without a value, which only Kafka has: a tombstone, or a record without a
+        key."""
+
+    def serialize_batch(self, batch: SinkBatch[T_contra]) -> pa.BinaryArray:
+        """A batch's elements as messages, one for each, by default one by one. A null is a message without a value."""
+        return pa.array(map(self.serialize, batch.values), pa.binary())
+
+
+def messages_with_values(schema: SerializationSchema[T], batch: SinkBatch[T], sink: str) -> pa.BinaryArray:
+    """A batch's messages, for a system in which each has a value. Raises TypeNotSupported for one without."""
+    messages = schema.serialize_batch(batch).cast(pa.binary())
+    if messages.null_count:
+        at = messages.is_null().to_pylist().index(True)
+        raise TypeNotSupported(
+            f"{sink}: {type(schema).__name__} made a message without a value of {batch.values[at]!r}, which only Kafka has; "
+            "filter such elements out, or return bytes"
+        )
+    return messages

@@ -1,0 +1,1 @@
+"""When an epoch is decided, and how its output becomes visible."""

@@ -1,0 +1,276 @@
+"""A job's manifests on storage: finds the newest, commits the next, which fences all older runs, and removes old ones
+with the files that nothing needs any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from forkpoint.checkpoint.gc import own_files, plan_gc
+from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest, SourcePosition
+from forkpoint.checkpoint.paths import JobPaths, recovery_hint
+from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
+
+if TYPE_CHECKING:
+    from forkpoint.storage.base import Storage
+
+NEWEST_TRIES = 10
+READERS = 16
+LIST_ALL_EVERY = 50  # collections
+
+
+@dataclass
+class KnownFiles:
+    """The files of epochs but manifests, as far as this process has listed or committed and not removed them: all that there are
+    of epochs before ``epoch``, except what tasks that outlived their epoch have written since. ``collections``: how many there
+    were."""
+
+    paths: set[str] = field(default_factory=set)
+    epoch: int = 0
+    collections: int = 0
+
+
+@dataclass(frozen=True)
+class History:
+    """``outlines``: what this process knows of the manifests, by epoch, to clean up: reading all of them each time would take
+    seconds on an object store. A manifest never changes before it is removed."""
+
+    storage: Storage
+    paths: JobPaths
+    outlines: dict[int, Manifest] = field(default_factory=dict, compare=False, repr=False)
+    known: KnownFiles = field(default_factory=KnownFiles, compare=False, repr=False)
+
+    def epochs(self) -> list[int]:
+        """The epochs that have a manifest, oldest first, without fences (manifests that only reserve an epoch)."""
+        return self._epochs(self.storage.list(self.paths.checkpoints))
+
+    def _epochs(self, checkpoints: Iterable[str]) -> list[int]:
+        files = [p for name in checkpoints if (p := self.paths.parse(name)) is not None]
+        fences = {p.epoch for p in files if p.area == "fence"}
+        return sorted(p.epoch for p in files if p.area == "manifest" and p.epoch not in fences)
+
+    def load(self, epoch: int) -> Manifest:
+        return MANIFEST.load(self.storage, self.paths.manifest(epoch))
+
+    def newest(self) -> Manifest | None:
+        for _ in range(NEWEST_TRIES - 1):
+            with suppress(NotFound):  # its run has committed a newer one since, and cleaned up
+                return self._newest()
+        return self._newest()
+
+    def newest_run(self) -> str | None:
+        """The run that has committed last."""
+        newest = self.newest()
+        return None if newest is None else newest.run
+
+    def _newest(self) -> Manifest | None:
+        epochs = self.epochs()
+        if not epochs:
+            return None
+        try:
+            return self.load(epochs[-1])
+        except SavepointCorrupt as error:
+            raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
+
+    def before(self, epoch: int) -> Manifest | None:
+        """The last manifest before an epoch."""
+        epochs = [known for known in self.epochs() if known < epoch]
+        return self.load(epochs[-1]) if epochs else None
+
+    def commit(self, manifest: Manifest, after: int | None = None) -> None:
+        """The commit point. Raises StaleGeneration if another run has committed this epoch or a later one.
+
+        An epoch's manifest can be created only once, so of two drivers at the same epoch one fails here. Since a run starts
+        by committing an epoch, an older run that wakes up later finds its next epoch taken, for good (`fence`). An epoch can
+        still be free by mistake: it was cleaned up while a new run was being restored, or somebody removed files. As the
+        newest manifest always exists, a commit counts only if no other one follows ``after``, the epoch that it continues
+        from (by default the one before).
+        """
+        path = self.paths.manifest(manifest.epoch)
+        data = MANIFEST.dump(manifest)
+        try:
+            self.storage.create(path, data)
+        except AlreadyExists:
+            other = self._load_or_newest(manifest.epoch)
+            if other != manifest:  # else storage repeated our own request, whose response was lost
+                raise self.stale(manifest, other) from None
+        checkpoints = self.storage.list(self.paths.checkpoints)
+        self._must_go_on(manifest, checkpoints)
+        self._must_be_newest(manifest, after, checkpoints)
+        self.outlines[manifest.epoch] = outline = _outline(manifest)
+        # A new layout's snapshots may be of an epoch that was listed before they were written.
+        self.known.paths.update(own_files(outline))
+
+    def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
+        """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` continues from.
+
+        Only the newest run may do what follows a commit: publish, clean up, collect garbage.
+        """
+        self._must_be_newest(manifest, after, self.storage.list(self.paths.checkpoints))
+
+    def _must_be_newest(self, manifest: Manifest, after: int | None, checkpoints: Iterable[str]) -> None:
+        since = manifest.epoch - 1 if after is None else after
+        others = [epoch for epoch in self._epochs(checkpoints) if epoch > since and epoch != manifest.epoch]
+        if others:
+            raise self.stale(manifest, self._load_or_newest(others[-1]))
+
+    def _must_go_on(self, manifest: Manifest, checkpoints: Iterable[str]) -> None:
+        """Raise SavepointCorrupt if nothing that was there before is left. Where a run began, there is a manifest or a fence for
+        good; so the state root was removed, or another place is mounted there."""
+        parsed = map(self.paths.parse, checkpoints)
+        if manifest.kind == "start" or any(file is not None and file.epoch < manifest.epoch for file in parsed):
+            return
+        self.storage.delete(self.paths.manifest(manifest.epoch))  # it names files that are not there
+        raise self.gone()
+
+    def gone(self) -> SavepointCorrupt:
+        """The error of a run whose checkpoints are not there."""
+        return SavepointCorrupt(
+            f"job {self.paths.job!r}: its checkpoints at {self.storage.url} are gone: the state root was removed while the job "
+            "ran, or is no longer mounted. Put it back and start the job again, or start it from a savepoint"
+        )
+
+    def _load_or_newest(self, epoch: int) -> Manifest:
+        """An epoch's manifest, or the newest one if another run has cleaned it up."""
+        try:
+            return self.load(epoch)
+        except NotFound:
+            newest = self.newest()
+            if newest is None:
+                raise
+            return newest
+
+    def stale(self, mine: Manifest, other: Manifest) -> StaleGeneration:
+        """The error of the run of ``mine`` when ``other`` was committed; says which run is newer, and where both run."""
+        committed = f"has committed epoch {other.epoch}"
+        if other.generation > mine.generation:
+            said = (
+                f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
+            )
+        elif other.generation == mine.generation:
+            said = f"{self._who(other)} started at the same moment and {committed} first; this run, {self._who(mine)}, ends"
+        else:
+            said = (
+                f"{self._who(other)} is older, still runs, and {committed} while this newer run, {self._who(mine)}, was "
+                "starting; cancel the older one where it runs, then start this one again"
+            )
+        return StaleGeneration(f"job {mine.job!r}: {said}")
+
+    def _who(self, manifest: Manifest) -> str:
+        """A run, described by its record."""
+        record = RUN.load_if_whole(self.storage, self.paths.run_file(manifest.run))
+        said = [f"generation {manifest.generation}"]
+        if record is not None and record.pid is not None:
+            said.append(f"process {record.pid} on machine {record.machine!r}")
+        if record is not None:
+            said.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
+        return f"run {manifest.run!r} ({', '.join(said)})"
+
+    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int]) -> None:
+        """Remove files that no retained checkpoint needs, as the job's newest run. Raises StaleGeneration in any other: it does
+        not know what is pinned.
+
+        Lists only what was written since the last collection; at first, and every ``LIST_ALL_EVERY`` collections, everything,
+        for the files of tasks that outlived their epoch.
+        """
+        self._list_data()
+        checkpoints = self.storage.list(self.paths.checkpoints)
+        manifests = self._outlines(self._epochs(checkpoints))
+        files = [*self.known.paths, *checkpoints]
+        plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned)
+        newest = manifests[max(manifests)]
+        if newest.run != run:
+            mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
+            raise self.stale(mine, newest)
+        by_path = {self.paths.manifest(epoch): manifest for epoch, manifest in manifests.items()}
+        for path in plan.manifests:
+            self.remove(by_path[path])
+        self.storage.delete_all(list(plan.files))
+        self.known.paths.difference_update(plan.files)
+
+    def _list_data(self) -> None:
+        """Bring ``known`` up to date; another thread may commit meanwhile."""
+        known, epoch = self.known, max(self.outlines, default=0)
+        everything = known.collections % LIST_ALL_EVERY == 0
+        before, found = set(known.paths), set[str]()
+        for directory, earlier in self.paths.data_from(known.epoch).items():
+            found.update(self.storage.list(directory, "" if everything else earlier))
+        if everything:
+            known.paths.difference_update(before - found)
+        known.paths.update(found)
+        known.epoch = epoch
+        known.collections += 1
+
+    def _outlines(self, epochs: Sequence[int]) -> dict[int, Manifest]:
+        with ThreadPoolExecutor(READERS) as pool:
+            unknown = [epoch for epoch in epochs if epoch not in self.outlines]
+            self.outlines.update(zip(unknown, map(_outline, pool.map(self.load, unknown)), strict=True))
+        for epoch in self.outlines.keys() - set(epochs):
+            del self.outlines[epoch]
+        return {epoch: self.outlines[epoch] for epoch in epochs}
+
+    def remove(self, manifest: Manifest) -> None:
+        """Remove a manifest that no checkpoint needs.
+
+        The manifest of a run's first epoch is replaced by a fence for good, as an older run may wake up at any time. A fence
+        has a few hundred bytes, and listings do not show it as a checkpoint.
+        """
+        path = self.paths.manifest(manifest.epoch)
+        self.outlines.pop(manifest.epoch, None)
+        if manifest.kind != "start":
+            self.storage.delete(path)
+            return
+        self.storage.put(self.paths.fence(manifest.epoch), b"")
+        fence = Manifest(
+            job=manifest.job, run=manifest.run, generation=manifest.generation, epoch=manifest.epoch, kind="start",
+            created_ms=manifest.created_ms, processing_time_ms=manifest.processing_time_ms,
+            parallelism=manifest.parallelism, max_parallelism=manifest.max_parallelism, parent=manifest.parent,
+        )  # fmt: skip
+        self.storage.put(path, MANIFEST.dump(fence))
+
+
+def _outline(manifest: Manifest) -> Manifest:
+    """A manifest without what is of no use for cleaning up, which is most of it."""
+    logs = {uid: _log_files(position) for uid, position in manifest.sources.items() if position.spark_log_files}
+    return manifest.model_copy(
+        update={
+            "changes": [ref for ref in manifest.changes if ref.path is not None],
+            "sources": logs, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {}, "unpublished": {},
+        }
+    )  # fmt: skip
+
+
+def _log_files(position: SourcePosition) -> SourcePosition:
+    return SourcePosition(kind=position.kind, spark_log_files=position.spark_log_files)
+
+
+log = logging.getLogger("forkpoint")
+
+EVERY_EPOCHS = 20
+
+
+@dataclass
+class GarbageCollection:
+    """That of one run, every twenty epochs."""
+
+    history: History
+    run: str
+    num_retained: int
+    _collected: int = 0  # the newest epoch at the last time
+
+    def collect_if_due(self, newest: Manifest, pinned: Callable[[], Collection[int]]) -> None:
+        """``pinned``: epochs whose files are needed besides those of the retained checkpoints."""
+        if newest.epoch < self._collected + EVERY_EPOCHS:
+            return
+        self._collected = newest.epoch
+        try:
+            self.history.collect_garbage(self.run, self.num_retained, pinned())
+        except StaleGeneration:
+            raise
+        except Exception:
+            log.exception("job %r: cleaning up old checkpoints failed; it will be retried", newest.job)

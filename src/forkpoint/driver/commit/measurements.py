@@ -1,0 +1,224 @@
+"""What was measured in an epoch, put together from the reports of its tasks; and how much state a job has. Pure.
+
+A manifest has the sums of a job's state, which go on from epoch to epoch by what changes. Changes are measured, and estimated if they are
+many; once all subtasks have read their stores, to build them or to write snapshots, the sums begin anew from what these found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from forkpoint.checkpoint.manifest import Manifest, StateAmount
+from forkpoint.runtime.exchange.control import CommitRow
+from forkpoint.state import Amount, Amounts, Changes, sid_of, sum_amounts
+from forkpoint.state.store import StoreSize
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Manifest, SplitState
+    from forkpoint.checkpoint.states import StateKind
+    from forkpoint.contract.source import Backlog
+    from forkpoint.graph.job import JobGraph
+    from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
+
+NOTABLE_MS = 10_000
+
+
+class UserReport(NamedTuple):
+    """What one subtask of an operator reports of a user metric."""
+
+    uid: str
+    subtask: int
+    metric: UserMetric
+
+
+class Hold(NamedTuple):
+    """What holds back the watermark of a source, or of an operator that assigns timestamps: its slowest split; None if it has no
+    split yet. ``active_ms``: the processing time at which that had its last element, or was first seen; ``empty``: it has had
+    none. ``others``: how many more splits are as slow. ``next`` and ``furthest``: the slowest and the fastest of those that are
+    ahead, and their watermarks; None if none is."""
+
+    split: str | None
+    watermark_ms: int
+    active_ms: int | None = None
+    empty: bool = True
+    others: int = 0
+    next: tuple[str, int] | None = None
+    furthest: tuple[str, int] | None = None
+
+    @property
+    def behind_ms(self) -> int | None:
+        """How far it is behind the next one; None if it has no watermark yet, or none is ahead."""
+        return self.next[1] - self.watermark_ms if self.next is not None and is_time(self.watermark_ms) else None
+
+    @property
+    def notable(self) -> bool:
+        """Whether it is far behind the next one."""
+        return self.next is not None and (self.behind_ms is None or self.behind_ms >= NOTABLE_MS)
+
+
+class MeasuredState(NamedTuple):
+    """About how many entries a state of an operator has, and how many bytes their keys and values have."""
+
+    uid: str
+    name: str
+    kind: StateKind
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Of one epoch alone, by operator uid: time at work, bytes in and out; changes of user metrics. At its end: the size of the
+    state's stores, and of each state (None if unknown), what sources have not planned yet, and what holds the watermarks back."""
+
+    busy_us: Mapping[str, int] = field(default_factory=dict)
+    bytes_in: Mapping[str, int] = field(default_factory=dict)
+    bytes_out: Mapping[str, int] = field(default_factory=dict)
+    user: Sequence[UserReport] = ()
+    state_size: StoreSize | None = None
+    backlog: Mapping[str, Backlog] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    states: Sequence[MeasuredState] | None = None
+
+
+def measurements(
+    rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], holds: Mapping[str, Hold],
+    states: Sequence[MeasuredState] | None = None,
+) -> Measurements:  # fmt: skip
+    busy: Counter[str] = Counter()
+    read: Counter[str] = Counter()
+    written: Counter[str] = Counter()
+    user: list[UserReport] = []
+    for row in rows:
+        for uid, measured in row.measured.items():
+            busy[uid] += measured.busy_us
+            read[uid] += measured.bytes_in
+            written[uid] += measured.bytes_out
+            user += (UserReport(uid, row.subtask, metric) for metric in measured.user)
+    return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, holds, states)
+
+
+def states_of(manifest: Manifest) -> list[MeasuredState] | None:
+    """How much there is of each state, as a manifest tells."""
+    if manifest.amounts is None:
+        return None
+    known = {each.sid: (each.entries, each.bytes) for each in manifest.amounts}
+    return [MeasuredState(s.uid, s.name, s.kind, *known.get(s.sid, (0, 0))) for s in manifest.states]
+
+
+def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
+    known = [size for size in sizes if size is not None]
+    if not known:
+        return None
+    numbers = [size.bytes for size in known if size.bytes is not None]
+    return StoreSize(sum(size.entries for size in known), sum(numbers) if len(numbers) == len(known) else None)
+
+
+def holds(graph: JobGraph, manifest: Manifest, context: EpochContext) -> dict[str, Hold]:
+    """What holds each watermark back at the end of an epoch, by the uid of what generates it. Splits that are idle or read to
+    their ends don't; nor does an origin that has ended or is idle as a whole."""
+    from forkpoint.driver.commit.manifests import split_starts  # what asks for a job's problems needs none of this
+    from forkpoint.graph.specs import WatermarkSpec
+    from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+
+    found: dict[str, Hold] = {}
+    starts = split_starts(graph, manifest, context.processing_time_ms)
+    for operator in graph.operators:
+        if not isinstance(operator.spec, WatermarkSpec):
+            continue
+        known, ended = starts.get(str(operator.id), {}), context.finished.get(str(operator.id), ())
+        counting = [
+            name for name, split in known.items() if not split.idle and not split.marked_idle and name not in ended
+        ]
+        if counting:
+            hold = hold_of({name: manifest.sources[operator.uid].splits[name] for name in counting})
+        else:
+            hold = None if known or operator.id in context.released else Hold(None, MIN_MS)
+        if hold is not None and hold.watermark_ms < MAX_MS:
+            found[operator.uid] = hold
+    return found
+
+
+def hold_of(splits: Mapping[str, SplitState]) -> Hold | None:
+    """What holds a watermark back, among the splits that count; None if there are none."""
+    ordered = sorted((state.watermark_ms, name) for name, state in splits.items())
+    if not ordered:
+        return None
+    least, name = ordered[0]
+    ahead = [(split, watermark_ms) for watermark_ms, split in ordered if watermark_ms > least]
+    slowest = splits[name]
+    return Hold(
+        name, least, slowest.last_active_ms, slowest.count == 0, len(ordered) - len(ahead) - 1,
+        ahead[0] if ahead else None, ahead[-1] if ahead else None,
+    )  # fmt: skip
+
+
+def is_time(watermark_ms: int) -> bool:
+    """Whether a watermark is a point in time: neither from before the first element nor the final one."""
+    from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
+
+    return MIN_MS < watermark_ms < MAX_MS
+
+
+@dataclass(frozen=True)
+class JobAmounts:
+    """``sums``: of all subtasks; None if unknown. ``counted``: by subtask, of those that were counted since the job has its
+    present layout."""
+
+    sums: Amounts | None = None
+    counted: Mapping[int, Amounts] = field(default_factory=dict)
+
+    def after(self, rows: Iterable[CommitRow], parallelism: int) -> JobAmounts:
+        """After an epoch with these reports."""
+        counted = dict(self.counted)
+        grown: dict[int, list[Amounts]] = {}
+        for row in rows:
+            if row.counted is not None:
+                counted[row.subtask] = row.counted
+            if row.changes is not None:
+                grown.setdefault(row.subtask, []).append(row.changes.grown)
+        for subtask, parts in grown.items():
+            if subtask in counted:
+                counted[subtask] = sum_amounts([counted[subtask], *parts])
+        if len(counted) == parallelism:
+            return JobAmounts(sum_amounts(counted.values()), counted)
+        if self.sums is None:
+            return JobAmounts(None, counted)
+        return JobAmounts(sum_amounts([self.sums, *(part for parts in grown.values() for part in parts)]), counted)
+
+
+def saved(manifest: Manifest) -> Amounts | None:
+    """The sums that a manifest has."""
+    if manifest.amounts is None:
+        return None
+    return {each.sid: Amount(each.entries, each.bytes) for each in manifest.amounts}
+
+
+def to_save(sums: Amounts | None) -> list[StateAmount] | None:
+    if sums is None:
+        return None
+    return [StateAmount(sid=sid, entries=each.entries, bytes=each.bytes) for sid, each in sorted(sums.items())]
+
+
+def redistributed_amounts(
+    sums: Amounts | None, entries: Mapping[bytes, bytes], changes: Iterable[Changes]
+) -> Amounts | None:
+    """After the operator state of a job has been redistributed: each subtask may get a copy of it. ``entries``: all that there
+    was, ``changes``: those of each subtask."""
+    if sums is None:
+        return None
+    present = [list(zip(each.keys, each.values, strict=True)) for each in changes]
+    now = _amounts([(key, value) for each in present for key, value in each if value is not None])
+    return {**sums, **dict.fromkeys(_amounts(list(entries.items())), Amount(0, 0)), **now}
+
+
+def _amounts(entries: Sequence[tuple[bytes, bytes]]) -> dict[int, Amount]:
+    counts: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    for key, value in entries:
+        counts[sid_of(key)] += 1
+        sizes[sid_of(key)] += len(key) + len(value)
+    return {sid: Amount(count, sizes[sid]) for sid, count in counts.items()}

@@ -1,0 +1,1 @@
+"""Which run leads a job, which one waits, and which one takes over."""

@@ -1,0 +1,123 @@
+"""How a run comes to lead a job that another run leads: as its standby, or as a successor that it is handed over to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.driver.lead.handing_over import Follower, Successor
+from forkpoint.driver.lead.standby import Over, Standby, TakeOver
+from forkpoint.driver.observe.events import CaughtUp, Leading, Listener, StandingBy
+from forkpoint.driver.run.executor import Executor
+from forkpoint.driver.run.requests import Inbox
+from forkpoint.driver.scale.layouts import Layouts
+from forkpoint.driver.start.preflight import rehearse
+from forkpoint.driver.start.restorer import Restorer
+from forkpoint.driver.start.starter import Overtaken, Starter
+from forkpoint.errors import JobFailed, RestoreRefused, StaleGeneration
+from forkpoint.graph.options import Predecessor
+from forkpoint.runtime.exchange.control import JobSpec
+
+log = logging.getLogger("forkpoint")
+
+
+@dataclass(frozen=True)
+class Led:
+    """``manifest``: this run's first one; None if the job has already finished. ``layout``: that of prepared stores."""
+
+    manifest: Manifest | None
+    layout: JobSpec | None
+
+
+class NotInPlace(RestoreRefused):
+    """The program fits a job's state, but has to convert it, so its stores cannot follow the job."""
+
+
+@dataclass
+class Succession:
+    """A run that waits to lead its job, with stores that follow the leader's epochs. ``succeeds``: the run that hands the job
+    over to this one; None for a standby, which takes over when any leader dies. ``abandoned``: see
+    ``Successor``."""
+
+    starter: Starter
+    restorer: Restorer
+    executor: Executor
+    layouts: Layouts
+    listener: Listener
+    inbox: Inbox
+    succeeds: str | None = None
+    abandoned: Callable[[], bool] = lambda: False
+    _layout: JobSpec | None = field(default=None, init=False)
+    _rehearsed: bool = field(default=False, init=False)
+
+    def lead(self) -> Led | Over | None:
+        """Wait until this run leads the job; None if it is cancelled before."""
+        if self.succeeds is not None:
+            self._must_fit(self.succeeds)
+        while True:
+            self.listener.on_event(StandingBy())
+            found = self._wait()
+            if found is None or self.inbox.cancelled:
+                return None
+            if not isinstance(found, TakeOver):
+                return found
+            self.listener.on_event(Leading())
+            try:
+                manifest = self.starter.start(Predecessor(found.leader))
+            except (StaleGeneration, Overtaken) as error:  # another standby was faster
+                if self.succeeds is not None:
+                    raise
+                log.warning("%s; it stands by again", error)
+                continue
+            if manifest is None or self._layout is None or self._layout.parallelism != manifest.parallelism:
+                return Led(manifest, None)
+            return Led(manifest, replace(self._layout, known_states={state.sid: state for state in manifest.states}))
+
+    def _wait(self) -> Over | TakeOver | None:
+        history = self.restorer.history
+        with Follower(history, self._prepare, self._caught_up) as follower:
+            if self.succeeds is None:
+                return Standby(history, follower.follow).wait(self.inbox.pause)
+            successor = Successor(history, self.starter.run, self.succeeds, follower.follow, abandoned=self.abandoned)
+            successor.wait(self.inbox.pause)
+            return TakeOver(self.succeeds)
+
+    def _must_fit(self, leader: str) -> None:
+        """Raise NotInPlace if the stores could not follow the job, and JobFailed if another run leads it by now."""
+        newest = self.restorer.history.newest()
+        if newest is None or newest.run != leader:
+            now = "nobody" if newest is None else f"run {newest.run}"
+            raise JobFailed(
+                f"job {self.layouts.job!r} is not led by run {leader}, which this run is to replace, but by {now}"
+            )
+        if not self.restorer.fits(newest):
+            raise NotInPlace(f"job {newest.job!r}: its state has to be converted for this program")
+
+    def _prepare(self, manifest: Manifest) -> None:
+        """Bring the stores up to a manifest of the leader, if this run would resume from its files in place."""
+        if not self.restorer.fits(manifest):
+            return
+        parallelism = self.restorer.parallelism_after(manifest)
+        if self._layout is not None and self._layout.parallelism != parallelism:  # the leader was rescaled
+            self.executor.discard(self._layout)
+            self._layout = None
+        if self._layout is None:
+            self._layout = self.layouts.next(manifest, parallelism)
+        self.executor.prepare(self._layout, manifest.epoch)
+
+    def _caught_up(self, epoch: int) -> None:
+        if not self._rehearsed and self._layout is not None:
+            self._rehearsed = True
+            self._rehearse(self.layouts.another(self._layout))
+        self.listener.on_event(CaughtUp(epoch))
+
+    def _rehearse(self, layout: JobSpec) -> None:
+        """Warm the engine up. A program that fails at this does not replace one that runs; a standby may find a better day."""
+        try:
+            rehearse(self.executor, layout)
+        except Exception as error:
+            if self.succeeds is not None:
+                raise
+            log.warning("job %r: the standby's first epoch on trial has failed: %s", self.layouts.job, error)

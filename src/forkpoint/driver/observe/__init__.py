@@ -1,0 +1,1 @@
+"""What people and monitors see of a run."""

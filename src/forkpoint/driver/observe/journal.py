@@ -1,0 +1,129 @@
+"""What has happened in a run lately, made of its events: epochs, failures, savepoints. For people who look into a job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from forkpoint.driver.observe.events import (
+    AttemptStarted,
+    EpochCommitted,
+    EpochReached,
+    Event,
+    Phase,
+    Restarting,
+    RunEnded,
+    SavepointEnded,
+    SavepointProgressed,
+)
+
+KEPT_EPOCHS, KEPT_FAILURES, KEPT_SAVEPOINTS = 200, 20, 50
+
+
+@dataclass(frozen=True)
+class EpochEntry:
+    """An epoch. ``phases``: when it reached each phase, in ms since 1970; without "committed", it is under way or was given up.
+    ``records``: what its operators received, or emitted if they have no input, by uid."""
+
+    epoch: int
+    phases: Mapping[Phase, int]
+    records: Mapping[str, int] = field(default_factory=dict)
+    changes_bytes: int = 0
+    snapshot_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class FailureEntry:
+    """A failure that a restart followed, or that ended the run (``restarts`` is None)."""
+
+    at_ms: int
+    failure: str
+    restarts: int | None
+
+
+@dataclass(frozen=True)
+class SavepointEntry:
+    """A savepoint that this run has made (``path``), failed to make (``failure``), or makes."""
+
+    savepoint: str
+    epoch: int
+    started_ms: int
+    ended_ms: int | None = None
+    path: str | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The newest entries of each kind, oldest first. ``committed`` and ``failed``: how many epochs were committed, and attempts
+    failed, in all; ``restored``: the epoch that the run has started or restarted from, and when; None if
+    that was from nothing."""
+
+    epochs: tuple[EpochEntry, ...] = ()
+    failures: tuple[FailureEntry, ...] = ()
+    savepoints: tuple[SavepointEntry, ...] = ()
+    committed: int = 0
+    failed: int = 0
+    restored: tuple[int, int] | None = None
+
+
+class JournalListener:
+    """Keeps the journal up to date; any thread may read it."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.journal = Journal()
+        self._now_ms = now_ms
+        self._lock = threading.Lock()  # savepoints send events on their own threads
+
+    def on_event(self, event: Event) -> None:
+        with self._lock:
+            self.journal = after(self.journal, event, self._now_ms())
+
+
+def after(journal: Journal, event: Event, now_ms: int) -> Journal:
+    """The journal after an event. Pure."""
+    match event:
+        case AttemptStarted(epoch):
+            return replace(journal, restored=None if event.from_nothing else (epoch, now_ms))
+        case EpochReached(epoch, "planned", at_ms):
+            begun = EpochEntry(epoch, {"planned": at_ms})
+            return replace(journal, epochs=(*journal.epochs, begun)[-KEPT_EPOCHS:])
+        case EpochReached(epoch, phase, at_ms):
+            return _with_newest(journal, epoch, lambda e: replace(e, phases={**e.phases, phase: at_ms}))
+        case EpochCommitted():
+            counted = replace(journal, committed=journal.committed + 1)
+            return _with_newest(counted, event.epoch, lambda entry: _sized(entry, event))
+        case Restarting(failure, restarts):
+            entry = FailureEntry(now_ms, failure, restarts)
+            return replace(journal, failed=journal.failed + 1, failures=(*journal.failures, entry)[-KEPT_FAILURES:])
+        case RunEnded(failure=str(failure)):
+            entry = FailureEntry(now_ms, failure, None)
+            return replace(journal, failed=journal.failed + 1, failures=(*journal.failures, entry)[-KEPT_FAILURES:])
+        case SavepointProgressed() | SavepointEnded():
+            return replace(journal, savepoints=_savepoints(journal.savepoints, event, now_ms))
+    return journal
+
+
+def _with_newest(journal: Journal, epoch: int, change: Callable[[EpochEntry], EpochEntry]) -> Journal:
+    """With a change to the newest epoch's entry, if it is of this epoch."""
+    if not journal.epochs or journal.epochs[-1].epoch != epoch:
+        return journal
+    return replace(journal, epochs=(*journal.epochs[:-1], change(journal.epochs[-1])))
+
+
+def _sized(entry: EpochEntry, event: EpochCommitted) -> EpochEntry:
+    records = {**event.records_out, **event.records_in}
+    return replace(
+        entry, records=records, changes_bytes=event.changes_bytes, snapshot_bytes=event.snapshot_bytes
+    )  # fmt: skip
+
+
+def _savepoints(
+    known: tuple[SavepointEntry, ...], event: SavepointProgressed | SavepointEnded, now_ms: int
+) -> tuple[SavepointEntry, ...]:
+    before = next((e for e in known if e.savepoint == event.savepoint), None)
+    entry = before or SavepointEntry(event.savepoint, event.epoch, now_ms)
+    if isinstance(event, SavepointEnded):
+        entry = replace(entry, ended_ms=now_ms, path=event.path, failure=event.failure)
+    return (*(e for e in known if e is not before), entry)[-KEPT_SAVEPOINTS:]

@@ -1,0 +1,282 @@
+"""The metrics of a run, made of its events.
+
+They add up committed epochs only: what an attempt that failed has read or counted is not in them, as it is not in the job's state
+and output. Counts begin anew with each (re)start, except those of restarts and savepoints, which are of the run.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from forkpoint.driver.observe.events import (
+    AttemptStarted,
+    EpochCommitted,
+    EpochReached,
+    Event,
+    Phase,
+    PublishingProgressed,
+    RescaleEnded,
+    Restarting,
+    SavepointEnded,
+    added_up,
+)
+
+if TYPE_CHECKING:
+    from forkpoint.contract.source import Backlog
+    from forkpoint.driver.commit.measurements import Hold, MeasuredState, UserReport
+    from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
+    from forkpoint.state import StoreSize
+
+BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
+
+BACKLOG_WINDOW_MS, BACKLOG_EVERY_MS = 600_000, 20_000
+
+EpochPart = str
+"""A part of an epoch's duration: "plan", "compute", "write", "commit", "publish", or "epoch" for all of it."""
+
+PARTS: Mapping[Phase, EpochPart] = {
+    "planned": "plan", "computed": "compute", "written": "write", "committed": "commit", "published": "publish",
+}  # fmt: skip
+WHOLE: EpochPart = "epoch"
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How many durations there were, and their sum. ``up_to``: how many of at most ``BOUNDS_MS[i]`` and more than the bound
+    before; the last number counts the rest."""
+
+    count: int = 0
+    sum_ms: int = 0
+    up_to: tuple[int, ...] = (0,) * (len(BOUNDS_MS) + 1)
+
+    def with_one(self, duration_ms: int) -> Durations:
+        at = bisect_left(BOUNDS_MS, duration_ms)
+        counts = (*self.up_to[:at], self.up_to[at] + 1, *self.up_to[at + 1 :])
+        return Durations(self.count + 1, self.sum_ms + duration_ms, counts)
+
+
+class UserKey(NamedTuple):
+    """Names a user metric. ``subtask``: None but for gauges."""
+
+    uid: str
+    group: str
+    name: str
+    kind: MetricKind
+    subtask: int | None = None
+
+
+@dataclass(frozen=True)
+class UserValue:
+    """A user metric's value: a count, or a gauge's value; of a distribution also the sum, and the least and greatest value."""
+
+    value: float = 0
+    sum: float = 0
+    least: float | None = None
+    greatest: float | None = None
+
+    def after(self, metric: UserMetric) -> UserValue:
+        if metric.kind == "gauge":
+            return UserValue(metric.value)
+        return UserValue(
+            self.value + metric.value, self.sum + metric.sum,
+            _least(self.least, metric.least), _greatest(self.greatest, metric.greatest),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CatchUps:
+    """How often stores were brought to an epoch's initial state in one way, and how long that took."""
+
+    count: int = 0
+    sum_ms: int = 0
+
+
+class BacklogThen(NamedTuple):
+    """How large a source's backlog was at a time."""
+
+    at_ms: int
+    amount: int
+
+
+@dataclass(frozen=True)
+class JobMetrics:
+    """A run's metrics. Counts by operator uid, durations, catch-ups and bytes of state written are since the last (re)start.
+
+    ``since_ms``: when that was. ``epochs``: the number of epochs committed; ``committed_ms``: when the last one was.
+    ``began_ms``: when the epoch under way began; None between epochs. ``stores_reused``: tasks that found their store up to
+    date. ``savepoint_ms``: when this run's last savepoint was complete. ``read_ms``: when an epoch was last committed that has
+    read elements of a source. ``backlogs``: those of the last minutes, oldest first. ``behind_ms``: since when so much of a
+    sink's output is unpublished that the job waits, or is about to.
+    """
+
+    since_ms: int | None = None
+    epochs: int = 0
+    committed_ms: int | None = None
+    began_ms: int | None = None
+    restarts: int = 0
+    rescalings: int = 0
+    records_in: Mapping[str, int] = field(default_factory=dict)
+    records_out: Mapping[str, int] = field(default_factory=dict)
+    late_records_dropped: Mapping[str, int] = field(default_factory=dict)
+    busy_us: Mapping[str, int] = field(default_factory=dict)
+    bytes_in: Mapping[str, int] = field(default_factory=dict)
+    bytes_out: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    read_ms: Mapping[str, int] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    backlog: Mapping[str, Backlog] = field(default_factory=dict)
+    backlogs: Mapping[str, tuple[BacklogThen, ...]] = field(default_factory=dict)
+    user: Mapping[UserKey, UserValue] = field(default_factory=dict)
+    durations: Mapping[EpochPart, Durations] = field(default_factory=dict)
+    changes_bytes: int = 0
+    snapshot_bytes: int = 0
+    state_size: StoreSize | None = None
+    states: Sequence[MeasuredState] | None = None
+    catch_ups: Mapping[CatchUpKind, CatchUps] = field(default_factory=dict)
+    stores_reused: int = 0
+    unpublished: Mapping[str, int] = field(default_factory=dict)
+    behind_ms: Mapping[str, int] = field(default_factory=dict)
+    savepoints: int = 0
+    savepoints_failed: int = 0
+    savepoint_ms: int | None = None
+
+
+class MetricsListener:
+    """Keeps the metrics up to date; any thread may read them."""
+
+    def __init__(self) -> None:
+        self.metrics = JobMetrics()
+        self._lock = threading.Lock()  # savepoints send events on their own threads
+
+    def on_event(self, event: Event) -> None:
+        with self._lock:
+            self.metrics = after(self.metrics, event)
+
+
+def after(metrics: JobMetrics, event: Event) -> JobMetrics:
+    """The metrics after an event. Pure."""
+    match event:
+        case AttemptStarted():
+            return _started(metrics, event)
+        case EpochReached():
+            return _reached(metrics, event)
+        case EpochCommitted():
+            return _committed(metrics, event)
+        case Restarting():
+            return replace(metrics, restarts=event.restarts, began_ms=None)
+        case RescaleEnded(failure=None):
+            return replace(metrics, rescalings=metrics.rescalings + 1)
+        case PublishingProgressed(unpublished):
+            since_ms = {uid: metrics.behind_ms.get(uid, event.at_ms) for uid in event.behind}
+            known = {uid: at_ms for uid, at_ms in since_ms.items() if at_ms is not None}
+            return replace(metrics, unpublished=unpublished, behind_ms=known)
+        case SavepointEnded(path=None):
+            return replace(metrics, savepoints_failed=metrics.savepoints_failed + 1)
+        case SavepointEnded():
+            return replace(metrics, savepoints=metrics.savepoints + 1, savepoint_ms=event.at_ms)
+    return metrics
+
+
+def _started(metrics: JobMetrics, event: AttemptStarted) -> JobMetrics:
+    """Counts begin anew; what is about the run or the job goes on."""
+    return JobMetrics(
+        since_ms=event.at_ms, restarts=event.restarts, rescalings=metrics.rescalings, watermarks=event.watermarks,
+        unpublished=metrics.unpublished, savepoints=metrics.savepoints, savepoints_failed=metrics.savepoints_failed,
+        savepoint_ms=metrics.savepoint_ms, committed_ms=metrics.committed_ms, state_size=metrics.state_size,
+        states=event.states, backlog=metrics.backlog, read_ms=metrics.read_ms, behind_ms=metrics.behind_ms,
+    )  # fmt: skip
+
+
+def _reached(metrics: JobMetrics, event: EpochReached) -> JobMetrics:
+    """An epoch that is planned again, because it could not be committed as it was, counts once more."""
+    took = {PARTS[event.phase]: event.at_ms - event.since_ms}
+    began_ms = event.since_ms if event.phase == "planned" else metrics.began_ms
+    if event.phase == "published" and began_ms is not None:
+        took[WHOLE] = event.at_ms - began_ms
+        began_ms = None
+    durations = {
+        part: metrics.durations.get(part, Durations()).with_one(max(0, duration_ms))
+        for part, duration_ms in took.items()
+    }
+    committed_ms = event.at_ms if event.phase == "committed" else metrics.committed_ms
+    return replace(metrics, durations={**metrics.durations, **durations}, began_ms=began_ms, committed_ms=committed_ms)
+
+
+def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
+    measured = event.measured
+    return replace(
+        metrics,
+        epochs=metrics.epochs + 1,
+        records_in=added_up((metrics.records_in, event.records_in)),
+        records_out=added_up((metrics.records_out, event.records_out)),
+        late_records_dropped=added_up((metrics.late_records_dropped, event.late_records_dropped)),
+        busy_us=added_up((metrics.busy_us, measured.busy_us)),
+        bytes_in=added_up((metrics.bytes_in, measured.bytes_in)),
+        bytes_out=added_up((metrics.bytes_out, measured.bytes_out)),
+        watermarks=event.watermarks,
+        read_ms={**metrics.read_ms, **_read(metrics.committed_ms, event.records_in)},
+        holds=measured.holds,
+        backlog=measured.backlog,
+        backlogs=_with_backlogs(metrics.backlogs, measured.backlog, metrics.committed_ms),
+        user=_with_user(metrics.user, event),
+        changes_bytes=metrics.changes_bytes + event.changes_bytes,
+        snapshot_bytes=metrics.snapshot_bytes + event.snapshot_bytes,
+        state_size=measured.state_size or metrics.state_size,
+        states=measured.states,
+        catch_ups=_with_catch_ups(metrics.catch_ups, event),
+        stores_reused=metrics.stores_reused + event.stores_reused,
+    )
+
+
+def _read(at_ms: int | None, records_in: Mapping[str, int]) -> dict[str, int]:
+    return {} if at_ms is None else {uid: at_ms for uid, count in records_in.items() if count}
+
+
+def _with_backlogs(
+    known: Mapping[str, tuple[BacklogThen, ...]], now: Mapping[str, Backlog], at_ms: int | None
+) -> Mapping[str, tuple[BacklogThen, ...]]:
+    """With the present ones, unless there is one of the last moments; without those that are too old."""
+    if at_ms is None:
+        return known
+    found: dict[str, tuple[BacklogThen, ...]] = {}
+    for uid, backlog in now.items():
+        recent = tuple(each for each in known.get(uid, ()) if at_ms - each.at_ms <= BACKLOG_WINDOW_MS)
+        is_due = not recent or at_ms - recent[-1].at_ms >= BACKLOG_EVERY_MS
+        found[uid] = (*recent, BacklogThen(at_ms, backlog.amount)) if is_due else recent
+    return found
+
+
+def _with_user(known: Mapping[UserKey, UserValue], event: EpochCommitted) -> Mapping[UserKey, UserValue]:
+    if not event.measured.user:
+        return known
+    values = dict(known)
+    for report in event.measured.user:
+        key = _key(report)
+        values[key] = values.get(key, UserValue()).after(report.metric)
+    return values
+
+
+def _key(report: UserReport) -> UserKey:
+    metric = report.metric
+    subtask = report.subtask if metric.kind == "gauge" else None
+    return UserKey(report.uid, metric.group, metric.name, metric.kind, subtask)
+
+
+def _with_catch_ups(known: Mapping[CatchUpKind, CatchUps], event: EpochCommitted) -> Mapping[CatchUpKind, CatchUps]:
+    found = dict(known)
+    for each in event.catch_ups:
+        before = found.get(each.by, CatchUps())
+        found[each.by] = CatchUps(before.count + 1, before.sum_ms + each.duration_ms)
+    return found
+
+
+def _least(a: float | None, b: float | None) -> float | None:
+    return min((n for n in (a, b) if n is not None), default=None)
+
+
+def _greatest(a: float | None, b: float | None) -> float | None:
+    return max((n for n in (a, b) if n is not None), default=None)

@@ -1,0 +1,1 @@
+"""What happens in an epoch, and between two: planning, computing, committing; failures, requests, the end."""

@@ -1,0 +1,1 @@
+"""Savepoints of a running job: on request and on schedule."""

@@ -1,0 +1,1 @@
+"""Another parallelism for a job."""

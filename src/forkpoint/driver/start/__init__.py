@@ -1,0 +1,1 @@
+"""What a run starts from, and whether it may."""

@@ -1,0 +1,115 @@
+"""job.json, run.json and plan.json: a job's history for people and tools. Only manifests decide what is committed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Literal
+
+from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
+from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
+from forkpoint.driver.commit.skipping import Skipped
+from forkpoint.driver.observe.events import Outcome
+from forkpoint.graph.job import JobGraph, Operator
+from forkpoint.graph.options import JobOptions
+from forkpoint.graph.secrets import is_secret
+from forkpoint.storage.base import Storage
+
+
+@cache
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in ("forkpoint", "pyspark", "pyarrow")} | {"python": platform.python_version()}
+
+
+@dataclass
+class RunRecords:
+    """The records of one run."""
+
+    storage: Storage
+    paths: JobPaths
+    options: JobOptions
+    plan: Plan
+    started_ms: int
+    _run: Run | None = None
+
+    def start(self, manifest: Manifest) -> None:
+        known = JOB.load_if_whole(self.storage, self.paths.job_file)
+        options, created_ms = self.options, self.started_ms if known is None else known.created_ms
+        job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=manifest.run)
+        self.storage.put(self.paths.job_file, JOB.dump(job))
+        self._run = Run(
+            job=manifest.job, run=manifest.run, generation=manifest.generation, parent=manifest.parent,
+            started_ms=self.started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
+            options={
+                "parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, "engine": options.engine,
+                "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms,
+                "timeout_ms": options.checkpoint.timeout_ms, "min_pause_ms": options.checkpoint.min_pause_ms,
+                "num_retained": options.checkpoint.num_retained, "restart_strategy": asdict(options.restart_strategy),
+                "runtime_mode": options.runtime_mode.name, "max_epoch_rows": options.max_epoch_rows,
+                "parameters": {name: value for name, value in options.parameters.items() if not is_secret(name)},
+            },
+            machine=socket.gethostname(), pid=os.getpid(),
+        )  # fmt: skip
+        self.storage.put(self.paths.plan_file(manifest.run), PLAN.dump(self.plan))
+        self._put(self._run)
+
+    def ended_well(self, run: str) -> bool:
+        record = RUN.load_if_whole(self.storage, self.paths.run_file(run))
+        return record is not None and record.ended_well
+
+    def note_published(self, newest: Manifest, now_ms: int, skipped: Collection[Skipped] = ()) -> None:
+        """Record that the output of a dead run, up to the job's newest manifest, is published but for what was ``skipped``. A
+        run that was killed behind its last epoch has then ended as it was to."""
+        record = RUN.load_if_whole(self.storage, self.paths.run_file(newest.run))
+        if record is None:
+            return
+        files = [*record.skipped, *(each.file for each in skipped)]
+        known: dict[str, object] = {"published": newest.epoch, "skipped": list(dict.fromkeys(files))}
+        if not newest.withheld and (newest.drained_early or newest.kind == "end"):
+            outcome = "stopped" if newest.drained_early else "finished"
+            known |= {"outcome": outcome, "reason": None, "ended_ms": record.ended_ms or now_ms}
+        self._put(record.model_copy(update=known))
+
+    def end(
+        self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int, *, engine_lost: bool = False,
+        published: int | None = None, records: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish; up to epoch
+        ``published``, there is none."""
+        if self._run is not None:
+            end = {
+                "outcome": outcome, "reason": reason, "ended_ms": ended_ms, "engine_lost": engine_lost, "published": published,
+                "records": dict(records or {}),
+            }  # fmt: skip
+            self._run = self._run.model_copy(update=end)
+            self._put(self._run)
+
+    def _put(self, run: Run) -> None:
+        self.storage.put(self.paths.run_file(run.run), RUN.dump(run))
+
+
+def plan_of(graph: JobGraph) -> Plan:
+    """The graph's operators and their inputs."""
+
+    def described(operator: Operator) -> PlanOperator:
+        inputs = [
+            PlanInput(
+                uid=graph.by_id[edge.upstream].uid, ship_strategy=edge.partitioning.ship_strategy, tag=edge.tag,
+                crosses=edge.crosses,
+            )
+            for edge in operator.inputs
+        ]  # fmt: skip
+        output = operator.output_type
+        return PlanOperator(
+            uid=operator.uid, name=operator.name, kind=operator.kind, stage=operator.stage,
+            generated_uid=operator.generated_uid, stateful=operator.stateful,
+            type=None if output is None else repr(output), inputs=inputs,
+        )  # fmt: skip
+
+    return Plan(operators=[described(operator) for operator in graph.operators])
