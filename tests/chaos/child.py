@@ -17,7 +17,7 @@ from chaos.job import JOB, Program, build
 from chaos.operations import Fault, Operations
 from chaos.reading import read_in
 from forkpoint.api.launch import Launch, launching
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.run import epochs
 from forkpoint.driver.scale import layouts
 from forkpoint.errors import StaleGeneration
@@ -77,7 +77,7 @@ def run(plan: Plan) -> None:
     directory = plan.program.directory
     tempfile.tempdir = f"{directory}/tmp"
     Path(tempfile.tempdir).mkdir(exist_ok=True)
-    _set(history, "EVERY_EPOCHS", plan.collect_every)
+    _set(garbage, "EVERY_EPOCHS", plan.collect_every)
     _set(epochs, "SNAPSHOT_CHAIN", plan.snapshot_every)
     _set(layouts, "INLINE_BYTES", plan.inline)
     operations = Operations(directory, plan.fault)

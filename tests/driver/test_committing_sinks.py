@@ -17,7 +17,7 @@ from ledger import LedgerSink, ledger_rows
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit import history, publishing
+from forkpoint.driver.commit import garbage, publishing
 from forkpoint.driver.commit.publishing import MAX_UNPUBLISHED_EPOCHS
 from forkpoint.driver.observe.status import Status
 from forkpoint.driver.run.job_driver import JobDriver
@@ -149,7 +149,7 @@ def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_files")
 def test_files_of_unpublished_epochs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "EVERY_EPOCHS", 1)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
     staging = JobPaths(JOB).staging_directory
     (tmp_path / "away").touch()
     running = InBackground(tmp_path)

@@ -15,7 +15,7 @@ from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run
 import forkpoint as fp
 from forkpoint.checkpoint.gc import needed_files, plan_gc
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.commit.history import History
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import UserFunctionError
@@ -28,7 +28,7 @@ ELEMENTS = clicks(600)  # 5 an epoch: 120 epochs
 @pytest.fixture(autouse=True)
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 8)
-    monkeypatch.setattr(history, "EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
 
 
 def manifests(past: History) -> dict[int, Manifest]:

@@ -15,7 +15,7 @@ import pytest
 from jobs import Bulky, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.observe.events import Restarting
 from forkpoint.driver.run import epochs
 from forkpoint.errors import AlreadyExists, StorageError, StorageUnavailable, UserFunctionError
@@ -190,7 +190,7 @@ def test_faults_at_all_kinds_of_requests(
     proxy: UnreliableProxy, root: str, tmp_path: Path, kind: Any, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each kind once or twice in a row, from the second epoch on."""
-    monkeypatch.setattr(history, "EVERY_EPOCHS", 1)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
     monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 1)
 
     def inject() -> None:
@@ -349,7 +349,7 @@ def test_stopping_with_a_savepoint_despite_lost_answers(
 def test_cleaning_up_waits_for_the_next_time(
     proxy: UnreliableProxy, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(history, "EVERY_EPOCHS", 1)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
     monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 1)
     proxy.inject(Fault("error", on="^delete"))
     result = run(root, ELEMENTS, steps=AtStep("planned", 6, proxy.heal), change=impatient)

@@ -19,7 +19,8 @@ from jobs import JOB, Click, Crash, Sum, clicks, history, state_of, sums
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
+from forkpoint.driver.lead import handing_over
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event, RescaleEnded, Restarting
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.driver.run.epochs import Trial
@@ -145,7 +146,7 @@ def test_many_epochs_pass_while_stores_are_built(tmp_path: Path) -> None:
 
     with (
         patch.object(LocalExecutor, "prepare", slow), patch.object(driver_epochs, "SNAPSHOT_CHAIN", 3),
-        patch.object(garbage, "EVERY_EPOCHS", 2), patch.object(following, "CLOSE_SECONDS", 0),
+        patch.object(garbage, "EVERY_EPOCHS", 2), patch.object(handing_over, "CLOSE_SECONDS", 0),
     ):  # fmt: skip
         run(
             tmp_path,

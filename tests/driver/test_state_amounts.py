@@ -19,7 +19,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.control.commands import Commands
 from forkpoint.control.messages import MetricsMessage
-from forkpoint.driver.commit.measurements import JobAmounts, redistributed_amounts, saved
+from forkpoint.driver.commit.amounts import JobAmounts, redistributed_amounts, saved
 from forkpoint.driver.observe.events import EpochReached, Event
 from forkpoint.driver.run import epochs
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy

@@ -14,7 +14,7 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.gc import needed_files
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.commit.history import History
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.graph.options import CheckpointOptions
@@ -26,7 +26,7 @@ RULES = fp.MapStateDescriptor("rules", int, int)
 @pytest.fixture(autouse=True)
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 8)
-    monkeypatch.setattr(history, "EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
 
 
 class Never(fp.KeyedProcessFunction):

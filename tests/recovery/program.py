@@ -22,7 +22,7 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.commit.publishing import Republisher
 from forkpoint.driver.run import epochs
 from forkpoint.driver.run.job_driver import JobDriver
@@ -164,7 +164,7 @@ def run(plan: Plan) -> None:
     if plan.engine == "local":
         _watch_more_steps(steps)
     if plan.forgetful:
-        history.EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
+        garbage.EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
     launch = Launch(options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint))
     env = build(plan)
     env.launch = launch

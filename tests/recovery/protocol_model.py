@@ -34,7 +34,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.contract.sink import SinkContext
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage, history
 from forkpoint.driver.commit.history import History
 from forkpoint.driver.lead import succession
 from forkpoint.driver.lead.standby import Standby

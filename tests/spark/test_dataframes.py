@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit import history
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.commit.history import History
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint import source_logs
@@ -122,7 +122,7 @@ def test_the_log_of_a_file_source_is_beside_the_manifests(
 ) -> None:
     """It names every file ever read, so in each manifest it would grow with the job's life. A savepoint has all of it."""
     monkeypatch.setattr(source_logs, "INLINE_BYTES", 0)
-    monkeypatch.setattr(history, "EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
     source, read = tmp_path / "in", 14  # past the first compaction, at ten files
     source.mkdir()
 

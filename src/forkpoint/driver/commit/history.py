@@ -1,10 +1,8 @@
-"""A job's manifests on storage: finds the newest, commits the next, which fences all older runs, and removes old ones
-with the files that nothing needs any more."""
+"""A job's manifests on storage: finds the newest, commits the next, which fences all older runs, and removes old ones."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -247,30 +245,3 @@ def _outline(manifest: Manifest) -> Manifest:
 
 def _log_files(position: SourcePosition) -> SourcePosition:
     return SourcePosition(kind=position.kind, spark_log_files=position.spark_log_files)
-
-
-log = logging.getLogger("forkpoint")
-
-EVERY_EPOCHS = 20
-
-
-@dataclass
-class GarbageCollection:
-    """That of one run, every twenty epochs."""
-
-    history: History
-    run: str
-    num_retained: int
-    _collected: int = 0  # the newest epoch at the last time
-
-    def collect_if_due(self, newest: Manifest, pinned: Callable[[], Collection[int]]) -> None:
-        """``pinned``: epochs whose files are needed besides those of the retained checkpoints."""
-        if newest.epoch < self._collected + EVERY_EPOCHS:
-            return
-        self._collected = newest.epoch
-        try:
-            self.history.collect_garbage(self.run, self.num_retained, pinned())
-        except StaleGeneration:
-            raise
-        except Exception:
-            log.exception("job %r: cleaning up old checkpoints failed; it will be retried", newest.job)

@@ -1,8 +1,8 @@
 """Handing a running job over to another run, such as that of a new version, whose stores follow the job's epochs.
 
 The run that leads stops at the edge of an epoch, with all its output published, and names the successor in its lease. The
-successor's start manifest then fences it, as that of any newer run does. Until that exists the job belongs to the run that leads,
-which goes on if the successor takes too long. The successor's local stores follow the job's epochs before it leads.
+successor's start manifest then fences it, as that of any newer run does. Until that exists the job belongs to the run that
+leads, which goes on if the successor takes too long.
 """
 
 from __future__ import annotations

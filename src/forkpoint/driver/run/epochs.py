@@ -9,6 +9,7 @@ from typing import Any
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
+from forkpoint.driver.commit.amounts import JobAmounts, saved, to_save
 from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.manifests import (
     Positions,
@@ -24,15 +25,7 @@ from forkpoint.driver.commit.manifests import (
     splits_by_origin,
     staged_from,
 )
-from forkpoint.driver.commit.measurements import (
-    JobAmounts,
-    Measurements,
-    holds,
-    measurements,
-    saved,
-    states_of,
-    to_save,
-)
+from forkpoint.driver.commit.measurements import Measurements, holds, measurements, states_of
 from forkpoint.driver.commit.publishing import Publisher
 from forkpoint.driver.commit.trial import Trial, TrialProgress
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, Phase, added_up

@@ -1,8 +1,8 @@
 """Plans what each epoch reads from native sources, and in which tasks.
 
-Watermark alignment keeps the sources of a group within a maximum drift. Before each epoch, splits whose watermark is ahead of the group's slowest by more than the drift are paused. So a source gets
-ahead by at most the drift and what it reads in one epoch, which is limited to about one drift's worth of elements, as
-measured in earlier epochs.
+Watermark alignment keeps the sources of a group within a maximum drift: before each epoch, splits whose watermark is ahead of
+the group's slowest by more than the drift are paused. So a source gets ahead by at most the drift and what it reads in one
+epoch, which is limited to about one drift's worth of elements, as measured in earlier epochs.
 """
 
 from __future__ import annotations

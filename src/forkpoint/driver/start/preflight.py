@@ -1,9 +1,9 @@
-"""Before a job's first commit: can every host do its work, and every sink write what the job gives it? A mistake would else
-restart the job for ever.
+"""Before a job's first commit: can every host do its work, and can every sink write what the job gives it? Otherwise, a mistake
+would restart the job for ever.
 
-Part of it is a rehearsal: an epoch without input or state, on an engine that has not run the job yet, whose result is dropped. The
-engine warms up: Spark's first job on a new session takes a second longer than the ones that follow. And a program whose
-functions do not even open there fails before it leads a job.
+Part of it is a rehearsal: an epoch without input or state, on an engine that has not run the job yet, whose result is dropped.
+It warms up the engine, as Spark's first job on a new session takes a second longer than the ones that follow; and a program
+whose functions do not even open fails before it leads a job.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""When a run removes the files of checkpoints that nothing needs any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.manifest import Manifest
+from forkpoint.driver.commit.history import History
+from forkpoint.errors import StaleGeneration
+
+log = logging.getLogger("forkpoint")
+
+EVERY_EPOCHS = 20
+
+
+@dataclass
+class GarbageCollection:
+    """That of one run, every twenty epochs."""
+
+    history: History
+    run: str
+    num_retained: int
+    _collected: int = 0  # the newest epoch at the last time
+
+    def collect_if_due(self, newest: Manifest, pinned: Callable[[], Collection[int]]) -> None:
+        """``pinned``: epochs whose files are needed besides those of the retained checkpoints."""
+        if newest.epoch < self._collected + EVERY_EPOCHS:
+            return
+        self._collected = newest.epoch
+        try:
+            self.history.collect_garbage(self.run, self.num_retained, pinned())
+        except StaleGeneration:
+            raise
+        except Exception:
+            log.exception("job %r: cleaning up old checkpoints failed; it will be retried", newest.job)
