@@ -60,8 +60,8 @@ from forkpoint.driver.scale.rescaling import Rescaling, Switched
 from forkpoint.driver.start.preflight import check_hosts, check_sinks
 from forkpoint.driver.start.records import RunRecords, plan_of
 from forkpoint.driver.start.replay import Until
-from forkpoint.driver.start.restorer import Restorer
-from forkpoint.driver.start.starter import Starter, StartParallelism
+from forkpoint.driver.start.restorer import Restorer, StartParallelism
+from forkpoint.driver.start.starter import Starter
 from forkpoint.errors import (
     ConfigError,
     EngineLost,

@@ -13,10 +13,9 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.start.program_check import check_program
-from forkpoint.driver.start.starter import StartParallelism
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import RestoreOptions
+from forkpoint.graph.options import Autoscale, RestoreOptions
 from forkpoint.savepoint.catalog import LATEST, find_savepoint
 from forkpoint.savepoint.dispose import dispose_claimed
 from forkpoint.savepoint.export import export_savepoint
@@ -26,6 +25,26 @@ from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
 from forkpoint.savepoint.restore_plan import RestorePlan
 from forkpoint.savepoint.tasks import Progress
 from forkpoint.storage.base import open_storage
+
+
+@dataclass(frozen=True)
+class StartParallelism:
+    """``given``: by the command line, the program or the engine. ``pinned``: it holds even if the job was rescaled to another
+    one. ``bounds``: of autoscaling; ``given`` is within them."""
+
+    given: int
+    pinned: bool = False
+    bounds: Autoscale | None = None
+
+    def inherits(self, newest: Manifest | None) -> bool:
+        """Whether a run that follows this manifest, the job's newest, goes on at its parallelism."""
+        return newest is not None and newest.rescaled and not self.pinned
+
+    def after(self, newest: Manifest | None) -> int:
+        if newest is None or not self.inherits(newest):
+            return self.given
+        return newest.parallelism if self.bounds is None else self.bounds.clamp(newest.parallelism)
+
 
 log = logging.getLogger("forkpoint")
 

@@ -7,7 +7,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.commit.claims import claim_places
@@ -17,7 +16,7 @@ from forkpoint.driver.start.records import RunRecords
 from forkpoint.driver.start.restorer import Restored, Restorer, StoppedWithDrain
 from forkpoint.errors import RestoreRefused, StaleGeneration
 from forkpoint.graph.job import JobGraph
-from forkpoint.graph.options import Autoscale, Predecessor
+from forkpoint.graph.options import Predecessor
 
 log = logging.getLogger("forkpoint")
 
@@ -189,22 +188,3 @@ def _awake(position: SourcePosition, now_ms: int) -> SourcePosition:
     """Splits count as active at the start: while the job was down nobody read them."""
     splits = {name: s.model_copy(update={"last_active_ms": now_ms}) for name, s in position.splits.items()}
     return position.model_copy(update={"splits": splits})
-
-
-@dataclass(frozen=True)
-class StartParallelism:
-    """``given``: by the command line, the program or the engine. ``pinned``: it holds even if the job was rescaled to another
-    one. ``bounds``: of autoscaling; ``given`` is within them."""
-
-    given: int
-    pinned: bool = False
-    bounds: Autoscale | None = None
-
-    def inherits(self, newest: Manifest | None) -> bool:
-        """Whether a run that follows this manifest, the job's newest, goes on at its parallelism."""
-        return newest is not None and newest.rescaled and not self.pinned
-
-    def after(self, newest: Manifest | None) -> int:
-        if newest is None or not self.inherits(newest):
-            return self.given
-        return newest.parallelism if self.bounds is None else self.bounds.clamp(newest.parallelism)
