@@ -15,7 +15,7 @@ from forkpoint.checkpoint.paths import SINKS, JobPaths
 from forkpoint.cli import main
 from forkpoint.control.leftovers import find_leftovers, remove_leftovers
 from forkpoint.driver.commit.history import History
-from forkpoint.savepoint.reading import open_savepoint, verify_files
+from forkpoint.savepoint.format.reading import open_savepoint, verify_files
 from forkpoint.storage.base import LocalStorage
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit.history import History
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.format.reading import open_savepoint
 from forkpoint.storage.base import open_storage
 
 APP = """

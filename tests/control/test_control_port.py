@@ -17,7 +17,7 @@ from forkpoint.control.client import ControlClient, Unreachable
 from forkpoint.control.endpoint import HOST
 from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.format.reading import open_savepoint
 from patience import PATIENCE_S
 
 JOB = "odd / name"

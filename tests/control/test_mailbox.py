@@ -22,7 +22,7 @@ from forkpoint.control.mailbox_client import MailboxClient
 from forkpoint.control.messages import MailedAnswer, StatusMessage
 from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, StorageError
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.format.reading import open_savepoint
 from patience import PATIENCE_S
 from programs import Python
 

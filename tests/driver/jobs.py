@@ -19,8 +19,8 @@ from forkpoint.driver.commit.history import History
 from forkpoint.driver.observe.events import Listener
 from forkpoint.driver.run.stopping import Result
 from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import open_storage
 
 JOB = "sums"

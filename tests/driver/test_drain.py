@@ -23,7 +23,7 @@ from forkpoint.connectors.files import sink as file_sink
 from forkpoint.driver.savepoints.background import Savepoints
 from forkpoint.errors import RestoreRefused, SavepointNotFound, StorageError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
-from forkpoint.savepoint.catalog import find_savepoint
+from forkpoint.savepoint.catalog.listing import find_savepoint
 from forkpoint.storage.base import LocalStorage, open_storage
 
 

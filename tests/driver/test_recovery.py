@@ -16,8 +16,8 @@ from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.start.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.savepoint.catalog import list_savepoints, readable
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.catalog.listing import list_savepoints, readable
+from forkpoint.savepoint.format.reading import open_savepoint
 
 ELEMENTS = clicks(200)
 

@@ -20,10 +20,10 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint, Versions
 from forkpoint.driver.savepoints.schedule import Schedule
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions, SavepointSchedule
-from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.dispose import Retention, expired, remove_expired
-from forkpoint.savepoint.label import set_label
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.catalog.dispose import Retention, expired, remove_expired
+from forkpoint.savepoint.catalog.listing import list_savepoints
+from forkpoint.savepoint.catalog.naming import set_label
+from forkpoint.savepoint.format.reading import open_savepoint
 from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Advance, Eof, ManualClock, run_local
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from forkpoint.errors import TypeNotSupported
-from forkpoint.savepoint.evolution import convert_columns
+from forkpoint.savepoint.restore.evolution import convert_columns
 from forkpoint.types import (
     Evolution,
     Misfit,

@@ -9,8 +9,8 @@ import pytest
 from forkpoint.checkpoint.savepoint_manifest import SavepointOperator
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.graph.transformations import Migrations
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.types import Types
 
 LONG, STRING = Types.LONG().describe(), Types.STRING().describe()

@@ -22,8 +22,8 @@ from program import JOB, Plan
 
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit.history import History
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import open_storage
 
 _forks = multiprocessing.get_context("forkserver")

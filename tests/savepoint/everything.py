@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.reading import OpenedSavepoint
-from forkpoint.savepoint.restore_plan import Saved, plan_restore
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.format.reading import OpenedSavepoint
+from forkpoint.savepoint.format.tasks import run_here
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.restore_plan import Saved, plan_restore
 from forkpoint.state import read_snapshot, sid_of
 from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, run_local

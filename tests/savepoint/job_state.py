@@ -36,7 +36,7 @@ from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
-from forkpoint.savepoint.restore_plan import StateMapping
+from forkpoint.savepoint.restore.restore_plan import StateMapping
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,

@@ -11,10 +11,10 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
-from forkpoint.savepoint.catalog import find_savepoint, free_label, jobs_with_savepoints, list_savepoints
-from forkpoint.savepoint.dispose import dependents, dispose_savepoint
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.catalog.dispose import dependents, dispose_savepoint
+from forkpoint.savepoint.catalog.listing import find_savepoint, free_label, jobs_with_savepoints, list_savepoints
+from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.types import Types
 

@@ -17,14 +17,14 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, SavepointNotFound, StorageError
-from forkpoint.savepoint.catalog import list_savepoints
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.directory import remove_partial
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
-from forkpoint.savepoint.restore_plan import Saved, plan_restore
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.catalog.listing import list_savepoints
+from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.format.directory import remove_partial
+from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.format.tasks import run_here
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.restore_plan import Saved, plan_restore
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import type_of
 

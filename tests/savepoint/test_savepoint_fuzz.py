@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.errors import RestoreRefused, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint import slices
-from forkpoint.savepoint.reading import open_savepoint, verify_files
+from forkpoint.savepoint.format import sorting
+from forkpoint.savepoint.format.reading import open_savepoint, verify_files
 
 REFUSED = (SavepointCorrupt, SavepointNotFound, RestoreRefused)
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))  # `make fuzz` looks at more
@@ -160,8 +160,8 @@ class Original:  # no dataclass, all of which would be shown for each failure
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slices, "ENTRIES_PER_PART", 200)  # several parts, several slices
-        patch.setattr(slices, "ENTRIES_PER_SLICE", 100)
+        patch.setattr(sorting, "ENTRIES_PER_PART", 200)  # several parts, several slices
+        patch.setattr(sorting, "ENTRIES_PER_SLICE", 100)
         first = everything.saved(tmp_path_factory.mktemp("first"))
         later = everything.saved(tmp_path_factory.mktemp("later"), events=44)
         opened = open_savepoint(str(first))

@@ -8,8 +8,8 @@ import pytest
 
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import RestoreRefused
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.restore_plan import RestorePlan, Saved, plan_restore
 from forkpoint.types import TypeInformation, Types
 
 LONG, STRING = Types.LONG(), Types.STRING()

@@ -22,13 +22,14 @@ from example_counts import examples
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint import chain_reader, export_task, import_task, slices
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.reading import open_savepoint, verify_files
-from forkpoint.savepoint.restore_plan import Saved, StateMapping, plan_restore
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.export.exporting import chain_reader, export_savepoint, export_task
+from forkpoint.savepoint.format import sorting
+from forkpoint.savepoint.format.reading import open_savepoint, verify_files
+from forkpoint.savepoint.format.tasks import run_here
+from forkpoint.savepoint.restore import import_task
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.restore_plan import Saved, StateMapping, plan_restore
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import TypeInformation, Types, type_of
 
@@ -160,9 +161,9 @@ def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
     models: dict[Any, Model] = {}
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         # Few entries have to do for many slices, steps and blocks.
-        patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10, 10**5])))
-        patch.setattr(slices, "ENTRIES_PER_PART", draw(st.sampled_from([2, 10, 10**5])))
-        patch.setattr(slices, "ENTRIES_PER_STEP", draw(st.sampled_from([1, 5, 10**5])))
+        patch.setattr(sorting, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10, 10**5])))
+        patch.setattr(sorting, "ENTRIES_PER_PART", draw(st.sampled_from([2, 10, 10**5])))
+        patch.setattr(sorting, "ENTRIES_PER_STEP", draw(st.sampled_from([1, 5, 10**5])))
         patch.setattr(chain_reader, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
         root = LocalStorage(directory)
         cluster = Cluster(root, "job", draw(parallelisms), draw(max_parallelisms), types)

@@ -10,7 +10,7 @@ from forkpoint.checkpoint.gc import needed_files, plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import NotFound, SavepointCorrupt
-from forkpoint.savepoint.source_logs import INLINE_BYTES, stored, whole
+from forkpoint.savepoint.format.source_logs import INLINE_BYTES, stored, whole
 from forkpoint.storage.base import open_storage
 
 PATHS = JobPaths("j")

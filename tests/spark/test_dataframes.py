@@ -17,8 +17,8 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit import garbage
 from forkpoint.driver.commit.history import History
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint import source_logs
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.format import source_logs
+from forkpoint.savepoint.format.reading import open_savepoint
 from forkpoint.storage.base import LocalStorage
 from patience import PATIENCE_S
 

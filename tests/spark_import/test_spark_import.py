@@ -21,8 +21,8 @@ from forkpoint.api.launch import Launch
 from forkpoint.cli import main
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions
+from forkpoint.savepoint.inspect.reader import SavepointReader
 from forkpoint.spark.stream_checkpoint import craft
-from forkpoint.state_processor.reader import SavepointReader
 from forkpoint.state_processor.spark_import import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
 from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
 from forkpoint.types import Types, type_of

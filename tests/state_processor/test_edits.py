@@ -15,17 +15,18 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from example_counts import examples
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint import slices
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.reading import open_savepoint
-from forkpoint.savepoint.restore_plan import Saved, plan_restore
-from forkpoint.savepoint.rows import Rows
-from forkpoint.savepoint.tasks import run_here
+from forkpoint.savepoint.edit import data, tasks
+from forkpoint.savepoint.edit.drafts import ExternalData
+from forkpoint.savepoint.edit.rows import store_order
+from forkpoint.savepoint.format import sorting
+from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.rows import Rows
+from forkpoint.savepoint.format.tasks import run_here
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.restore_plan import Saved, plan_restore
 from forkpoint.state import key_group, key_hash
-from forkpoint.state_processor import SavepointReader, SavepointWriter, data, diff, tasks
-from forkpoint.state_processor.plan import ExternalData
-from forkpoint.state_processor.rows import store_order
+from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.storage.base import LocalStorage
 
 VALUE = fp.ValueStateDescriptor("one", int)
@@ -209,7 +210,7 @@ def test_edits_do_what_a_dict_would(drawn: st.DataObject) -> None:
     model = draw(models(keys))
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         # Few entries have to do for many slices, blocks and runs.
-        patch.setattr(slices, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10**5])))
+        patch.setattr(sorting, "ENTRIES_PER_SLICE", draw(st.sampled_from([2, 10**5])))
         patch.setattr(tasks, "BLOCK_ROWS", draw(st.sampled_from([1, 3, 10**5])))
         patch.setattr(data, "RUN_ROWS", draw(st.sampled_from([1, 4, 10**5])))
         new = SavepointWriter.new_savepoint("job", max_parallelism=draw(st.sampled_from([4, 128])), parallelism=2)

@@ -14,8 +14,9 @@ from saved_job import saved
 
 import forkpoint as fp
 from forkpoint.errors import EditRefused
-from forkpoint.state_processor import SavepointReader, SavepointWriter, sandbox
-from forkpoint.state_processor.query_limits import QueryLimits
+from forkpoint.savepoint.inspect import sandbox
+from forkpoint.savepoint.inspect.query_limits import QueryLimits
+from forkpoint.state_processor import SavepointReader, SavepointWriter
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from example_counts import examples
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.formats.jsonable import encode_lines
 from forkpoint.errors import TypeNotSupported
+from forkpoint.savepoint.inspect.query_limits import QueryLimits
 from forkpoint.state_processor import SavepointReader
-from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.testing import Eof, run_local
 from forkpoint.types import Types, from_description, infer_type
 from forkpoint.types.dynamic import MEMBER, RECORD

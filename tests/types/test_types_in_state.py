@@ -23,7 +23,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint.entries import EntryTarget, codec_of
+from forkpoint.savepoint.format.entries import EntryTarget, codec_of
 from forkpoint.state import Changes, kg_of
 from forkpoint.state.dict_store import DictStore
 from forkpoint.types import Row, TypeInformation, Types, type_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from type_strategies import exact, types
 
 from forkpoint import Row, Types
-from forkpoint.savepoint.evolution import convert_columns
+from forkpoint.savepoint.restore.evolution import convert_columns
 from forkpoint.types import Misfit, evolve, from_description, type_of
 
 ROWS = st.tuples(st.integers(0, 9), st.none() | st.text("ab")).map(lambda pair: Row(x=pair[0], y=pair[1]))

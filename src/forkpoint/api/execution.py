@@ -37,9 +37,9 @@ from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import ARCHIVES, JobOptions, Predecessor, RestoreOptions
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
-from forkpoint.savepoint.catalog import LATEST, find_savepoint
-from forkpoint.savepoint.naming import named_savepoint
-from forkpoint.savepoint.reading import open_savepoint
+from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
+from forkpoint.savepoint.catalog.naming import named_savepoint
+from forkpoint.savepoint.format.reading import open_savepoint
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute, plain_place
 from forkpoint.storage.private import close_to_others

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forkpoint.api.execution import Job
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.driver.run.stopping import Result
-    from forkpoint.savepoint.restore_plan import RestorePlan
+    from forkpoint.savepoint.restore.restore_plan import RestorePlan
 
 
 class JobStatus(Enum):

@@ -16,8 +16,8 @@ from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.run import RunCommand
 from forkpoint.cli.settings import current
-from forkpoint.savepoint.catalog import LATEST
-from forkpoint.savepoint.restore_plan import RestorePlan, Row
+from forkpoint.savepoint.catalog.listing import LATEST
+from forkpoint.savepoint.restore.restore_plan import RestorePlan, Row
 
 _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refused": "bold red"}
 

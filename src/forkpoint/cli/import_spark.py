@@ -25,7 +25,7 @@ from forkpoint.functions import (
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.operations import ImportRequest
 from forkpoint.operations.shapes import attributes
-from forkpoint.savepoint.display import totals
+from forkpoint.savepoint.catalog.display import totals
 from forkpoint.state_processor import CheckpointFound, ImportedCheckpoint, ImportedOperator, ImportedState
 from forkpoint.storage.places import plain_place
 

@@ -24,7 +24,7 @@ from forkpoint.cli.text import visible, visible_cell, visible_json
 from forkpoint.operations.observer import Observer, OnStep
 
 if TYPE_CHECKING:
-    from forkpoint.savepoint.tasks import Progress as OnProgress
+    from forkpoint.savepoint.format.tasks import Progress as OnProgress
 
 _LINE_SECONDS = 5.0
 _WIDE = 10_000  # without a terminal, nothing may be wrapped or cut

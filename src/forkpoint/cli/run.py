@@ -37,8 +37,8 @@ from forkpoint.operations.driving import Announcer
 from forkpoint.operations.packing import pack
 from forkpoint.operations.request import NO_RUN
 from forkpoint.operations.supervising import SupervisedReport
-from forkpoint.savepoint.catalog import LATEST
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.catalog.listing import LATEST
+from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.storage.places import plain_place
 
 _LONG_SECONDS = 2.0  # a step of the start that takes longer is said

@@ -15,7 +15,7 @@ from forkpoint.cli.names import JOB, SAVEPOINT
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.operations.shapes import savepoint_json, savepoints_json
-from forkpoint.savepoint.display import OPERATOR_TITLES, operator_rows, totals
+from forkpoint.savepoint.catalog.display import OPERATOR_TITLES, operator_rows, totals
 
 _SHOWN_POSITION = 100
 

@@ -19,8 +19,8 @@ from forkpoint.control.registry import list_runs
 from forkpoint.driver.commit.claims import CLAIM
 from forkpoint.driver.commit.history import History
 from forkpoint.errors import NotFound, SavepointCorrupt
-from forkpoint.savepoint.catalog import jobs_with_savepoints, savepoints_below
-from forkpoint.savepoint.directory import remove_partial
+from forkpoint.savepoint.catalog.listing import jobs_with_savepoints, savepoints_below
+from forkpoint.savepoint.format.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal[

@@ -8,11 +8,17 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.registry import list_runs, load_runs
 from forkpoint.errors import ConfigError
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import free_label, list_savepoints, readable
-from forkpoint.savepoint.display import savepoint_html
-from forkpoint.savepoint.dispose import dispose_savepoint
-from forkpoint.savepoint.label import check_label, set_label
-from forkpoint.savepoint.naming import Found, all_savepoints, known_savepoints, named_savepoint
+from forkpoint.savepoint.catalog.display import savepoint_html
+from forkpoint.savepoint.catalog.dispose import dispose_savepoint
+from forkpoint.savepoint.catalog.listing import free_label, list_savepoints, readable
+from forkpoint.savepoint.catalog.naming import (
+    Found,
+    all_savepoints,
+    check_label,
+    known_savepoints,
+    named_savepoint,
+    set_label,
+)
 from forkpoint.storage.places import plain_place
 
 

@@ -12,7 +12,7 @@ from forkpoint.operations.failed import NoJob, ProgramFailed
 from forkpoint.operations.program import Source, as_main, run_program
 from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
-from forkpoint.savepoint.catalog import LATEST
+from forkpoint.savepoint.catalog.listing import LATEST
 
 
 def check(

@@ -23,8 +23,8 @@ from forkpoint.operations.replaying import write_positions
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.rows import Comparison, compare_rows
-from forkpoint.savepoint.naming import all_savepoints, named_savepoint
-from forkpoint.savepoint.reading import OpenedSavepoint
+from forkpoint.savepoint.catalog.naming import all_savepoints, named_savepoint
+from forkpoint.savepoint.format.reading import OpenedSavepoint
 from forkpoint.state_processor import SavepointDiff, diff
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place

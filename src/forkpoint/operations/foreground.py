@@ -20,8 +20,8 @@ from forkpoint.operations.replaying import capturing, until_from
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
-from forkpoint.savepoint.catalog import LATEST
-from forkpoint.savepoint.naming import savepoint_place
+from forkpoint.savepoint.catalog.listing import LATEST
+from forkpoint.savepoint.catalog.naming import savepoint_place
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.operations.live_state import read_named
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.catalog.naming import named_savepoint
+from forkpoint.savepoint.edit.steps import entries_of as row_objects
+from forkpoint.savepoint.inspect.query_limits import QueryLimits
 from forkpoint.state_processor import SavepointDiff, SavepointReader, StateCollection, StateRows
 from forkpoint.state_processor import diff as compare
-from forkpoint.state_processor.query_limits import QueryLimits
-from forkpoint.state_processor.steps import entries_of as row_objects
 from forkpoint.storage.places import plain_place
 from forkpoint.types import TypeInformation
 

@@ -10,7 +10,7 @@ from forkpoint.control.programs import load_program
 from forkpoint.control.registry import RunView, list_runs, load_runs
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.naming import known_savepoints
+from forkpoint.savepoint.catalog.naming import known_savepoints
 
 RunKey = tuple[str, str]  # job, run
 

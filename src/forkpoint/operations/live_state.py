@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import ConfigError, SavepointNotFound
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import LATEST
-from forkpoint.savepoint.naming import named_savepoint, savepoint_place
+from forkpoint.savepoint.catalog.listing import LATEST
+from forkpoint.savepoint.catalog.naming import named_savepoint, savepoint_place
+from forkpoint.savepoint.inspect.live import newest_state, while_gone
 from forkpoint.state_processor import LiveState, SavepointReader, StateCollection, StateFollower
-from forkpoint.state_processor.live import newest_state, while_gone
 from forkpoint.storage.base import Storage
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forkpoint.savepoint.tasks import Progress
+    from forkpoint.savepoint.format.tasks import Progress
 
 OnStep = Callable[[str], None]
 

@@ -12,8 +12,8 @@ from forkpoint.errors import SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.operations.recorded import PREFIX
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import LATEST
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.catalog.listing import LATEST
+from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.storage.base import Storage
 
 

@@ -14,7 +14,7 @@ from forkpoint.driver.start.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import list_savepoints, readable
+from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 
 
 @dataclass(frozen=True)

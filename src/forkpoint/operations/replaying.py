@@ -17,7 +17,7 @@ from forkpoint.contract.sink import Sink
 from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import SavepointNotFound
 from forkpoint.functions.watermarks import epoch_ms
-from forkpoint.savepoint.naming import named_savepoint
+from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.storage.base import Storage
 
 POSITIONS = "positions:"  # prefix of a file's path, by which `ab` says how far to read

@@ -38,10 +38,10 @@ class StateRoot:
 
     def new_savepoint(self, job: str, to: str | None, label: str | None) -> tuple[str, str]:
         """A new savepoint's id and place: ``to``, or below the state root. ConfigError if the label is taken."""
-        from forkpoint.savepoint.catalog import (
+        from forkpoint.savepoint.catalog.listing import (
             free_label,  # every command needs the state root, and few make savepoints
         )
-        from forkpoint.savepoint.naming import new_savepoint_id
+        from forkpoint.savepoint.catalog.naming import new_savepoint_id
 
         if label is not None:
             free_label(self.storage, job, label)

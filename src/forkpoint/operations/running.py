@@ -15,7 +15,7 @@ from forkpoint.driver.commit.history import History
 from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog import list_savepoints, readable
+from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 from forkpoint.storage.places import absolute, plain_place
 
 if TYPE_CHECKING:

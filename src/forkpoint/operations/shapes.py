@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.operations.lineage import Tree, job_of
-from forkpoint.savepoint.display import totals
+from forkpoint.savepoint.catalog.display import totals
 from forkpoint.storage.places import plain_place
 from forkpoint.types.readable import plain
 from forkpoint.wording import type_name
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forkpoint.operations.editing import Edited
     from forkpoint.operations.inspecting import QueryResult, StateEntries, StateShown, StatesShown
     from forkpoint.operations.recovering import Recovery
-    from forkpoint.savepoint.naming import Found
+    from forkpoint.savepoint.catalog.naming import Found
     from forkpoint.state_processor import SavepointDiff
 
 

@@ -15,7 +15,7 @@ from forkpoint.operations.preceding import with_predecessor
 from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
-from forkpoint.savepoint.naming import all_savepoints, named_savepoint
+from forkpoint.savepoint.catalog.naming import all_savepoints, named_savepoint
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 

@@ -23,9 +23,9 @@ from forkpoint.operations.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.running import wait_for_savepoint
 from forkpoint.pyflink import install
-from forkpoint.savepoint.dispose import dispose_savepoint
-from forkpoint.savepoint.reading import open_savepoint
-from forkpoint.savepoint.restore_plan import RestorePlan
+from forkpoint.savepoint.catalog.dispose import dispose_savepoint
+from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.types.lookup import Program as Values
 from forkpoint.types.lookup import values_of
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from forkpoint.errors import ConfigError, ForkpointError
 from forkpoint.operations.observer import Observer, OnStep
-from forkpoint.savepoint.tasks import Progress
+from forkpoint.savepoint.format.tasks import Progress
 
 KEPT = 1_000  # answers
 AT_ONCE = 16

@@ -23,10 +23,10 @@ from forkpoint.control.registry import RunView, asked, client_of, list_runs
 from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
 from forkpoint.operations import follow_state
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.naming import all_savepoints
+from forkpoint.savepoint.catalog.naming import all_savepoints
+from forkpoint.savepoint.inspect.query_limits import QueryLimits
 from forkpoint.server.requests import Busy
 from forkpoint.state_processor import LiveState, StateFollower
-from forkpoint.state_processor.query_limits import QueryLimits
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 

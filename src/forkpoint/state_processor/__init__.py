@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from forkpoint.lazy import loader
 
 if TYPE_CHECKING:
-    from forkpoint.state_processor.diffing import Sample, SavepointDiff, StateDiff, diff
-    from forkpoint.state_processor.following import StateFollower
-    from forkpoint.state_processor.live import LiveState, LiveStateReader
-    from forkpoint.state_processor.reader import SavepointReader, StateReader
+    from forkpoint.savepoint.edit.writer import SavepointWriter
+    from forkpoint.savepoint.inspect.diffing import Sample, SavepointDiff, StateDiff, diff
+    from forkpoint.savepoint.inspect.following import StateFollower
+    from forkpoint.savepoint.inspect.live import LiveState, LiveStateReader
+    from forkpoint.savepoint.inspect.reader import SavepointReader, StateReader
+    from forkpoint.savepoint.inspect.state_rows import StateCollection, StateRows
     from forkpoint.state_processor.spark_import import (
         CheckpointFound,
         ImportedCheckpoint,
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
         inspect_spark_checkpoint,
     )
     from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState, StateFound
-    from forkpoint.state_processor.state_rows import StateCollection, StateRows
-    from forkpoint.state_processor.writer import SavepointWriter
 
 __getattr__ = loader(__name__)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import check_max_parallelism
-from forkpoint.savepoint.tasks import Progress, no_progress
-from forkpoint.state_processor.drafts import Draft, DraftOperator, write_draft
-from forkpoint.state_processor.reader import SavepointReader
+from forkpoint.savepoint.edit.drafts import Draft, DraftOperator, write_draft
+from forkpoint.savepoint.format.tasks import Progress, no_progress
+from forkpoint.savepoint.inspect.reader import SavepointReader
 from forkpoint.state_processor.spark_shapes import ImportedOperator, StateFound, counted, shaped
 from forkpoint.storage.base import open_storage
 

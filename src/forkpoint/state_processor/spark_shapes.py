@@ -14,8 +14,8 @@ from forkpoint.functions.durations import to_ms
 from forkpoint.functions.windows import TimeWindow
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
-from forkpoint.state_processor.names import TIMERS
-from forkpoint.state_processor.plan import ExternalData, PlannedState
+from forkpoint.savepoint.edit.drafts import ExternalData, PlannedState
+from forkpoint.savepoint.inspect.names import TIMERS
 from forkpoint.types import TypeInformation, type_of
 
 if TYPE_CHECKING:

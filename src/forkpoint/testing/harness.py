@@ -31,7 +31,7 @@ from forkpoint.runtime.exchange.grouping import key_groups, route, subtasks
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
-from forkpoint.savepoint.entries import redistribute
+from forkpoint.savepoint.format.entries import redistribute
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,

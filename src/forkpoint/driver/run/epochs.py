@@ -38,7 +38,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
 from forkpoint.runtime.tasks.worker import listening
-from forkpoint.savepoint.source_logs import stored
+from forkpoint.savepoint.format.source_logs import stored
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0

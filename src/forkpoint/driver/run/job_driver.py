@@ -75,7 +75,7 @@ from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions, Predecessor, RestoreOptions
 from forkpoint.graph.specs import OperatorSpec, SinkSpec, SourceSpec
 from forkpoint.runtime.exchange.control import JobSpec
-from forkpoint.savepoint.source_logs import whole
+from forkpoint.savepoint.format.source_logs import whole
 from forkpoint.storage.base import Storage
 from forkpoint.types.lookup import Program, values_of
 

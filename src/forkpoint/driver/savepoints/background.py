@@ -16,10 +16,10 @@ from forkpoint.driver.observe.events import Listener, SavepointEnded, SavepointP
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.errors import ConfigError, JobFailed, NotFound
-from forkpoint.savepoint.catalog import free_label
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.naming import new_savepoint_id
-from forkpoint.savepoint.tasks import RunTasks, Task
+from forkpoint.savepoint.catalog.listing import free_label
+from forkpoint.savepoint.catalog.naming import new_savepoint_id
+from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.format.tasks import RunTasks, Task
 from forkpoint.storage.base import open_storage
 
 log = logging.getLogger("forkpoint")

@@ -12,8 +12,8 @@ from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.requests import SavepointRequest
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.options import SavepointSchedule
-from forkpoint.savepoint.catalog import readable, savepoints_below
-from forkpoint.savepoint.dispose import Retention, remove_expired
+from forkpoint.savepoint.catalog.dispose import Retention, remove_expired
+from forkpoint.savepoint.catalog.listing import readable, savepoints_below
 from forkpoint.storage.base import Storage, open_storage
 
 log = logging.getLogger("forkpoint")

@@ -24,9 +24,9 @@ from forkpoint.graph.specs import SinkSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.runtime.operators.sinks import StagingSink
 from forkpoint.runtime.tasks.committed_state import columns_of
-from forkpoint.savepoint.chain import state_files
-from forkpoint.savepoint.chain_reader import operator_state
-from forkpoint.savepoint.entries import redistribute
+from forkpoint.savepoint.export.chain import state_files
+from forkpoint.savepoint.export.chain_reader import operator_state
+from forkpoint.savepoint.format.entries import redistribute
 from forkpoint.state import OPERATOR_KG, Changes, as_changes, decode_operator_key, kg_of, write_changes
 from forkpoint.types.lookup import this_program
 

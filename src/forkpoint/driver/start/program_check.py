@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.graph.specs import DeclaredState, WatermarkSpec
-from forkpoint.savepoint.compatibility import ProgramOperator
-from forkpoint.savepoint.restore_plan import RestorePlan, Saved, plan_restore
+from forkpoint.savepoint.restore.compatibility import ProgramOperator
+from forkpoint.savepoint.restore.restore_plan import RestorePlan, Saved, plan_restore
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Manifest

@@ -14,12 +14,12 @@ from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.epochs import wall_clock_ms
 from forkpoint.driver.start.restorer import from_checkpoint
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, SavepointCorrupt, StorageError
-from forkpoint.savepoint.chain import state_files
-from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint, verify_files
-from forkpoint.savepoint.restore_plan import StateMapping
-from forkpoint.savepoint.source_logs import log_file
-from forkpoint.savepoint.tasks import FileRef, Progress, no_progress, run_here
+from forkpoint.savepoint.export.chain import state_files
+from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.format.source_logs import log_file
+from forkpoint.savepoint.format.tasks import FileRef, Progress, no_progress, run_here
+from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.restore_plan import StateMapping
 from forkpoint.storage.base import Storage
 
 

@@ -16,14 +16,14 @@ from forkpoint.driver.start.program_check import check_program
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import Autoscale, RestoreOptions
-from forkpoint.savepoint.catalog import LATEST, find_savepoint
-from forkpoint.savepoint.dispose import dispose_claimed
-from forkpoint.savepoint.export import export_savepoint
-from forkpoint.savepoint.importing import import_savepoint
-from forkpoint.savepoint.naming import named_savepoint, new_savepoint_id
-from forkpoint.savepoint.reading import OpenedSavepoint, open_savepoint
-from forkpoint.savepoint.restore_plan import RestorePlan
-from forkpoint.savepoint.tasks import Progress
+from forkpoint.savepoint.catalog.dispose import dispose_claimed
+from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
+from forkpoint.savepoint.catalog.naming import named_savepoint, new_savepoint_id
+from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.format.tasks import Progress
+from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.storage.base import open_storage
 
 

@@ -1,0 +1,144 @@
+"""Disposing of savepoints: what still depends on one, the order of deletion, and which scheduled ones have expired."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.manifest import RUN, Run
+from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, parse_run_file
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.errors import ForkpointError, StorageError
+from forkpoint.savepoint.catalog.listing import readable, savepoints_below
+from forkpoint.savepoint.catalog.naming import all_savepoints, is_labelled
+from forkpoint.savepoint.format.directory import remove_empty, remove_partial
+from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint
+from forkpoint.storage.base import Storage
+
+log = logging.getLogger("forkpoint")
+
+
+def dependents(savepoint_id: str, runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> list[str]:
+    """Which records depend on a savepoint, for people: runs that started from it and have not ended, and savepoints that
+    descend from it. Pure."""
+    found = [
+        f"run {run.run!r} of job {run.job!r}, which has not ended"
+        for run in runs
+        if run.parent.savepoint_id == savepoint_id and run.ended_ms is None
+    ]
+    found += [
+        f"savepoint {each.id!r}, {'made' if each.edited else 'whose run started'} from it"
+        for each in savepoints
+        if each.parent.savepoint_id == savepoint_id and each.id != savepoint_id
+    ]
+    return found
+
+
+def dispose_savepoint(
+    opened: OpenedSavepoint, *, runs: Iterable[Run], savepoints: Iterable[Savepoint], force: bool = False
+) -> list[str]:
+    """Delete a savepoint's files and return their paths, relative to its directory; other files there stay.
+
+    ``savepoint.json`` is deleted first: if interrupted, the rest is an unfinished savepoint, which ``remove_partial`` or
+    another export into the directory removes. Raises StorageError naming its dependents, unless ``force``.
+    """
+    found = dependents(opened.savepoint.id, runs, savepoints)
+    if found and not force:
+        raise StorageError(
+            f"savepoint {opened.savepoint.id!r} at {opened.url} was not disposed of, because of {'; '.join(found)}; use "
+            "--force to delete it anyway"
+        )
+    opened.storage.delete(opened.path(SAVEPOINT_FILE))
+    listed = [file.path for state in opened.states() for file in state.files]
+    for path in listed:
+        opened.storage.delete(opened.path(path))
+    left = remove_partial(opened.storage, opened.directory)
+    remove_empty(opened.storage, opened.directory)
+    return [SAVEPOINT_FILE, *listed, *(path.removeprefix(f"{opened.directory}/") for path in left)]
+
+
+def dispose_claimed(opened: OpenedSavepoint, state_root: Storage, job: str) -> None:
+    """Delete a savepoint that a job has claimed and needs no more, unless others depend on it. Does not fail."""
+    savepoint_id = opened.savepoint.id
+    try:
+        runs = [run for run in last_runs(state_root) if run.job != job]
+        known = [each.listed.savepoint for each in all_savepoints(state_root) if each.listed.savepoint is not None]
+        others = [each for each in known if each.job != job]
+        if found := dependents(savepoint_id, runs, others):
+            log.warning(
+                "job %r: savepoint %s stays, though it is claimed, because of %s; `forkpoint dispose` deletes it",
+                job, savepoint_id, "; ".join(found),
+            )  # fmt: skip
+        else:
+            dispose_savepoint(opened, runs=[], savepoints=[], force=True)
+    except ForkpointError as error:
+        log.warning("job %r: savepoint %s is claimed, but was not deleted: %s", job, savepoint_id, error)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Keeps the newest ``keep_last`` and those younger than ``keep_for_ms``; without either rule, all."""
+
+    keep_last: int | None = None
+    keep_for_ms: int | None = None
+
+
+def expired(savepoints: Iterable[Savepoint], retention: Retention, now_ms: int) -> list[Savepoint]:
+    """Those of one job's savepoints that may be removed, oldest first. Pure.
+
+    Never one made on request, with a label or a note, or the newest.
+    """
+    if retention.keep_last is None and retention.keep_for_ms is None:
+        return []
+    ordered = sorted(savepoints, key=lambda each: each.age)
+    scheduled = [each for each in ordered if each.schedule_ms is not None and not each.edited]
+    ours = [each for each in scheduled if each.label is None and each.note is None]
+    kept = {each.id for each in ours[-retention.keep_last :]} if retention.keep_last else set()
+    if retention.keep_for_ms is not None:
+        kept |= {each.id for each in ours if each.created_ms >= now_ms - retention.keep_for_ms}
+    kept |= {each.id for each in (*ordered[-1:], *scheduled[-1:])}
+    return [each for each in ours if each.id not in kept]
+
+
+def remove_expired(
+    state_root: Storage, target: Storage, directory: str, job: str, retention: Retention, now_ms: int
+) -> list[str]:
+    """Remove the job's expired savepoints from a directory, and return their ids.
+
+    Unreadable ones stay. ``savepoint.json`` is deleted first, so an interrupted removal leaves no savepoint but files that
+    `forkpoint gc` removes. Two processes may do this at the same time.
+    """
+    listed = readable(savepoints_below(target, directory))
+    found = {savepoint.id: (savepoint, place) for savepoint, place in listed if savepoint.job == job}
+    mine = [savepoint for savepoint, _ in found.values()]
+    candidates = expired(mine, retention, now_ms)
+    if not candidates:
+        return []
+    runs = last_runs(state_root)
+    known = [each.listed.savepoint for each in all_savepoints(state_root) if each.listed.savepoint is not None]
+    removed = []
+    for savepoint in candidates:
+        if dependents(savepoint.id, runs, [*known, *mine]):
+            continue
+        _, place = found[savepoint.id]
+        try:
+            opened = open_savepoint(target, place)  # again: it may have been labelled or removed since
+            if opened.savepoint.id == savepoint.id and not is_labelled(opened.savepoint, target, place):
+                dispose_savepoint(opened, runs=runs, savepoints=known)
+                removed.append(savepoint.id)
+        except ForkpointError as error:
+            log.warning("job %r: scheduled savepoint %s was not removed: %s", job, savepoint.id, error)
+    return removed
+
+
+def last_runs(storage: Storage) -> list[Run]:
+    """Each job's last run. Earlier runs have ended, even those that were killed and have no end on record."""
+    newest: dict[str, Run] = {}
+    for path in storage.list(JOBS):
+        file = parse_run_file(path)
+        if file is not None and file.kind == "run":
+            run = RUN.load(storage, path)
+            if run.job not in newest or run.generation > newest[run.job].generation:
+                newest[run.job] = run
+    return list(newest.values())

@@ -1,0 +1,167 @@
+"""Savepoint ids, labels and notes, and savepoints by the names people give them: a path, a URL, an id, a label, or `latest`.
+
+A label or note that is given when a savepoint is made is in savepoint.json, which is sealed and never rewritten. Later changes
+go to ``label.json`` beside it, which overrides them and moves with the directory. A damaged one does not prevent a restore.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from forkpoint.checkpoint.format import Format, Record
+from forkpoint.checkpoint.manifest import Name
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.errors import ConfigError, ForkpointError, NotFound, SavepointCorrupt, SavepointNotFound
+from forkpoint.savepoint.catalog.listing import Listed, jobs_with_savepoints, list_savepoints, matching, newest
+from forkpoint.storage.base import Storage
+from forkpoint.storage.places import absolute, plain_place
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.manifest import Run
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
+    from forkpoint.savepoint.format.reading import OpenedSavepoint
+    from forkpoint.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class Found:
+    """A directory in a job's default directory of savepoints, with its full path."""
+
+    job: str
+    path: str
+    listed: Listed
+
+
+def new_savepoint_id() -> str:
+    """A unique id; ids sort by creation time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+
+
+def all_savepoints(storage: Storage, job: str | None = None) -> list[Found]:
+    """The contents of the default directories, of one job or of all, by job and age."""
+    jobs = jobs_with_savepoints(storage) if job is None else [job]
+    root = plain_place(storage.url.rstrip("/"))
+    return [Found(name, f"{root}/{each.directory}", each) for name in jobs for each in list_savepoints(storage, name)]
+
+
+def _readable(storage: Storage) -> list[tuple[Savepoint, Found]]:
+    return [(each.listed.savepoint, each) for each in all_savepoints(storage) if each.listed.savepoint is not None]
+
+
+def named_savepoint(storage: Storage, name: str) -> OpenedSavepoint:
+    """Open the savepoint with this path, URL, id or label, or for ``latest`` the newest if all are of one job."""
+    from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
+
+    return open_savepoint(savepoint_place(storage, name))
+
+
+def savepoint_place(storage: Storage, name: str) -> str:
+    """The path or URL of what ``named_savepoint`` opens. Raises SavepointNotFound, and ConfigError for a label or
+    `latest` that matches savepoints of several jobs."""
+    if "://" in name or "/" in name or os.sep in name or os.path.exists(name):
+        return absolute(name)
+    found = matching(_readable(storage), name)
+    if not found:
+        raise SavepointNotFound(
+            f"there is no savepoint {name!r}: it is neither a path nor the id or label of a savepoint below {storage.url}; "
+            "`forkpoint savepoints` lists those"
+        )
+    jobs = sorted({each.job for _, each in found})
+    if len(jobs) > 1:
+        raise ConfigError(f"{name!r} matches savepoints of the jobs {', '.join(map(repr, jobs))}; give an id or path")
+    return newest(found, name).path
+
+
+def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savepoint, str]]:
+    """Savepoints and their places by id: those below the state root, and those elsewhere that runs started from."""
+    from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
+
+    known = {savepoint.id: (savepoint, each.path) for savepoint, each in _readable(storage)}
+    for run in runs:
+        savepoint_id, path = run.parent.savepoint_id, run.parent.savepoint_path
+        if savepoint_id is None or path is None or savepoint_id in known:
+            continue
+        try:
+            opened = open_savepoint(path)
+        except ForkpointError:  # deleted, moved or damaged; the tree shows it as missing
+            continue
+        if opened.savepoint.id == savepoint_id:
+            known[savepoint_id] = (opened.savepoint, plain_place(opened.url))
+    return known
+
+
+LABEL_FILE = "label.json"
+_RESERVED = ("latest", "none")
+log = logging.getLogger("forkpoint")
+
+
+class Label(Record):
+    """label.json: a savepoint's id, and its current label and note."""
+
+    format_version: Literal[1] = 1
+    savepoint: Name
+    label: str | None = None
+    note: str | None = None
+
+
+LABEL = Format(LABEL_FILE, Label, 1)
+
+
+def labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> Savepoint:
+    """The savepoint in a directory, with its current label and note."""
+    try:
+        given = _given(savepoint, storage, directory)
+    except SavepointCorrupt as error:
+        log.warning("%s; using the label that the savepoint was made with", error)
+        return savepoint
+    return savepoint if given is None else _with_label(savepoint, given)
+
+
+def is_labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> bool:
+    """Whether it has a label or note, or a label.json that cannot be read."""
+    if savepoint.label is not None or savepoint.note is not None:
+        return True
+    try:
+        given = _given(savepoint, storage, directory)
+    except SavepointCorrupt:
+        return True
+    return given is not None and (given.label is not None or given.note is not None)
+
+
+def _given(savepoint: Savepoint, storage: Storage, directory: str) -> Label | None:
+    """The label.json in a directory, unless an earlier savepoint there has left it. Raises SavepointCorrupt."""
+    try:
+        given = LABEL.load(storage, within(directory, LABEL_FILE))
+    except NotFound:
+        return None
+    return given if given.savepoint == savepoint.id else None
+
+
+def _with_label(savepoint: Savepoint, given: Label) -> Savepoint:
+    return savepoint.model_copy(update={"label": given.label, "note": given.note})
+
+
+def check_label(label: str) -> str:
+    """The label. Raises ConfigError if it could not name a savepoint."""
+    if not label or label in _RESERVED or "/" in label or "\\" in label or not label.isprintable():
+        raise ConfigError(
+            f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}"
+        )
+    return label
+
+
+def set_label(savepoint: Savepoint, storage: Storage, directory: str, label: str | None, note: str | None) -> Savepoint:
+    """Set a savepoint's label and note; None removes them. Raises SavepointNotFound if it was disposed of meanwhile."""
+    given = Label(savepoint=savepoint.id, label=None if label is None else check_label(label), note=note)
+    path = within(directory, LABEL_FILE)
+    storage.put(path, LABEL.dump(given))
+    if not storage.exists(within(directory, SAVEPOINT_FILE)):
+        storage.delete(path)
+        raise SavepointNotFound(f"savepoint {savepoint.id!r} was disposed of meanwhile")
+    return _with_label(savepoint, given)

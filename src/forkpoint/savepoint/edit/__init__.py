@@ -1,0 +1,1 @@
+"""Writing savepoints: from existing ones with changes, or from nothing."""

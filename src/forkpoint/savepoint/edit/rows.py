@@ -1,0 +1,128 @@
+"""Rows of a state's files: their key groups, their order, and the indexes of lists. Pure.
+
+All files of a savepoint have their rows in the order of the store: by key group, encoded key and namespace; timers by key
+group and time first. ``store_order`` gives each row bytes that sort in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.errors import EditRefused
+from forkpoint.savepoint.format.layout import Layout, Role
+from forkpoint.savepoint.format.rows import Rows
+from forkpoint.savepoint.format.sorting import in_place_order
+from forkpoint.state import operator_key, state_key, timer_key
+
+_INDEX_BYTES = 8  # at the end of the `store_order` of a list's element
+
+
+def is_listed(layout: Layout) -> bool:
+    """Whether several rows form one list."""
+    return layout.has("index") and layout.info.kind != "broadcast"
+
+
+def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.Table, list[bytes]]:
+    """The table with the key groups of its keys at this max parallelism, and its ``store_order``."""
+    rows = Rows(layout, table)
+    groups = pa.array(rows.key_groups(max_parallelism).astype(np.int32))
+    rows.parts["key_group"] = [groups]
+    return table.set_column(0, layout.schema.field(0), groups), store_order(rows)
+
+
+def store_order(rows: Rows) -> list[bytes]:
+    """For each row bytes that sort in the order of the store; equal for two rows that cannot both exist."""
+    layout = rows.layout
+
+    def numbers(role: Role) -> list[int]:
+        return rows.parts[role][0].to_pylist()  # type: ignore[no-any-return]
+
+    if layout.info.kind == "broadcast":
+        return [operator_key(0, 0, 0) + key for key in rows.encoded("map_key")]
+    if layout.info.is_operator_state:
+        return [
+            operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)
+        ]
+    space: Role = "map_key" if layout.has("map_key") else "namespace"
+    spaces = rows.encoded(space) if layout.has(space) else [b""] * rows.count
+    groups, keys = numbers("key_group"), rows.encoded("key")
+    if layout.info.is_timers:
+        times = numbers("timestamp")
+        return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
+    names = [state_key(g, 0, k, s) for g, k, s in zip(groups, keys, spaces, strict=True)]
+    if is_listed(layout):
+        return [name + index.to_bytes(_INDEX_BYTES, "big") for name, index in zip(names, numbers("index"), strict=True)]
+    return names
+
+
+def list_name(order: bytes) -> bytes:
+    """The part of ``store_order`` that the elements of one list share."""
+    return order[:-_INDEX_BYTES]
+
+
+def in_order(layout: Layout, table: pa.Table) -> pa.Table:
+    """The table sorted, each list's elements numbered from 0.
+
+    Broadcast state keeps the order of its rows. Duplicate timers become one; any other duplicates raise EditRefused naming
+    the key.
+    """
+    if not table.num_rows:
+        return table
+    order = store_order(Rows(layout, table))
+    if layout.info.kind == "broadcast":
+        _check_distinct(layout, table, order)
+        return _indexed(layout, table, np.arange(len(order)))
+    return each_once(layout, *in_place_order(table, pa.array(order, pa.large_binary())))
+
+
+def each_once(layout: Layout, table: pa.Table, places: pa.Array) -> pa.Table:
+    """``in_order`` for sorted rows. ``places``: their ``store_order``."""
+    double = np.asarray(pc.equal(places[1:], places[:-1]).to_numpy(zero_copy_only=False), bool)
+    if double.any():
+        if not layout.info.is_timers:
+            raise _twice(layout, table.slice(int(np.flatnonzero(double)[0]), 1))
+        first = pa.array(np.concatenate([[True], ~double]))
+        table, places = table.filter(first), places.filter(first)
+    return _numbered(layout, table, places.to_pylist()) if is_listed(layout) else table
+
+
+def _check_distinct(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> None:
+    seen: set[bytes] = set()
+    for row, place in enumerate(order):
+        if place in seen:
+            raise _twice(layout, table.slice(row, 1))
+        seen.add(place)
+
+
+def _numbered(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> pa.Table:
+    names = list(map(list_name, order))
+    starts = np.array([i for i, name in enumerate(names) if i == 0 or name != names[i - 1]], np.int64)
+    lengths = np.diff(np.append(starts, len(names)))
+    return _indexed(layout, table, np.arange(len(names)) - np.repeat(starts, lengths))
+
+
+def _indexed(layout: Layout, table: pa.Table, indexes: Any) -> pa.Table:
+    at = layout.schema.get_field_index(layout.part("index").names[0])
+    return table.set_column(at, layout.schema.field(at), pa.array(indexes, pa.int64()))
+
+
+def _twice(layout: Layout, row: pa.Table) -> EditRefused:
+    shown = {part.role: Rows(layout, row).objects(part.role)[0] for part in layout.parts if not part.raw}
+    what = ", ".join(
+        f"{role} {shown[role]!r}" for role in ("key", "map_key", "namespace", "subtask", "index") if role in shown
+    )
+    return EditRefused(
+        f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
+        "aggregate the data first"
+    )
+
+
+def objects_of(layout: Layout, table: pa.Table) -> dict[str, list[Any]]:
+    """The Python objects of each part of the rows, by role."""
+    rows = Rows(layout, table)
+    return {part.role: rows.objects(part.role) for part in layout.parts}

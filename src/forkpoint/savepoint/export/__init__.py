@@ -1,0 +1,1 @@
+"""From a committed epoch to a savepoint."""

@@ -1,0 +1,147 @@
+"""The files that hold the state at a manifest: for each key group a snapshot and the later changes. Pure, except for
+reading manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
+from forkpoint.errors import NotFound, StorageError
+from forkpoint.savepoint.format.sorting import KeyGroupRange
+from forkpoint.savepoint.format.tasks import FileRef
+
+EMPTY = -1  # the epoch before the first, when there is no state
+
+
+@dataclass(frozen=True)
+class Base(KeyGroupRange):
+    """The snapshot of ``epoch`` that these key groups start from, if any."""
+
+    epoch: int
+    snapshot: FileRef | None
+
+
+@dataclass(frozen=True)
+class ChangesFile(KeyGroupRange):
+    """The changes of a subtask and stage in an epoch."""
+
+    epoch: int
+    subtask: int
+    file: FileRef
+
+
+@dataclass(frozen=True)
+class OperatorBase:
+    """The snapshots of ``epoch`` that a subtask's operator state starts from, if any."""
+
+    subtask: int
+    epoch: int
+    snapshots: tuple[FileRef, ...]
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """All files of the state at one manifest; changes in the order they were made."""
+
+    bases: tuple[Base, ...]
+    operators: tuple[OperatorBase, ...]
+    changes: tuple[ChangesFile, ...]
+    entries: int
+
+    def slice(self, kg_start: int, kg_stop: int) -> StateFiles:
+        """The files for the keyed state of these key groups."""
+        bases = tuple(
+            Base(max(b.kg_start, kg_start), min(b.kg_stop, kg_stop), b.epoch, b.snapshot)
+            for b in self.bases
+            if b.overlaps(kg_start, kg_stop)
+        )
+        oldest = min((base.epoch for base in bases), default=EMPTY)
+        changes = tuple(c for c in self.changes if c.epoch > oldest and c.overlaps(kg_start, kg_stop))
+        return StateFiles(bases, (), changes, 0)
+
+    def operator_state(self) -> StateFiles:
+        """The files for operator state."""
+        epochs = {base.subtask: base.epoch for base in self.operators}
+        changes = tuple(c for c in self.changes if c.epoch > epochs.get(c.subtask, EMPTY))
+        return StateFiles((), self.operators, changes, 0)
+
+
+def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFiles:
+    """The files of the state at a committed manifest. ``load`` reads the manifest of an earlier epoch of the job.
+
+    Raises StorageError if one that is needed is missing.
+    """
+    bases = _bases(manifest)
+    operators = _operator_bases(manifest.snapshots)
+    oldest = min(chain((base.epoch for base in bases), (base.epoch for base in operators)))
+    steps = _steps(manifest, oldest, load)
+    known = {base.subtask for base in operators}
+    changed = {ref.subtask for step in steps for ref in step.changes} - known
+    operators += tuple(OperatorBase(subtask, EMPTY, ()) for subtask in sorted(changed))
+    changes = tuple(
+        ChangesFile(ref.kg_start, ref.kg_stop, step.epoch, ref.subtask, _changes_file(step, ref))
+        for step in steps
+        for ref in sorted(step.changes, key=lambda ref: (ref.stage, ref.subtask))
+    )
+    changed_entries = sum(ref.entries for step in steps for ref in step.changes)
+    entries = sum(ref.entries for ref in manifest.snapshots) + changed_entries
+    return StateFiles(bases, operators, changes, entries)
+
+
+def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> list[Manifest]:
+    """The manifests after epoch ``oldest``, oldest first; all that have state if ``oldest`` is EMPTY."""
+    found: list[Manifest] = []
+    step = manifest
+    while step.epoch > oldest:
+        found.append(step)
+        before = step.epoch_before
+        if before is None or before <= oldest or not step.states:
+            break  # restored state is all in snapshots; a job without states has no earlier changes
+        try:
+            step = load(before)
+        except NotFound as error:
+            raise StorageError(
+                f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch "
+                f"{before}, whose manifest is missing ({error}); take a savepoint of a newer epoch"
+            ) from error
+    return found[::-1]
+
+
+def _bases(manifest: Manifest) -> tuple[Base, ...]:
+    """The newest snapshot of each key group, in ranges."""
+    refs = manifest.snapshots
+    borders = {0, manifest.max_parallelism}
+    borders |= {border for ref in refs for border in (ref.kg_start, ref.kg_stop) if border <= manifest.max_parallelism}
+    bases: list[Base] = []
+    for start, stop in pairwise(sorted(borders)):
+        covering = [ref for ref in refs if ref.kg_start <= start and stop <= ref.kg_stop]
+        newest = max(covering, key=lambda ref: ref.epoch, default=None)
+        base = Base(start, stop, EMPTY if newest is None else newest.epoch, None if newest is None else _file(newest))
+        last = bases[-1] if bases else None
+        if last is not None and (last.epoch, last.snapshot) == (base.epoch, base.snapshot):
+            bases[-1] = Base(last.kg_start, stop, base.epoch, base.snapshot)
+        else:
+            bases.append(base)
+    return tuple(bases)
+
+
+def _operator_bases(refs: Sequence[SnapshotRef]) -> tuple[OperatorBase, ...]:
+    """A subtask's operator state is in its newest snapshot; after a restore, in one of several of the same epoch."""
+    newest: dict[int, int] = {}
+    for ref in refs:
+        newest[ref.subtask] = max(ref.epoch, newest.get(ref.subtask, EMPTY))
+    return tuple(
+        OperatorBase(subtask, epoch, tuple(_file(ref) for ref in refs if ref.subtask == subtask and ref.epoch == epoch))
+        for subtask, epoch in sorted(newest.items())
+    )
+
+
+def _file(ref: SnapshotRef) -> FileRef:
+    return FileRef(ref.path, ref.path, None, ref.bytes, ref.checksum)
+
+
+def _changes_file(manifest: Manifest, ref: ChangesRef) -> FileRef:
+    name = ref.path or f"changes of stage {ref.stage}, subtask {ref.subtask} in the manifest of epoch {manifest.epoch}"
+    return FileRef(name, ref.path, ref.inline_data(), ref.bytes, ref.checksum)

@@ -1,0 +1,250 @@
+"""The state at a manifest, merged from its files: for each key group a snapshot and the later changes.
+
+Whole ranges of key groups, one state of them, or the entries of one key. Each file is read once, and only the batches that
+are needed are decoded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.savepoint.export.chain import EMPTY, Base, StateFiles
+from forkpoint.savepoint.format.entries import Entries
+from forkpoint.savepoint.format.sorting import key_groups
+from forkpoint.savepoint.format.tasks import FileRef
+from forkpoint.state import OPERATOR_KG, Columns, decode_operator_key, in_key_order, kg_of, operator_range
+from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, Block, as_list
+from forkpoint.storage.base import Storage
+
+BLOCK_ENTRIES = 65_536
+BLOCK_BYTES = 64 << 20
+
+Wanted = tuple[FileRef, int]
+"""A file and its kind, CHANGES or SNAPSHOT."""
+
+
+class EntryFile(Protocol):
+    """An opened file: its record batches, and the keys and values of one."""
+
+    @property
+    def blocks(self) -> list[Block]: ...
+
+    def read_columns(self, number: int) -> Columns: ...
+
+
+class OpenFiles(Protocol):
+    """Opens files, each once."""
+
+    def __call__(self, wanted: Sequence[Wanted]) -> list[EntryFile]: ...
+
+
+@dataclass
+class FilesOnStorage:
+    """Files read whole, one after the other, when they are needed."""
+
+    storage: Storage
+    _open: dict[FileRef, ArrowFile] = field(default_factory=dict)
+
+    def __call__(self, wanted: Sequence[Wanted]) -> list[EntryFile]:
+        return [self._file(ref, kind) for ref, kind in wanted]
+
+    def _file(self, ref: FileRef, kind: int) -> ArrowFile:
+        file = self._open.get(ref)
+        if file is None:
+            file = self._open[ref] = ArrowFile(ref.read(self.storage), kind, ref.name)
+        return file
+
+
+@dataclass(frozen=True)
+class ChainReader:
+    """Reads the state that is in these files."""
+
+    files: StateFiles
+    open: OpenFiles
+
+    def hold(self) -> None:
+        """Open all files, so that none can be gone later."""
+        self.open(files_of(self.files))
+
+    def keyed(self, kg_start: int, kg_stop: int, sid: int | None = None) -> Entries:
+        """The entries of these key groups; with ``sid`` those of one state."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for base in self.files.bases:
+            start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
+            if start < stop:
+                pieces = [
+                    piece for file in self.open(self._wanted(base, start, stop)) for piece in _read(file, start, stop)
+                ]
+                some = _merge(pieces if sid is None else [_of_state(piece, sid) for piece in pieces])
+                keys += some[0]
+                values += some[1]
+        return keys, values
+
+    def operator_state(self, sid: int | None = None) -> Entries:
+        """The operator state of all subtasks, in the order of the store; with ``sid`` that of one state."""
+        everything: list[tuple[bytes, bytes]] = []
+        for base in self.files.operators:
+            wanted = [(snapshot, SNAPSHOT) for snapshot in base.snapshots]
+            wanted += [
+                (change.file, CHANGES)
+                for change in self.files.changes
+                if change.subtask == base.subtask and change.epoch > base.epoch
+            ]
+            pieces = [
+                _of_subtask(piece if sid is None else _of_state(piece, sid), base.subtask)
+                for file in self.open(wanted)
+                for piece in _read(file, OPERATOR_KG, OPERATOR_KG + 1)
+            ]
+            everything += zip(*_merge(pieces), strict=True)
+        everything.sort()
+        return [key for key, _ in everything], [value for _, value in everything]
+
+    def between(self, start: bytes, stop: bytes) -> Entries:
+        """The entries with ``start`` <= key < ``stop``, which are few, and all of the key group of ``start``."""
+        merged: dict[bytes, bytes | None] = {}
+        for file in self.open(self._of_group(kg_of(start))):
+            for keys, values in _found(file, start, stop):
+                merged.update(zip(as_list(keys), as_list(values), strict=True))
+        left = sorted((key, value) for key, value in merged.items() if value is not None)
+        return [key for key, _ in left], [value for _, value in left]
+
+    def newest(self, key: bytes, ahead: int) -> bytes | None:
+        """The value of one store key, None without one: from the newest file that has the key. ``ahead``: how many files are
+        opened at once."""
+        wanted = self._of_group(kg_of(key))[::-1]
+        for at in range(0, len(wanted), ahead):
+            for file in self.open(wanted[at : at + ahead]):
+                for _, values in _found(file, key, key + b"\0"):
+                    value: bytes | None = values[0].as_py()
+                    return value
+        return None
+
+    def _of_group(self, group: int) -> list[Wanted]:
+        """The files that may have entries of a key group, oldest first."""
+        base = next((base for base in self.files.bases if base.overlaps(group, group + 1)), Base(0, 0, EMPTY, None))
+        return self._wanted(base, group, group + 1)
+
+    def _wanted(self, base: Base, start: int, stop: int) -> list[Wanted]:
+        wanted = [] if base.snapshot is None else [(base.snapshot, SNAPSHOT)]
+        return wanted + [
+            (change.file, CHANGES)
+            for change in self.files.changes
+            if change.epoch > base.epoch and change.overlaps(start, stop)
+        ]
+
+
+def files_of(files: StateFiles) -> list[Wanted]:
+    """All of the files."""
+    snapshots = [base.snapshot for base in files.bases if base.snapshot is not None]
+    snapshots += [snapshot for base in files.operators for snapshot in base.snapshots]
+    return [(ref, SNAPSHOT) for ref in snapshots] + [(change.file, CHANGES) for change in files.changes]
+
+
+def operator_state(storage: Storage, files: StateFiles) -> Entries:
+    """The operator state of all subtasks, in the order of the store."""
+    return ChainReader(files, FilesOnStorage(storage)).operator_state()
+
+
+def one_copy(sid: int, entries: Entries) -> Entries:
+    """Broadcast state of one subtask, the first: all subtasks have the same copy."""
+    keys, values = entries
+    if not keys:
+        return entries
+    end = bisect_left(keys, operator_range(sid, decode_operator_key(keys[0]).subtask)[1])
+    return keys[:end], values[:end]
+
+
+def blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Ranges of at most BLOCK_ENTRIES entries and, unless a single one is larger, BLOCK_BYTES bytes."""
+    sizes = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+    low = 0
+    while low < len(values):
+        before = int(sizes[low - 1]) if low else 0
+        high = int(np.searchsorted(sizes, before + BLOCK_BYTES, side="right"))
+        high = min(max(high, low + 1), low + BLOCK_ENTRIES, len(values))
+        yield low, high
+        low = high
+
+
+def _read(file: EntryFile, kg_start: int, kg_stop: int) -> Iterator[Columns]:
+    """The batches with these key groups, cut to them."""
+    for number, block in enumerate(file.blocks):
+        if block.first_kg < kg_stop and block.last_kg >= kg_start:
+            keys, values = file.read_columns(number)
+            if block.first_kg < kg_start or block.last_kg >= kg_stop:
+                low, high = np.searchsorted(key_groups(keys), (kg_start, kg_stop)).tolist()
+                keys, values = keys[low:high], values[low:high]
+            yield keys, values
+
+
+def _found(file: EntryFile, start: bytes, stop: bytes) -> Iterator[Columns]:
+    """The entries of a range within one key group."""
+    group, every = kg_of(start), file.blocks
+    for number in range(bisect_left(every, group, key=_last_kg), len(every)):
+        if every[number].first_kg > group:
+            return
+        keys, values = file.read_columns(number)
+        low = _place(keys, start)
+        high = low
+        while high < len(keys) and keys[high].as_py() < stop:  # few, so this takes less than another search
+            high += 1
+        if low < high:
+            yield keys[low:high], values[low:high]
+        if high < len(keys):
+            return
+
+
+def _last_kg(block: Block) -> int:
+    return block.last_kg
+
+
+def _place(keys: pa.Array, key: bytes) -> int:
+    """The number of keys before this one."""
+    if not len(keys) or keys[-1].as_py() < key:
+        return len(keys)
+    return bisect_left(range(len(keys)), key, key=lambda index: keys[index].as_py())
+
+
+def _merge(pieces: list[Columns]) -> Entries:
+    """Merges a snapshot's pieces with later changes: the last value of each key wins, deleted keys are dropped."""
+    if not pieces:
+        return [], []
+    keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))
+    if values.null_count:
+        keys, values = keys.filter(values.is_valid()), values.drop_null()
+    return as_list(keys), as_list(values)
+
+
+def _of_state(piece: Columns, sid: int) -> Columns:
+    keys, values = piece
+    mine = _sids(keys) == sid
+    if mine.all():
+        return piece
+    mask = pa.array(mine, pa.bool_())
+    return keys.filter(mask), values.filter(mask)
+
+
+def _sids(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """The state id of each store key: four bytes behind the key group."""
+    _, offsets, data = keys.buffers()
+    starts: Any = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    content = np.frombuffer(data, np.uint8)
+    sids: npt.NDArray[np.int64] = np.zeros(len(keys), np.int64)
+    for byte in range(2, 6):
+        sids = sids << 8 | content[starts + byte].astype(np.int64)
+    return sids
+
+
+def _of_subtask(piece: Columns, subtask: int) -> Columns:
+    mask = pa.array([decode_operator_key(key).subtask == subtask for key in as_list(piece[0])], pa.bool_())
+    return piece[0].filter(mask), piece[1].filter(mask)

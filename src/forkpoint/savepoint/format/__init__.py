@@ -1,0 +1,1 @@
+"""The files of a savepoint: their layout, how they are written, opened and verified."""

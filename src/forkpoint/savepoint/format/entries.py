@@ -1,0 +1,362 @@
+"""Store entries to rows of savepoint files, and back.
+
+Blocks have at most some ten thousand entries of one state. All work per entry is decoding and encoding.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.runtime.state.broadcast_state import pack_entry, unpack_entry
+from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
+from forkpoint.savepoint.format.layout import Columns, Layout, Role, layout_of
+from forkpoint.savepoint.format.rows import Ints, Rows, bulk_codec
+from forkpoint.state import (
+    OperatorKey,
+    decode_operator_key,
+    decode_state_key,
+    decode_timer_key,
+    operator_key,
+    state_key,
+    timer_key,
+)
+from forkpoint.types import Types
+
+Entries = tuple[list[bytes], list[bytes]]
+"""Store keys and values, in the same order."""
+
+_KEY_AT = len(state_key(0, 0, b""))  # where the key begins in the store key of a state
+_CHUNK_BYTES = 8  # the namespace of a list's chunk: the epoch that appended it, big-endian
+_key, _namespace, _timestamp = attrgetter("key"), attrgetter("namespace"), attrgetter("ts_ms")
+
+
+@dataclass(frozen=True)
+class EntryTarget:
+    """How a state's entries are written on restore.
+
+    ``sid``: its number in the new program. ``ttl``: whether entries there have a stamp, ``stamp_ms`` if they had none.
+    ``epoch``: of the start manifest. ``max_parallelism``: set if key groups have to be recomputed.
+    """
+
+    sid: int
+    ttl: bool
+    stamp_ms: int
+    epoch: int
+    max_parallelism: int | None = None
+
+
+def codec_of(info: StateInfo) -> Codec:
+    layout = layout_of(info)
+    if info.kind == "broadcast":
+        return BroadcastCodec(layout)
+    if info.is_operator_state:
+        return OperatorCodec(layout)
+    if info.is_timers:
+        return TimerCodec(layout)
+    return ListCodec(layout) if info.kind == "list" else ValueCodec(layout)
+
+
+@contextmanager
+def _explained(layout: Layout, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, TypeNotSupported, ValueError, OverflowError, TypeError) as error:
+        if isinstance(error, SavepointCorrupt):
+            raise
+        raise SavepointCorrupt(f"{layout.info.where}: {what} do not fit its recorded types: {error}") from error
+
+
+class Codec(ABC):
+    """Converts one state's entries in both directions. Each row is an entry, unless a codec says otherwise."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    @abstractmethod
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        """A block of entries in store order, with their key groups. Lists: blocks must be passed in order."""
+
+    @abstractmethod
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        """A block of rows as store entries, in no particular order. Lists: only those that are complete."""
+
+    def finish(self, target: EntryTarget) -> Entries:
+        """The entries that ``to_entries`` has held back."""
+        return [], []
+
+    def _decoded(self, role: Role, raw: list[bytes]) -> list[pa.Array]:
+        part = self.layout.part(role)
+        return [pa.array(raw, pa.binary())] if part.raw else bulk_codec(part.type).columns(raw)
+
+
+def _groups(rows: Rows, target: EntryTarget) -> list[int]:
+    found = rows.numbers("key_group") if target.max_parallelism is None else rows.key_groups(target.max_parallelism)
+    groups: list[int] = found.tolist()
+    return groups
+
+
+def _longs(numbers: Any) -> list[pa.Array]:
+    return [pa.array(np.asarray(numbers, dtype=np.int64))]
+
+
+def _small(numbers: Ints) -> list[pa.Array]:
+    return [pa.array(numbers.astype(np.int32))]
+
+
+class ValueCodec(Codec):
+    """Value, reducing, aggregating and map state."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self._space: Role | None = (
+            "map_key" if layout.has("map_key") else "namespace" if layout.has("namespace") else None
+        )
+        self._ttl = layout.has("ttl_stamp")
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        parts: dict[str, Columns] = {"key_group": _small(groups)}
+        with _explained(self.layout, "stored entries"):
+            if self._space is None:
+                raw = [key[_KEY_AT:] for key in keys]
+            else:
+                split = list(map(decode_state_key, keys))
+                raw = list(map(_key, split))
+                parts[self._space] = self._decoded(self._space, list(map(_namespace, split)))
+            parts["key"] = self._decoded("key", raw)
+            if self._ttl:
+                parts["ttl_stamp"] = _longs(list(map(unpack_stamp, values)))
+                values = [value[STAMP_BYTES:] for value in values]
+            parts["value"] = self._decoded("value", values)
+        return self.layout.table(parts)
+
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        sid = target.sid
+        with _explained(self.layout, "saved rows"):
+            rows = Rows(self.layout, table)
+            groups, raw, values = _groups(rows, target), rows.encoded("key"), rows.encoded("value")
+            if self._space is None:
+                keys = [state_key(group, sid, key) for group, key in zip(groups, raw, strict=True)]
+            else:
+                spaces = rows.encoded(self._space)
+                keys = [state_key(g, sid, key, space) for g, key, space in zip(groups, raw, spaces, strict=True)]
+            if target.ttl:
+                stamps = rows.numbers("ttl_stamp").tolist() if self._ttl else [target.stamp_ms] * len(values)
+                values = [pack_stamp(stamp) + value for stamp, value in zip(stamps, values, strict=True)]
+        return keys, values
+
+
+class ListCodec(Codec):
+    """List state: a row per element; stored in chunks, one per epoch that appended. Restored as one chunk per list."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self._list = Types.LIST(layout.part("value").type)
+        self._stamps = Types.LIST(Types.LONG())
+        self._spaced = layout.has("namespace")
+        self._ttl = layout.has("ttl_stamp")
+        self._before: bytes | None = None  # to_table: the last list of the previous block, and its length so far
+        self._length = 0
+        self._open: tuple[bytes, list[Any], list[int]] | None = None  # to_entries: a list that may continue
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        with _explained(self.layout, "stored entries"):
+            stamps: list[list[int]] = []
+            if self._ttl:
+                lengths = list(map(unpack_stamp, values))
+                stamps = [
+                    self._stamps.decode(value[STAMP_BYTES : STAMP_BYTES + length])
+                    for value, length in zip(values, lengths, strict=True)
+                ]
+                values = [value[STAMP_BYTES + length :] for value, length in zip(values, lengths, strict=True)]
+            lists = list(map(self._list.decode, values))
+            counts = np.fromiter(map(len, lists), np.int64, len(lists))
+            if self._ttl and not np.array_equal(counts, np.fromiter(map(len, stamps), np.int64, len(stamps))):
+                raise ValueError("the numbers of stamps and elements of a list differ")
+            split = list(map(decode_state_key, keys))
+            rows = np.repeat(np.arange(len(keys)), counts)  # for each element its chunk
+            parts: dict[str, Columns] = {
+                "key_group": _small(groups[rows]),
+                "index": _longs(self._indexes([key[:-_CHUNK_BYTES] for key in keys], counts)),
+                "value": self.layout.part("value").type.to_columns(list(chain.from_iterable(lists))),
+            }
+            places = pa.array(rows)
+            parts["key"] = [c.take(places) for c in self._decoded("key", list(map(_key, split)))]
+            if self._spaced:
+                spaces = [key.namespace[:-_CHUNK_BYTES] for key in split]
+                parts["namespace"] = [c.take(places) for c in self._decoded("namespace", spaces)]
+            if self._ttl:
+                parts["ttl_stamp"] = _longs(list(chain.from_iterable(stamps)))
+        return self.layout.table(parts)
+
+    def _indexes(self, lists: list[bytes], counts: Ints) -> Ints:
+        """The index of each element in its list, whose chunks are consecutive and may span blocks."""
+        bases: list[int] = []
+        for name, count in zip(lists, counts.tolist(), strict=True):
+            if name != self._before:
+                self._before, self._length = name, 0
+            bases.append(self._length)
+            self._length += count
+        ends = np.cumsum(counts)
+        places: Ints = np.arange(int(ends[-1]) if len(ends) else 0)
+        indexes: Ints = places + np.repeat(np.array(bases, np.int64) - (ends - counts), counts)
+        return indexes
+
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        with _explained(self.layout, "saved rows"):
+            rows = Rows(self.layout, table)
+            indexes, values = rows.numbers("index"), rows.objects("value")
+            stamps = rows.numbers("ttl_stamp").tolist() if self._ttl else [target.stamp_ms] * len(values)
+            starts = np.flatnonzero(indexes == 0)
+            continued = int(starts[0]) if len(starts) else len(values)  # elements of the previous block's last list
+            self._check(indexes, starts, continued)
+            if self._open is not None:
+                self._open[1].extend(values[:continued])
+                self._open[2].extend(stamps[:continued])
+            if not len(starts):
+                return [], []
+            done = self.finish(target)
+            names = self._names(table.take(pa.array(starts)), target)
+            bounds = [*starts.tolist(), len(values)]
+            lists = [(n, values[a:b], stamps[a:b]) for n, (a, b) in zip(names, pairwise(bounds), strict=True)]
+            self._open = lists.pop()
+            encoded = [self._encoded(v, s, target) for _, v, s in lists]
+            return done[0] + [name for name, _, _ in lists], done[1] + encoded
+
+    def _names(self, firsts: pa.Table, target: EntryTarget) -> list[bytes]:
+        """The store key of each list; ``firsts`` has its first element."""
+        rows = Rows(self.layout, firsts)
+        chunk = target.epoch.to_bytes(_CHUNK_BYTES, "big")  # sorts before the chunks of later epochs
+        spaces = rows.encoded("namespace") if self._spaced else [b""] * rows.count
+        return [
+            state_key(group, target.sid, key, space + chunk)
+            for group, key, space in zip(_groups(rows, target), rows.encoded("key"), spaces, strict=True)
+        ]
+
+    def _check(self, indexes: Ints, starts: Ints, continued: int) -> None:
+        follows = np.ones(len(indexes), bool)
+        follows[1:] = indexes[1:] == indexes[:-1] + 1
+        follows[starts] = True
+        if continued:
+            follows[0] = self._open is not None and indexes[0] == len(self._open[1])
+        if not follows.all():
+            at = int(np.flatnonzero(~follows)[0])
+            raise SavepointCorrupt(
+                f"{self.layout.info.where}: the elements of a list are not in order: index {indexes[at]} where the list's "
+                "next element is expected"
+            )
+
+    def _encoded(self, values: list[Any], stamps: list[int], target: EntryTarget) -> bytes:
+        raw = self._list.encode(values)
+        if not target.ttl:
+            return raw
+        packed = self._stamps.encode(stamps)
+        return pack_stamp(len(packed)) + packed + raw
+
+    def finish(self, target: EntryTarget) -> Entries:
+        if self._open is None:
+            return [], []
+        (name, values, stamps), self._open = self._open, None
+        return [name], [self._encoded(values, stamps, target)]
+
+
+class TimerCodec(Codec):
+    """Timers of one time domain: entries without values."""
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        with _explained(self.layout, "stored timers"):
+            split = list(map(decode_timer_key, keys))
+            domain = self.layout.info.kind.removeprefix("timers-")
+            return self.layout.table({
+                "key_group": _small(groups),
+                "key": self._decoded("key", list(map(_key, split))),
+                "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
+                "namespace": self._decoded("namespace", list(map(_namespace, split))),
+                "timestamp": _longs(list(map(_timestamp, split))),
+            })  # fmt: skip
+
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        sid = target.sid
+        with _explained(self.layout, "saved timers"):
+            rows = Rows(self.layout, table)
+            columns = _groups(rows, target), rows.numbers("timestamp").tolist(), rows.encoded("key")
+            keys = [
+                timer_key(group, sid, time, key, space)
+                for group, time, key, space in zip(*columns, rows.encoded("namespace"), strict=True)
+            ]
+        return keys, [b""] * len(keys)
+
+
+class OperatorCodec(Codec):
+    """Operator lists. ``to_entries`` keeps subtask and index; ``redistribute`` then distributes the elements."""
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        with _explained(self.layout, "stored elements"):
+            split: list[OperatorKey] = list(map(decode_operator_key, keys))
+            return self.layout.table({
+                "subtask": _small(np.array([k.subtask for k in split], np.int64)),
+                "index": _longs([k.element for k in split]),
+                "value": self._decoded("value", values),
+            })  # fmt: skip
+
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        with _explained(self.layout, "saved elements"):
+            rows = Rows(self.layout, table)
+            places = zip(rows.numbers("subtask").tolist(), rows.numbers("index").tolist(), strict=True)
+            return [operator_key(target.sid, subtask, index) for subtask, index in places], rows.encoded("value")
+
+
+class BroadcastCodec(Codec):
+    """Broadcast state: one subtask's copy."""
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+        with _explained(self.layout, "stored entries"):
+            pairs = list(map(unpack_entry, values))
+            return self.layout.table({
+                "index": _longs([decode_operator_key(key).element for key in keys]),
+                "map_key": self._decoded("map_key", [key for key, _ in pairs]),
+                "value": self._decoded("value", [value for _, value in pairs]),
+            })  # fmt: skip
+
+    def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
+        with _explained(self.layout, "saved entries"):
+            rows = Rows(self.layout, table)
+            keys = [operator_key(target.sid, 0, index) for index in rows.numbers("index").tolist()]
+            return keys, list(map(pack_entry, rows.encoded("map_key"), rows.encoded("value")))
+
+
+def redistribute(
+    kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int
+) -> Entries:
+    """The operator state entries of one subtask, from those of all subtasks in the savepoint. Pure.
+
+    A list is split evenly and in order, or stays as it is if the parallelism (``saved``) does; of a union every subtask
+    gets all elements, and of broadcast state the one saved copy.
+    """
+    parsed = sorted((decode_operator_key(key), value) for key, value in zip(keys, values, strict=True))
+    if not parsed:
+        return [], []
+    match kind:
+        case "operator-union":
+            chosen = [value for _, value in parsed]
+        case "broadcast":
+            chosen = [value for key, value in parsed if key.subtask == parsed[0][0].subtask]
+        case _ if saved == parallelism:
+            chosen = [value for key, value in parsed if key.subtask == subtask]
+        case _:
+            count = len(parsed)
+            low, high = subtask * count // parallelism, (subtask + 1) * count // parallelism
+            chosen = [value for _, value in parsed[low:high]]
+    sid = parsed[0][0].sid
+    return [operator_key(sid, subtask, index) for index in range(len(chosen))], chosen

@@ -1,0 +1,197 @@
+"""Parquet files of a state: written block by block, read row group by row group."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forkpoint.checkpoint.format import checksum, damaged
+from forkpoint.checkpoint.savepoint_manifest import SavepointFile
+from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.savepoint.format.layout import METADATA_KEY, Layout
+from forkpoint.savepoint.format.sorting import KeyGroupRange
+from forkpoint.savepoint.format.tasks import FileRef
+from forkpoint.storage.base import Storage
+
+_IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
+_LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
+_UNREADABLE = (
+    pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError,
+    struct.error,
+)  # fmt: skip
+
+
+class PartWriter:
+    """Writes the blocks of one file; there is no file before the first row."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._sink = io.BytesIO()
+        self._writer: Any = None
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add a block, as one row group."""
+        if table.num_rows:
+            self._open().write_table(table, row_group_size=table.num_rows)
+            self.rows += table.num_rows
+
+    def finish(self) -> bytes:
+        """The whole file; one without rows if nothing was written."""
+        self._open().close()
+        return self._sink.getvalue()
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._sink, self._layout.schema, compression="zstd", compression_level=_LEVEL,
+                use_dictionary=_dictionary_columns(self._layout.schema),
+            )  # fmt: skip
+        return self._writer
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Columns worth dictionary encoding: text, which repeats, and those with long runs of one value."""
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]
+    return [*texts, *(name for name in ("key_group", "subtask") if name in schema.names)]
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """A file that a task has written into a savepoint: rows, bytes, SHA-256."""
+
+    path: str
+    entries: int
+    size: int
+    checksum: str
+
+    def file(self, kg_start: int, kg_stop: int) -> SavepointFile:
+        """Its entry in ``savepoint.json``, with its range of key groups."""
+        return SavepointFile(
+            path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start,
+            kg_stop=kg_stop,
+        )  # fmt: skip
+
+
+def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
+    data = part.finish()
+    target.put(path, data)
+    return WrittenPart(path, part.rows, len(data), checksum(data))
+
+
+@dataclass(frozen=True)
+class SavedFile(KeyGroupRange):
+    """A state's file in a savepoint: ``entries`` rows with these key groups."""
+
+    ref: FileRef
+    entries: int
+
+    @property
+    def name(self) -> str:
+        return self.ref.name
+
+    def tables(self, storage: Storage, layout: Layout, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
+        """The rows, a row group at a time; with ``groups`` only those of these key groups.
+
+        Raises NotFound, and SavepointCorrupt if the file is damaged, of another state, or has another number of rows.
+        """
+        data = self.ref.read(storage)
+        with errors_naming(self.name):
+            try:
+                parquet = pq.ParquetFile(pa.BufferReader(data))
+            except (pa.ArrowException, OSError) as error:
+                raise damaged(self.name, f"is not a Parquet file: {error}") from error
+            _check_schema(parquet.schema_arrow, layout.schema, self.name)
+        self._check_count(parquet.metadata.num_rows)
+        rows = 0
+        for table in _row_groups(parquet, self.name, groups):
+            rows += table.num_rows
+            yield table
+        if groups is None:
+            self._check_count(rows)
+
+    def _check_count(self, rows: int) -> None:
+        if rows != self.entries:
+            raise damaged(self.name, f"has {rows} rows, {self.entries} were recorded")
+
+    def check_found(self, rows: int) -> None:
+        """Raises SavepointCorrupt unless this number of rows, read by key groups, is all of them."""
+        if rows != self.entries:
+            groups = f"the key groups {self.kg_start} to {self.kg_stop} that were recorded"
+            raise damaged(self.name, f"{rows} of its {self.entries} rows are in {groups}")
+
+
+@contextmanager
+def errors_naming(file: str) -> Iterator[None]:
+    """Turns errors about a file's rows into SavepointCorrupt that names the file."""
+    try:
+        yield
+    except SavepointCorrupt as error:
+        if file in str(error):
+            raise
+        raise damaged(file, str(error)) from error
+    except _UNREADABLE as error:
+        raise damaged(file, f"its rows cannot be used: {error}") from error
+
+
+def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iterator[pa.Table]:
+    for number in range(parquet.metadata.num_row_groups):
+        if groups is not None and not _may_have(parquet.metadata.row_group(number).column(0), groups):
+            continue
+        try:
+            table = parquet.read_row_group(number, use_threads=False)
+            table.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(file, f"row group {number} cannot be read: {error}") from error
+        if groups is not None:
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which are refused later
+            wanted = (column >= groups[0]) & (column < groups[1])
+            if not wanted.all():
+                table = table.take(pa.array(np.flatnonzero(wanted)))
+        if table.num_rows:
+            yield table
+
+
+def _may_have(column: Any, groups: tuple[int, int]) -> bool:
+    found = column.statistics
+    if found is None or not found.has_min_max:
+        return True
+    return bool(found.min < groups[1] and found.max >= groups[0])
+
+
+def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
+    if not found.equals(expected, check_metadata=False):
+        columns, wanted = _shown(found), _shown(expected)
+        raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it is not of this state")
+    mine, theirs = (_state(schema, file) for schema in (expected, found))
+    if theirs is not None and mine is not None and mine != theirs:  # files of other tools need not name their state
+        differs = [key for key in _IDENTITY if mine[key] != theirs[key]]
+        raise SavepointCorrupt(
+            f"{file}: is of a state with {', '.join(f'{key} {theirs[key]!r}' for key in differs)}, expected "
+            f"{', '.join(f'{key} {mine[key]!r}' for key in differs)}; it is not of this state"
+        )
+
+
+def _state(schema: pa.Schema, file: str) -> dict[str, Any] | None:
+    """The state that a file's metadata names."""
+    described = (schema.metadata or {}).get(METADATA_KEY)
+    if described is None:
+        return None
+    content = json.loads(described)
+    if not isinstance(content, dict):
+        raise damaged(file, f"describes its state as {content!r}, expected a JSON object")
+    return {key: content.get(key) for key in _IDENTITY}
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,0 +1,208 @@
+"""Opening a savepoint, which checks its structure, and verifying every byte of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forkpoint.checkpoint.format import checksum, damaged
+from forkpoint.checkpoint.manifest import Parent
+from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
+from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.errors import NotFound, SavepointCorrupt
+from forkpoint.savepoint.catalog.naming import LABEL_FILE, labelled
+from forkpoint.savepoint.format.directory import SEAL_FILE, check_links, is_own_file, read_seal, source_files
+from forkpoint.savepoint.format.layout import layout_of, typed
+from forkpoint.savepoint.format.parquet import SavedFile, errors_naming
+from forkpoint.savepoint.format.rows import checked_tables
+from forkpoint.savepoint.format.tasks import (
+    FileRef,
+    Progress,
+    RunTasks,
+    TaskOf,
+    TaskRunner,
+    encode,
+    no_progress,
+    run_here,
+    task,
+)
+from forkpoint.storage.base import Storage, open_storage
+
+
+@dataclass(frozen=True)
+class OpenedSavepoint:
+    """A savepoint and its place: ``directory`` of ``storage``, "" for its root."""
+
+    savepoint: Savepoint
+    storage: Storage
+    directory: str = ""
+
+    @property
+    def url(self) -> str:
+        """Its URL, for ``open_savepoint``."""
+        return within(self.storage.url, self.directory) if self.directory else self.storage.url
+
+    def as_parent(self) -> Parent:
+        """The parent of a run, or of another savepoint, that starts from it."""
+        saved = self.savepoint
+        return Parent(
+            kind="savepoint", job=saved.job, epoch=saved.epoch, run=saved.run, savepoint_id=saved.id,
+            savepoint_path=self.url,
+        )  # fmt: skip
+
+    def path(self, inside: str) -> str:
+        """A path inside the savepoint, relative to the storage."""
+        return within(self.directory, inside)
+
+    def states(self) -> Iterator[SavepointState]:
+        """All states of all operators."""
+        for operator in self.savepoint.operators:
+            yield from operator.states
+
+    def file(self, file: SavepointFile) -> SavedFile:
+        """One of its files, for tasks to read."""
+        path = self.path(file.path)
+        ref = FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum)
+        return SavedFile(file.kg_start, file.kg_stop, ref, file.entries)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The files, rows and bytes that ``verify_files`` has read."""
+
+    files: int
+    entries: int
+    bytes: int
+
+
+def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint:
+    """Read ``savepoint.json`` at a URL or path (of the directory or of the file itself), or in a storage.
+
+    Raises SavepointNotFound; SavepointCorrupt if it is damaged, of a newer format, describes types that this forkpoint
+    cannot read, or lists missing files. Contents of files are checked when they are read, and by ``verify_files``.
+    """
+    storage = open_storage(place.removesuffix(f"/{SAVEPOINT_FILE}")) if isinstance(place, str) else place
+    directory = directory.rstrip("/")
+    path = within(directory, SAVEPOINT_FILE)
+    file = within(storage.url, path)
+    if not storage.exists(path):  # checked first: any directory may be named by mistake
+        raise no_savepoint(storage, directory)
+    check_links(storage, directory)
+    content = storage.read(path)
+    found, sealed = checksum(content), read_seal(storage, directory)
+    if sealed not in (None, found):
+        raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {sealed} was recorded in {SEAL_FILE}; restore a copy")
+    savepoint = SAVEPOINT.parse(content, file)  # a newer format is reported as such, with or without a seal
+    if sealed is None:
+        raise SavepointCorrupt(f"{file}: {SEAL_FILE} beside it, which holds its checksum, is missing; restore a copy")
+    opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
+    _check_structure(opened, file)
+    return opened
+
+
+def _check_structure(opened: OpenedSavepoint, file: str) -> None:
+    present = set(opened.storage.list(opened.directory))
+    seen: dict[str, str] = {}
+    for state in opened.states():
+        info = state.info
+        _check_types(info, file)
+        for part in state.files:
+            if (other := seen.setdefault(part.path, info.where)) != info.where:
+                raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {info.where}")
+            if opened.path(part.path) not in present:
+                what = f"the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded"
+                raise damaged(opened.url, what)
+            if part.kg_stop > opened.savepoint.max_parallelism:
+                raise SavepointCorrupt(
+                    f"{file}: {part.path} goes up to key group {part.kg_stop}, the max parallelism is "
+                    f"{opened.savepoint.max_parallelism}"
+                )
+
+
+def _check_types(info: StateInfo, file: str) -> None:
+    layout_of(info)
+    parts = (("key", info.key_type), ("value", info.value_type), ("namespace", info.namespace_type))
+    for what, description in parts:
+        if description is not None:  # also where this kind of state has no such part
+            typed(description, info, what)
+    try:
+        encode(info)
+    except OverflowError as error:
+        raise SavepointCorrupt(f"{file}: {info.where} is described with a number out of range: {error}") from None
+
+
+@dataclass(frozen=True)
+class _VerifyFile:
+    storage_url: str
+    info: StateInfo
+    file: SavedFile
+    max_parallelism: int
+    parallelism: int
+
+
+@task(_VerifyFile)
+def _verify_file(plan: _VerifyFile) -> str | None:
+    file, groups = plan.file, None if plan.info.is_operator_state else (plan.file.kg_start, plan.file.kg_stop)
+    try:
+        with errors_naming(file.name):
+            tables = checked_tables(
+                open_storage(plan.storage_url), file, layout_of(plan.info), plan.max_parallelism, plan.parallelism,
+                groups=groups,
+            )  # fmt: skip
+            file.check_found(sum(table.num_rows for table in tables))
+    except (SavepointCorrupt, NotFound) as error:
+        return str(error)
+    return None
+
+
+_verify_files = TaskOf[_VerifyFile, str | None](_verify_file, str | None)  # type: ignore[arg-type]
+
+
+def verify_files(
+    opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, progress: Progress = no_progress
+) -> Verified:
+    """Read every file and compare it with its record.
+
+    Raises SavepointCorrupt that names every file that is damaged or missing, and every unlisted one in the savepoint's
+    directories, which tools that read whole directories would include.
+    """
+    saved = opened.savepoint
+    arguments = [
+        _VerifyFile(opened.storage.url, state.info, opened.file(part), saved.max_parallelism, saved.parallelism)
+        for state in opened.states()
+        for part in state.files
+    ]
+    found = TaskRunner(run_tasks, progress, len(arguments))(_verify_files, arguments)
+    problems = [problem for problem in found if problem is not None]
+    problems += _check_sources(opened)
+    problems += _unlisted_files(opened)
+    if problems:
+        raise SavepointCorrupt(f"{opened.url}: {len(problems)} of its files are not valid:\n" + "\n".join(problems))
+    files = [argument.file for argument in arguments]
+    return Verified(len(files), sum(file.entries for file in files), sum(file.ref.size for file in files))
+
+
+def _check_sources(opened: OpenedSavepoint) -> Iterator[str]:
+    """Files of sources that differ from savepoint.json."""
+    for uid, position in opened.savepoint.sources.items():
+        for path, expected in source_files(uid, position).items():
+            try:
+                data = opened.storage.read(opened.path(path))
+            except NotFound as error:
+                yield str(error)
+                continue
+            if data != expected:
+                yield (
+                    f"{opened.url}/{path}: has SHA-256 {checksum(data)}, expected {checksum(expected)} from the position of "
+                    f"source {uid!r} in {SAVEPOINT_FILE}"
+                )
+
+
+def _unlisted_files(opened: OpenedSavepoint) -> Iterator[str]:
+    known = {part.path for state in opened.states() for part in state.files} | {SEAL_FILE, LABEL_FILE}
+    known |= {path for uid, position in opened.savepoint.sources.items() for path in source_files(uid, position)}
+    for path in opened.storage.list(opened.directory):
+        inside = path.removeprefix(f"{opened.directory}/")
+        if is_own_file(inside) and inside not in known:
+            yield f"{opened.url}/{inside}: is not a file of this savepoint, but would be read as one; remove it"

@@ -1,0 +1,149 @@
+"""Rows of a savepoint's files: their parts by role, and whether their contents are valid.
+
+Checksums cannot detect a file that was rewritten together with savepoint.json. ``checked_tables`` finds rows in it that
+no restore could place, before any of them is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.errors import SavepointCorrupt
+from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.savepoint.format.layout import Columns, Layout, Role
+from forkpoint.savepoint.format.parquet import SavedFile
+from forkpoint.state import hash_column, hash_encoded, key_group
+from forkpoint.storage.base import Storage
+from forkpoint.types import TypeInformation
+from forkpoint.types.keys import is_key_form
+
+Ints = npt.NDArray[np.int64]
+
+_COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
+
+
+def bulk_codec(type: TypeInformation) -> Codec:
+    """Encodes and decodes whole columns of a type."""
+    return _codec(type, is_key_form(type))
+
+
+@lru_cache(maxsize=256)
+def _codec(type: TypeInformation, canonical: bool) -> Codec:
+    return Codec(type)
+
+
+class Rows:
+    """The columns of a table by the roles of their parts."""
+
+    def __init__(self, layout: Layout, table: pa.Table) -> None:
+        self.layout = layout
+        self.count = table.num_rows
+        self.parts: dict[str, Columns] = {part.role: layout.columns(table, part.role) for part in layout.parts}
+        self._encoded: dict[Role, list[bytes]] = {}
+
+    def objects(self, role: Role) -> list[Any]:
+        """A part of each row as a Python object."""
+        return self.layout.part(role).type.from_columns(self.parts[role])
+
+    def encoded(self, role: Role) -> list[bytes]:
+        """A part of each row in its stored form."""
+        if role not in self._encoded:
+            part, columns = self.layout.part(role), self.parts[role]
+            self._encoded[role] = (
+                columns[0].to_pylist()
+                if part.raw
+                else bulk_codec(part.type).encode_columns([column.combine_chunks() for column in columns])
+            )
+        return self._encoded[role]
+
+    def numbers(self, role: Role) -> Ints:
+        """A column of integers. Raises SavepointCorrupt for nulls."""
+        (column,) = self.parts[role]
+        if column.null_count:
+            raise _wrong(self.layout, f"column {role} holds {column.null_count} nulls")
+        return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
+
+    def key_groups(self, max_parallelism: int) -> Any:
+        """The key groups of the keys."""
+        of = self.layout.part("key").type
+        if pa.types.is_integer(of.arrow_type):
+            hashes = hash_column(self.parts["key"][0], of)
+        else:
+            hashes = hash_encoded(self.encoded("key"))
+        return key_group(hashes, max_parallelism)
+
+
+def checked_tables(
+    storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *,
+    groups: tuple[int, int] | None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """``SavedFile.tables``, with each table checked. The parallelisms are the savepoint's.
+
+    Raises SavepointCorrupt, which names the state, the value found and the one expected.
+    """
+    last: list[pa.Table] = []  # the row before this table, whose list may continue
+    for table in file.tables(storage, layout, groups):
+        _check(Rows(layout, table), max_parallelism, parallelism)
+        if layout.info.kind == "list":
+            _check_lists(Rows(layout, pa.concat_tables([*last, table])))
+            last = [table.slice(table.num_rows - 1)]
+        yield table
+
+
+def _check(rows: Rows, max_parallelism: int, parallelism: int) -> None:
+    layout = rows.layout
+    numbers = {role: rows.numbers(role) for role in _COUNTING if layout.has(role)}
+    if "key_group" in numbers:
+        found, expected = numbers["key_group"], rows.key_groups(max_parallelism)
+        wrong = np.flatnonzero(found != expected)
+        if len(wrong):
+            at = int(wrong[0])
+            raise _wrong(layout, f"a key has the key group {found[at]}, expected {expected[at]} of {max_parallelism}")
+    if "subtask" in numbers:
+        found = numbers["subtask"]
+        wrong = np.flatnonzero((found < 0) | (found >= parallelism))
+        if len(wrong):
+            raise _wrong(layout, f"column subtask holds {found[wrong[0]]}, expected 0 to {parallelism - 1}")
+    if layout.info.is_timers:
+        domain = layout.info.kind.removeprefix("timers-")
+        domains = pc.unique(rows.parts["domain"][0]).to_pylist()
+        if domains not in ([], [domain]):
+            raise _wrong(layout, f"column domain holds {', '.join(map(repr, domains))}, expected {domain!r}")
+
+
+def _check_lists(rows: Rows) -> None:
+    """All elements of a list have its key; index 0 begins a list."""
+    continues = rows.numbers("index")[1:] != 0
+    roles: tuple[Role, ...] = ("key", "namespace")
+    for role in filter(rows.layout.has, roles):
+        of = rows.layout.part(role).type
+        columns = [column.combine_chunks() for column in rows.parts[role]]
+        for at in np.flatnonzero(continues & ~_equals_previous(columns)).tolist():
+            before, after = of.from_columns([column.slice(at, 2) for column in columns])
+            if of.encode(before) != of.encode(after):  # NaN, for one, does not equal itself
+                raise _wrong(rows.layout, f"the {role} changes within a list, from {before!r} to {after!r}")
+
+
+def _wrong(layout: Layout, what: str) -> SavepointCorrupt:
+    return SavepointCorrupt(f"{layout.info.where}: {what}")
+
+
+def _equals_previous(columns: list[Any]) -> Any:
+    """For each row but the first, whether it equals the row before it."""
+    same = np.ones(max(0, len(columns[0]) - 1), bool)
+    for column in columns:
+        if pa.types.is_nested(column.type):
+            values = column.to_pylist()
+            same &= np.fromiter((a == b for a, b in pairwise(values)), bool, len(same))
+        else:
+            equal = pc.equal(column.slice(1), column.slice(0, len(same)))
+            same &= pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
+    return same

@@ -1,0 +1,1 @@
+"""Reading saved state: that of savepoints, and of running jobs at their last committed epoch."""

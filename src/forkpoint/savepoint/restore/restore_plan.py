@@ -1,0 +1,272 @@
+"""What a restore does to each operator, state and source, decided before anything is changed. Pure.
+
+States are matched by operator uid and state name; ``compatibility`` decides whether they fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
+
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
+from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from forkpoint.checkpoint.states import StateInfo
+from forkpoint.errors import RestoreRefused
+from forkpoint.savepoint.restore.compatibility import ProgramOperator, Verdict, compare_state
+from forkpoint.savepoint.restore.evolution import Conversion
+from forkpoint.types import TypeInformation
+
+Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
+Subject = Literal["operator", "state", "source", "rename"]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Everything a restore can bring: states, names of operators by uid, kinds of sources by uid.
+
+    ``empty``: uid and name of the states known to have no entries, which checkpoints do not count.
+    """
+
+    states: tuple[StateInfo, ...]
+    operators: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    empty: Collection[tuple[str, str]] = ()
+
+    @staticmethod
+    def of(saved: Savepoint | Manifest) -> Saved:
+        operators = {o.uid: o.name for o in saved.operators}
+        if isinstance(saved, Manifest):
+            known = {state.uid: state.uid for state in saved.states}
+            return Saved(tuple(saved.states), known | operators, _kinds(saved.sources))
+        states = [state for operator in saved.operators for state in operator.states]
+        empty = {(state.info.uid, state.info.name) for state in states if not state.entries}
+        return Saved(tuple(state.info for state in states), operators, _kinds(saved.sources), empty)
+
+
+def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
+    return {uid: position.kind for uid, position in sources.items()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the comparison. ``uid`` is the program's if it has the operator; ``why`` is for people."""
+
+    subject: Subject
+    uid: str
+    name: str
+    outcome: Outcome
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class StateMapping(Conversion):
+    """A saved state, and the state of the program that it becomes. ``rewritten``: whether stored entries change.
+    ``validates``: the type of its values if its classes may refuse some."""
+
+    saved_uid: str
+    saved_name: str
+    target: StateInfo
+    rewritten: bool = False
+    validates: TypeInformation | None = None
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What will be restored. ``uids``: saved uid → uid in the program, for operators that the program has.
+    ``sources``: saved uid → uid in the new manifest, also for sources that the program no longer has: their positions are
+    kept in case they return."""
+
+    rows: tuple[Row, ...]
+    states: tuple[StateMapping, ...]
+    uids: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    @property
+    def refused(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.outcome == "refused")
+
+    def table(self) -> str:
+        """All rows as text."""
+        return render(self.rows)
+
+
+def plan_restore(
+    saved: Saved,
+    wanted: Sequence[StateInfo],
+    operators: Sequence[ProgramOperator],
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    check_only: bool = False,
+) -> RestorePlan:
+    """Compare saved state with a program, by uid and state name. ``renames``: saved uid → uid in the program.
+
+    Raises RestoreRefused with a table of all problems, unless ``check_only``: then the plan has the refused rows.
+    """
+    planner = _Planner(saved, {(s.uid, s.name): s for s in wanted}, {o.uid: o for o in operators}, allow_non_restored)
+    plan = planner.plan(dict(renames or {}))
+    if plan.refused and not check_only:
+        count = len(plan.refused)
+        raise RestoreRefused(
+            f"the program and the saved state do not fit together ({count} problem{'s' if count > 1 else ''}):\n"
+            f"{render(plan.refused)}"
+        )
+    return plan
+
+
+def render(rows: Iterable[Row]) -> str:
+    """Rows as aligned text, one per line."""
+    cells = [(row.outcome, row.subject, f"{row.uid}/{row.name}" if row.name else row.uid, row.why) for row in rows]
+    widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
+    lines = ("  ".join([*(text.ljust(w) for text, w in zip(cell, widths, strict=False)), cell[3]]) for cell in cells)
+    return "\n".join(f"  {line.rstrip()}" for line in lines)
+
+
+@dataclass
+class _Planner:
+    saved: Saved
+    wanted: Mapping[tuple[str, str], StateInfo]
+    program: Mapping[str, ProgramOperator]
+    allow_non_restored: bool
+    rows: list[Row] = field(default_factory=list)
+    states: list[StateMapping] = field(default_factory=list)
+
+    def plan(self, renames: dict[str, str]) -> RestorePlan:
+        self._check_renames(renames)
+        known = {*self.saved.operators, *self.saved.sources, *(state.uid for state in self.saved.states)}
+        targets = {uid: renames.get(uid, uid) for uid in known}
+        uids = {old: new for old, new in targets.items() if new in self.program}
+        self._operators(set(uids.values()))
+        for state in self.saved.states:
+            self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
+        present = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
+        present |= {(row.uid, row.name) for row in self.rows}
+        for (uid, name), wanted in self.wanted.items():
+            if (uid, name) not in present and not wanted.is_timers:
+                self._row("state", uid, name, "new", "starts empty")
+        sources = self._sources(targets)
+        self._check_numbers()
+        return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources)
+
+    def _row(self, subject: Subject, uid: str, name: str, outcome: Outcome, why: str = "") -> None:
+        self.rows.append(Row(subject, uid, name, outcome, why))
+
+    def _check_renames(self, renames: dict[str, str]) -> None:
+        known = {*self.saved.operators, *self.saved.sources}
+        taken: dict[str, str] = {}
+        for old, new in renames.items():
+            problems = []
+            if old not in known:
+                problems.append(f"there is no saved operator {old!r}; saved are {_list(known)}")
+            if new not in self.program:
+                problems.append(f"the program has no operator {new!r}; it has {_list(self.program)}")
+            if new in known and new not in renames and new != old:
+                problems.append(f"there is a saved operator {new!r} already; rename that one too")
+            if (other := taken.setdefault(new, old)) != old:
+                problems.append(f"{other!r} is also renamed to {new!r}")
+            for problem in problems:
+                self._row("rename", f"{old} → {new}", "", "refused", problem)
+
+    def _operators(self, matched: set[str]) -> None:
+        for operator in self.program.values():
+            if operator.uid in matched:
+                self._row("operator", operator.uid, "", "restored")
+            elif operator.stateful or operator.source is not None:
+                self._row("operator", operator.uid, "", "new", "starts empty")
+
+    def _state(self, state: StateInfo, uid: str) -> tuple[Outcome, str]:
+        operator = self.program.get(uid)
+        wanted = self.wanted.get((uid, state.name))
+        if wanted is not None:
+            verdict = compare_state(state, wanted, operator)
+            if verdict.dropped and not (self.allow_non_restored or self._is_empty(state)):
+                return "refused", (
+                    f"its values would lose {', '.join(verdict.dropped)}; to drop them, use --allow-non-restored-state"
+                )
+            if verdict.fits:
+                self._map(state, wanted, verdict, None if operator is None else operator.value_types.get(state.name))
+            outcome: Outcome = "refused" if not verdict.fits else "migrated" if verdict.migrates else "restored"
+            return outcome, verdict.why
+        if operator is None:
+            return self._dropped(state, uid, f"the program has no operator {uid!r}")
+        if operator.stateful and not operator.complete:
+            return self._kept(state, operator)
+        return self._dropped(state, uid, "the operator no longer has this state")
+
+    def _is_empty(self, state: StateInfo) -> bool:
+        return (state.uid, state.name) in self.saved.empty
+
+    def _dropped(self, state: StateInfo, uid: str, why: str) -> tuple[Outcome, str]:
+        if self._is_empty(state):
+            return "dropped", f"{why}; it was empty"
+        if self.allow_non_restored:
+            return "dropped", f"{why}; it stays in the savepoint"
+        remedy = f"restore it under its new uid with --map {uid}=NEW, or drop it with --allow-non-restored-state"
+        return "refused", f"{why}; {remedy}"
+
+    def _kept(self, state: StateInfo, operator: ProgramOperator) -> tuple[Outcome, str]:
+        """A state that the function may request at runtime: its keys may have changed, its type is not known."""
+        if operator.migrations.version(state.name) > state.version:
+            return "refused", (
+                "has migrations, but is not declared on the function's class, so its type is not known before it runs; "
+                "make its descriptor a class attribute"
+            )
+        as_saved = state.named(operator.uid, state.name)
+        if state.key_type is not None:
+            key_type = state.key_type if operator.key_type is None else operator.key_type
+            as_saved = as_saved.replace(key_type=key_type, key_version=operator.migrations.key_version)
+        as_saved = as_saved.as_saved_now()
+        verdict = compare_state(state, as_saved, replace(operator, value_types={}))
+        if not verdict.fits:
+            return "refused", verdict.why
+        self._map(state, as_saved, verdict)
+        why = f"{verdict.why}; " if verdict.why else ""
+        return "kept", f"{why}not declared up front; available when the function requests it"
+
+    def _map(
+        self, state: StateInfo, wanted: StateInfo, found: Verdict, declared: TypeInformation | None = None
+    ) -> None:
+        rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
+        validated = declared if declared is not None and declared.validates else None
+        how = {each.name: getattr(found, each.name) for each in fields(Conversion)}
+        self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, validated, **how))
+
+    def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for old, kind in self.saved.sources.items():
+            new = targets[old]
+            operator = self.program.get(new)
+            if operator is None or operator.source is None:
+                found[old] = new
+                self._row("source", new, "", "kept", "not in the program; its position is kept in case it returns")
+            elif operator.source != kind:
+                self._row(
+                    "source", new, "", "refused",
+                    f"its position is of a {kind} source, the program has a {operator.source} source; give it a new uid",
+                )  # fmt: skip
+            else:
+                found[old] = new
+                self._row("source", new, "", "restored")
+        listed = {row.uid for row in self.rows if row.subject == "source"}
+        for operator in self.program.values():
+            if operator.source is not None and operator.uid not in listed:
+                self._row("source", operator.uid, "", "new", "reads from its own start")
+        return found
+
+    def _check_numbers(self) -> None:
+        """States with the same number would share their entries."""
+        taken: dict[int, StateMapping] = {}
+        for mapping in self.states:
+            target = mapping.target
+            first = taken.setdefault(target.sid, mapping)
+            if first is not mapping:
+                other = first.target
+                self._row(
+                    "state", target.uid, target.name, "refused",
+                    f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators",
+                )  # fmt: skip
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"
