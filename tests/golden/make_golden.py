@@ -25,7 +25,7 @@ from forkpoint.control.endpoint import ENDPOINT, Endpoint
 from forkpoint.control.programs import PROGRAM, Program
 from forkpoint.driver.commit.claims import CLAIM, Claim
 from forkpoint.driver.run import epochs, job_driver
-from forkpoint.savepoint.catalog.naming import LABEL, Label
+from forkpoint.savepoint.catalog.labels import LABEL, Label
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof
 

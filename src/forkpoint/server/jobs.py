@@ -17,7 +17,7 @@ from forkpoint.control.programs import load_program
 from forkpoint.driver.commit.history import History
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.shapes import savepoints_json
-from forkpoint.savepoint.catalog.naming import check_label
+from forkpoint.savepoint.catalog.labels import check_label
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, Served, command, now_ms

@@ -23,7 +23,7 @@ from forkpoint.operations.shapes import (
     states_json,
     tree_json,
 )
-from forkpoint.savepoint.catalog.naming import check_label
+from forkpoint.savepoint.catalog.labels import check_label
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Job, RootQuery, Served, command
 from forkpoint.server.jobs import disposal_status

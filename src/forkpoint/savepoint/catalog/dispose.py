@@ -10,8 +10,9 @@ from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, parse_run_file
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ForkpointError, StorageError
+from forkpoint.savepoint.catalog.labels import is_labelled
 from forkpoint.savepoint.catalog.listing import readable, savepoints_below
-from forkpoint.savepoint.catalog.naming import all_savepoints, is_labelled
+from forkpoint.savepoint.catalog.naming import all_savepoints
 from forkpoint.savepoint.format.directory import remove_empty, remove_partial
 from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint
 from forkpoint.storage.base import Storage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, unescape, within
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
-from forkpoint.savepoint.catalog.naming import check_label, labelled
+from forkpoint.savepoint.catalog.labels import check_label, labelled
 
 if TYPE_CHECKING:
     from forkpoint.savepoint.format.reading import OpenedSavepoint

@@ -1,8 +1,4 @@
-"""Savepoint ids, labels and notes, and savepoints by the names people give them: a path, a URL, an id, a label, or `latest`.
-
-A label or note that is given when a savepoint is made is in savepoint.json, which is sealed and never rewritten. Later changes
-go to ``label.json`` beside it, which overrides them and moves with the directory. A damaged one does not prevent a restore.
-"""
+"""Savepoint ids, and savepoints by the names people give them: a path, a URL, an id, a label, or `latest`."""
 
 from __future__ import annotations
 
@@ -11,13 +7,10 @@ import os
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.format import Format, Record
-from forkpoint.checkpoint.manifest import Name
-from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.errors import ConfigError, ForkpointError, NotFound, SavepointCorrupt, SavepointNotFound
+from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog.listing import Listed, jobs_with_savepoints, list_savepoints, matching, newest
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import absolute, plain_place
@@ -96,72 +89,4 @@ def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savep
     return known
 
 
-LABEL_FILE = "label.json"
-_RESERVED = ("latest", "none")
 log = logging.getLogger("forkpoint")
-
-
-class Label(Record):
-    """label.json: a savepoint's id, and its current label and note."""
-
-    format_version: Literal[1] = 1
-    savepoint: Name
-    label: str | None = None
-    note: str | None = None
-
-
-LABEL = Format(LABEL_FILE, Label, 1)
-
-
-def labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> Savepoint:
-    """The savepoint in a directory, with its current label and note."""
-    try:
-        given = _given(savepoint, storage, directory)
-    except SavepointCorrupt as error:
-        log.warning("%s; using the label that the savepoint was made with", error)
-        return savepoint
-    return savepoint if given is None else _with_label(savepoint, given)
-
-
-def is_labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> bool:
-    """Whether it has a label or note, or a label.json that cannot be read."""
-    if savepoint.label is not None or savepoint.note is not None:
-        return True
-    try:
-        given = _given(savepoint, storage, directory)
-    except SavepointCorrupt:
-        return True
-    return given is not None and (given.label is not None or given.note is not None)
-
-
-def _given(savepoint: Savepoint, storage: Storage, directory: str) -> Label | None:
-    """The label.json in a directory, unless an earlier savepoint there has left it. Raises SavepointCorrupt."""
-    try:
-        given = LABEL.load(storage, within(directory, LABEL_FILE))
-    except NotFound:
-        return None
-    return given if given.savepoint == savepoint.id else None
-
-
-def _with_label(savepoint: Savepoint, given: Label) -> Savepoint:
-    return savepoint.model_copy(update={"label": given.label, "note": given.note})
-
-
-def check_label(label: str) -> str:
-    """The label. Raises ConfigError if it could not name a savepoint."""
-    if not label or label in _RESERVED or "/" in label or "\\" in label or not label.isprintable():
-        raise ConfigError(
-            f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}"
-        )
-    return label
-
-
-def set_label(savepoint: Savepoint, storage: Storage, directory: str, label: str | None, note: str | None) -> Savepoint:
-    """Set a savepoint's label and note; None removes them. Raises SavepointNotFound if it was disposed of meanwhile."""
-    given = Label(savepoint=savepoint.id, label=None if label is None else check_label(label), note=note)
-    path = within(directory, LABEL_FILE)
-    storage.put(path, LABEL.dump(given))
-    if not storage.exists(within(directory, SAVEPOINT_FILE)):
-        storage.delete(path)
-        raise SavepointNotFound(f"savepoint {savepoint.id!r} was disposed of meanwhile")
-    return _with_label(savepoint, given)

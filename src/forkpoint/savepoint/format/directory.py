@@ -29,7 +29,7 @@ from forkpoint.checkpoint.savepoint_manifest import (
 )
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StorageError
-from forkpoint.savepoint.catalog.naming import LABEL_FILE
+from forkpoint.savepoint.catalog.labels import LABEL_FILE
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.storage.base import LocalStorage, Storage

@@ -11,7 +11,7 @@ from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import NotFound, SavepointCorrupt
-from forkpoint.savepoint.catalog.naming import LABEL_FILE, labelled
+from forkpoint.savepoint.catalog.labels import LABEL_FILE, labelled
 from forkpoint.savepoint.format.directory import SEAL_FILE, check_links, is_own_file, read_seal, source_files
 from forkpoint.savepoint.format.layout import layout_of, typed
 from forkpoint.savepoint.format.parquet import SavedFile, errors_naming

@@ -21,7 +21,7 @@ from forkpoint.savepoint.export.committed_epochs import READERS, CommittedEpochs
 from forkpoint.savepoint.format.entries import Codec, Entries, codec_of
 from forkpoint.savepoint.format.parquet import PartWriter
 from forkpoint.savepoint.format.sorting import steps
-from forkpoint.savepoint.inspect.following import CopiedWhenNeeded
+from forkpoint.savepoint.inspect.copies import CopiedWhenNeeded
 from forkpoint.savepoint.inspect.state_rows import StateCollection, StateRows
 from forkpoint.state import decode_timer_key, first_kgs, prefix_stop, sid_range, state_key
 from forkpoint.storage.base import Storage, open_storage
