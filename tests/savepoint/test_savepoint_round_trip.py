@@ -22,7 +22,8 @@ from example_counts import examples
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint.export.exporting import chain_reader, export_savepoint, export_task
+from forkpoint.savepoint.export import chain_reader, export_task
+from forkpoint.savepoint.export.exporting import export_savepoint
 from forkpoint.savepoint.format import sorting
 from forkpoint.savepoint.format.reading import open_savepoint, verify_files
 from forkpoint.savepoint.format.tasks import run_here

@@ -22,8 +22,8 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit.history import History
 from forkpoint.driver.run import epochs
 from forkpoint.errors import ConfigError, EpochGone, JobNotFound, StateNotFound, StorageUnavailable, TypeNotSupported
+from forkpoint.savepoint.export import committed_epochs
 from forkpoint.savepoint.export.chain_reader import files_of
-from forkpoint.savepoint.export.exporting import committed_epochs
 from forkpoint.savepoint.inspect import following, live
 from forkpoint.state_processor import LiveState, SavepointReader, StateFollower
 from forkpoint.storage.base import LocalStorage

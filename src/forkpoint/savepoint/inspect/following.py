@@ -24,6 +24,7 @@ from forkpoint.errors import ForkpointError, NotFound
 from forkpoint.savepoint.export.chain import StateFiles
 from forkpoint.savepoint.export.chain_reader import EntryFile, Wanted, files_of
 from forkpoint.savepoint.export.committed_epochs import READERS, CommittedEpochs, epoch_gone
+from forkpoint.savepoint.inspect.copies import copied
 from forkpoint.savepoint.inspect.live import LiveState, live_state, while_gone
 from forkpoint.state import Columns
 from forkpoint.state.arrow_file import ArrowFile, Block
