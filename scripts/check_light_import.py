@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 PUBLIC = "import forkpoint.public"
-LIST = "from forkpoint.cli import jobs, main; from forkpoint.operations import list_jobs"
+LIST = "from forkpoint.cli import main; from forkpoint.cli.commands import jobs; from forkpoint.operations import list_jobs"
 HEAVY = {
     PUBLIC: {
         "pyspark",

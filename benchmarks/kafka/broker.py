@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from forkpoint.operations.detached import terminable
+from forkpoint.operations.launch.detached import terminable
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from servers.jars import java

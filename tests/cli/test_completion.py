@@ -17,7 +17,7 @@ import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main
 from forkpoint.cli.command import COMMANDS
-from forkpoint.cli.jobs import rescale
+from forkpoint.cli.commands.jobs import rescale
 from forkpoint.testing import Eof, run_local
 from servers.debian import debian
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 import forkpoint as fp
 from forkpoint.api.defaults import SETTABLE, variable
 from forkpoint.cli import main
+from forkpoint.cli.commands.state import state
+from forkpoint.cli.commands.upkeep import gc
 from forkpoint.cli.configuring import general_options, known_options
-from forkpoint.cli.gc import gc
-from forkpoint.cli.state import state
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "configuration.md").read_text()

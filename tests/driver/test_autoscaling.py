@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.api.configuration import apply_configuration
-from forkpoint.cli.run import run as run_command
+from forkpoint.cli.commands.run import run as run_command
 from forkpoint.driver.observe.events import AttemptStarted, EpochReached
 from forkpoint.driver.scale import autoscaling
 from forkpoint.driver.scale.autoscaling import (

@@ -270,7 +270,7 @@ def test_a_hundred_operators_take_less_than_two_seconds_and_no_spark(check):
         "assert 'pyspark' not in sys.modules\nsys.exit(code)"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FORKPOINT_")}
-    _, importing = in_child("import forkpoint.cli.check, forkpoint.api.environment", environment)
+    _, importing = in_child("import forkpoint.cli.commands.check, forkpoint.api.environment", environment)
     output, checking = in_child(program, environment)
     found = json.loads(output)
     assert found["fits"]

@@ -15,14 +15,14 @@ from forkpoint.api.configuration import apply_configuration
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
-from forkpoint.spark.provisions import passed
+from forkpoint.spark.shipping.provisions import passed
 
 SYSTEMS_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 SRC = Path(__file__).resolve().parents[2] / "src"
 PACK = """
 import sys
 from forkpoint.errors import ForkpointError
-from forkpoint.spark.archive import packed_environment
+from forkpoint.spark.shipping.archive import packed_environment
 try:
     print(packed_environment(lambda done, total: print(done, total, file=sys.stderr)))
 except ForkpointError as error:

@@ -280,7 +280,7 @@ def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[
         return LocalExecutor(options.spark.get(ARCHIVES, "")), LOCAL_PARALLELISM
     if engine == "spark":
         from forkpoint.spark.executor import make_spark_executor
-        from forkpoint.spark.provisions import Provisions
+        from forkpoint.spark.shipping.provisions import Provisions
 
         on_step("starting Spark")
         provisions = Provisions(options.ship_env, options.pass_env, on_step)
@@ -292,7 +292,7 @@ def _spark_settings(options: JobOptions) -> Mapping[str, str] | None:
     """The settings that Spark was started with; None if this process can't start it that way."""
     if engine_of(options) != "spark":
         return {}
-    from forkpoint.spark.submitted import submitted_settings
+    from forkpoint.spark.shipping.provisions import submitted_settings
 
     return submitted_settings()
 

@@ -22,7 +22,7 @@ COMMANDS = {
     ),
     "upgrade": ("upgrade.upgrade", "Replace the program of JOB with APP; roll back if APP fails."),
     "fork": (
-        "fork.fork",
+        "upgrade.fork",
         "Start the program APP as a new job from a savepoint, or from the current state of a running JOB.",
     ),
     "ab": (
@@ -55,30 +55,33 @@ COMMANDS = {
         "state.diff_",
         "Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks.",
     ),
-    "edit": ("edit.edit", "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path."),
+    "edit": (
+        "savepoints.edit",
+        "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path.",
+    ),
     "import-spark-checkpoint": (
         "import_spark.import_spark",
         "Make a savepoint from the checkpoint at PATH of a Structured Streaming query, and print its path.",
     ),
     "dispose": ("savepoints.dispose", "Delete SAVEPOINT (path, URL, id or label)."),
     "label": ("savepoints.label", "Set the label or note of SAVEPOINT (path, URL, id or label), or both."),
-    "gc": ("gc.gc", "Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs."),
+    "gc": ("upkeep.gc", "Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs."),
     "recover": (
-        "recovering.recover",
+        "upkeep.recover",
         "Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.",
     ),
     "publish": (
-        "publish.publish",
+        "jobs.publish",
         "Publish what JOB has committed and its dead driver left unpublished, without starting the job.",
     ),
     "tree": (
-        "tree.tree",
+        "jobs.tree",
         "Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first.",
     ),
-    "doctor": ("doctor.doctor", "Check that this machine, and the hosts of a Spark cluster, can run jobs."),
+    "doctor": ("upkeep.doctor", "Check that this machine, and the hosts of a Spark cluster, can run jobs."),
     "server": ("server.server", "Serve a web page, REST and metrics for all jobs below the state root, until Ctrl-C."),
     "completion": (
-        "completion.completion",
+        "config.completion",
         "Print the script that makes SHELL complete commands, options, jobs, savepoints, uids and states.",
     ),
     "config": ("config.config", "Show the settings of forkpoint.toml, the environment and the command line."),
@@ -96,7 +99,7 @@ class Group(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name][0].split(".")
-        command: click.Command = getattr(import_module(f"forkpoint.cli.{module}"), name)
+        command: click.Command = getattr(import_module(f"forkpoint.cli.commands.{module}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -18,40 +18,9 @@ from forkpoint.lazy import loader
 
 if TYPE_CHECKING:
     from forkpoint.driver.start.preflight import HostReport
-    from forkpoint.operations.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
-    from forkpoint.operations.checking import check
-    from forkpoint.operations.cleaning import gc
-    from forkpoint.operations.cluster import doctor
-    from forkpoint.operations.comparing import VersionsCompared, ab
-    from forkpoint.operations.detached import Started
-    from forkpoint.operations.driving import Announcer
-    from forkpoint.operations.editing import Edited, EditRequest, StateFilter, edit
-    from forkpoint.operations.failed import DriverFailed, NoJob, ProgramFailed
-    from forkpoint.operations.foreground import ProgramEnd, drive
-    from forkpoint.operations.importing import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
-    from forkpoint.operations.inspecting import (
-        QueryResult,
-        StateEntries,
-        StateShown,
-        StatesShown,
-        diff,
-        entries,
-        entries_of,
-        query,
-        query_of,
-        states,
-        states_of,
-    )
-    from forkpoint.operations.lineage import Tree, tree
-    from forkpoint.operations.live_state import follow_state, open_live
-    from forkpoint.operations.machine import Check, check_machine
-    from forkpoint.operations.observer import Observer
-    from forkpoint.operations.preceding import with_predecessor
-    from forkpoint.operations.publishing import Published, publish
-    from forkpoint.operations.recovering import Recovery, recover
-    from forkpoint.operations.replacing import Upgraded
-    from forkpoint.operations.request import RunRequest
-    from forkpoint.operations.running import (
+    from forkpoint.operations.jobs.lineage import Tree, tree
+    from forkpoint.operations.jobs.recovering import Published, Recovery, gc, publish, recover
+    from forkpoint.operations.jobs.running import (
         Cancelled,
         Rescaled,
         SavepointTaken,
@@ -62,9 +31,40 @@ if TYPE_CHECKING:
         savepoint,
         stop,
     )
-    from forkpoint.operations.starting import Replayed, fork, forked, replay, run, wait
-    from forkpoint.operations.supervising import supervise
-    from forkpoint.operations.upgrading import Refused, upgrade
+    from forkpoint.operations.launch.detached import DriverFailed, NoJob, ProgramFailed, Started
+    from forkpoint.operations.launch.driving import Announcer
+    from forkpoint.operations.launch.foreground import ProgramEnd, drive
+    from forkpoint.operations.launch.request import RunRequest
+    from forkpoint.operations.launch.starting import Replayed, fork, forked, replay, run, wait, with_predecessor
+    from forkpoint.operations.launch.supervising import supervise
+    from forkpoint.operations.machine import Check, check_machine, doctor
+    from forkpoint.operations.observer import Observer
+    from forkpoint.operations.savepoints.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
+    from forkpoint.operations.savepoints.editing import Edited, EditRequest, StateFilter, edit
+    from forkpoint.operations.savepoints.importing import (
+        ImportRequest,
+        import_spark_checkpoint,
+        inspect_spark_checkpoint,
+    )
+    from forkpoint.operations.savepoints.inspecting import (
+        QueryResult,
+        StateEntries,
+        StateShown,
+        StatesShown,
+        diff,
+        entries,
+        entries_of,
+        follow_state,
+        open_live,
+        query,
+        query_of,
+        states,
+        states_of,
+    )
+    from forkpoint.operations.versions.checking import check
+    from forkpoint.operations.versions.comparing import VersionsCompared, ab
+    from forkpoint.operations.versions.replacing import Upgraded
+    from forkpoint.operations.versions.upgrading import Refused, upgrade
 
 __getattr__ = loader(__name__)
 

@@ -1,4 +1,4 @@
-"""What this machine has, and what a driver here would lack."""
+"""What this machine and the hosts of a cluster have, and what a driver or a task would lack there."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from forkpoint.driver.start.preflight import HostReport, try_hosts
 from forkpoint.errors import AlreadyExists, ConfigError, ForkpointError, NotFound
+from forkpoint.graph.options import JobOptions
+from forkpoint.operations.launch.recorded import pack
+from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.runtime.tasks.preflight import PROBES
 from forkpoint.storage.base import LocalStorage, Storage
@@ -201,3 +205,30 @@ def _semantics(storage: Storage, directory: str) -> Iterator[str]:
     with suppress(NotFound):
         storage.read(place)
         yield "a file that was deleted can still be read"
+
+
+def doctor(
+    *,
+    spark: Mapping[str, str],
+    directories: Sequence[str] = (),
+    ship_env: bool = False,
+    pass_env: Sequence[str] = (),
+    state_root: str | None = None,
+    observer: Observer = SILENT,
+) -> list[HostReport]:
+    """Try on each host that runs Spark's tasks what a job needs there: versions, the state root, shared directories, disk, clock.
+
+    ``spark``: settings by name ("spark.master"). ``directories``: those that sinks write to. ``ship_env``, ``pass_env``: as those
+    of a ``RunRequest``. Starts a SparkSession, or takes the active one, and leaves it running.
+    """
+    from forkpoint.spark.executor import make_spark_executor  # loads PySpark
+    from forkpoint.spark.shipping.provisions import Provisions
+
+    provisions = Provisions(ship_env, JobOptions(pass_env=pass_env).pass_env)
+    pack(ship_env, observer)
+    with observer.steps("starting Spark") as step:
+        executor, _ = make_spark_executor(None, spark, provisions)
+        step("trying the hosts")
+        return try_hosts(
+            executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir()
+        )

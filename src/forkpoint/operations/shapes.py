@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.operations.lineage import Tree, job_of
+from forkpoint.operations.jobs.lineage import Tree, job_of
 from forkpoint.savepoint.catalog.display import totals
 from forkpoint.storage.places import plain_place
 from forkpoint.types.readable import plain
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.lineage import Node
     from forkpoint.control.leftovers import Leftovers
     from forkpoint.control.registry import RunView
-    from forkpoint.operations.catalog import SavepointShown
-    from forkpoint.operations.editing import Edited
-    from forkpoint.operations.inspecting import QueryResult, StateEntries, StateShown, StatesShown
-    from forkpoint.operations.recovering import Recovery
+    from forkpoint.operations.jobs.recovering import Recovery
+    from forkpoint.operations.savepoints.catalog import SavepointShown
+    from forkpoint.operations.savepoints.editing import Edited
+    from forkpoint.operations.savepoints.inspecting import QueryResult, StateEntries, StateShown, StatesShown
     from forkpoint.savepoint.catalog.naming import Found
     from forkpoint.state_processor import SavepointDiff
 

@@ -16,12 +16,13 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from forkpoint.operations.roots import StateRoot
-from forkpoint.server import errors, jobs, metrics, savepoints, starting, states, system
+from forkpoint.server import errors
 from forkpoint.server.access import Guard, Tokens
 from forkpoint.server.commands import Commands
 from forkpoint.server.context import Context
 from forkpoint.server.programs import Programs
 from forkpoint.server.requests import Requests
+from forkpoint.server.routes import jobs, metrics, savepoints, starting, states, system
 from forkpoint.server.segments import KeepsSlashes
 from forkpoint.server.service import Service
 from forkpoint.storage.places import plain_place

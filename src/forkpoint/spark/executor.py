@@ -25,10 +25,10 @@ from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, ha
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.placement import place
-from forkpoint.spark.provisions import NOTHING, Provisions
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, HANDS_ON_BYTES, get_session
-from forkpoint.spark.shipping import ship_program
+from forkpoint.spark.shipping.modules import ship_program
+from forkpoint.spark.shipping.provisions import NOTHING, Provisions
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,

@@ -18,7 +18,7 @@ import msgspec
 
 from forkpoint import logs
 from forkpoint.errors import ConfigError, ForkpointError, StorageUnavailable, UserFunctionError, error_of
-from forkpoint.spark.environment import PYTHON, interpreter
+from forkpoint.spark.shipping.environment import PYTHON, interpreter
 
 _MARK = "forkpoint-error"
 _MAX_TEXT = 20_000

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from forkpoint import logs
 from forkpoint.errors import ConfigError
-from forkpoint.spark.provisions import NOTHING, Provisions
+from forkpoint.spark.shipping.provisions import NOTHING, Provisions
 
 EPOCH_POOL = "forkpoint-epochs"
 BACKGROUND_POOL = "forkpoint-background"

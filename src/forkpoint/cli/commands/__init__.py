@@ -1,0 +1,1 @@
+"""The commands, each group in a module that is loaded when one of them is called."""

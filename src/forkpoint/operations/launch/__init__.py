@@ -1,0 +1,1 @@
+"""Starting programs: in this process, in the background, under a supervisor."""

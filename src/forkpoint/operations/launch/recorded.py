@@ -1,0 +1,95 @@
+"""Recorded programs: saving what a run was started with, and starting it again.
+
+The virtual environment for executors is packed before anything is stopped or waits for it: the driver finds it in the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forkpoint.checkpoint.paths import PROGRAMS
+from forkpoint.control.programs import Program, find_program, load_files
+from forkpoint.control.recording import ENGINE, StartedProgram, content_of
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.operations.launch.program import Source
+from forkpoint.operations.launch.request import RunRequest
+from forkpoint.operations.observer import Observer
+from forkpoint.operations.roots import StateRoot
+from forkpoint.pyflink import install, installed
+from forkpoint.spark.shipping.archive import packed_environment
+from forkpoint.storage.private import make_directories, open_new
+
+PREFIX = "run:"
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A program to run, its arguments, and what the command line overrides of its options and name. ``submitted``: see
+    ``Program``."""
+
+    source: Source
+    arguments: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str | None = None
+    submitted: bool = False
+
+    def record(self, driver: JobDriver) -> None:
+        """Save it with the driver's run, which is about to start."""
+        source = self.source
+        StartedProgram(
+            source.path, source.text, source.directories, self.arguments, installed(), self.name, self.options,
+            self.submitted,
+        ).record(driver)  # fmt: skip
+
+
+def invocation(root: StateRoot, request: RunRequest) -> Invocation:
+    """The invocation for a request. ``run:RUN`` is what that run was started with, unless the request overrides it; this
+    process then changes to its working directory."""
+    if not request.app.startswith(PREFIX):
+        return Invocation(Source.read(request.app), request.arguments, request.overrides, request.name)
+    run, storage = request.app.removeprefix(PREFIX), root.storage
+    job, program = find_program(storage, run)
+    files = load_files(storage, job, run, program)
+    source = _restored(program, files, Path(root.log_directory) / PROGRAMS / run)
+    if os.path.isdir(program.directory):
+        os.chdir(program.directory)
+    if program.engine is not None:
+        os.environ[ENGINE] = program.engine
+    if program.pyflink:
+        install()
+    recorded: dict[str, Any] = dict(program.options)
+    spark = {**recorded.get("spark", {}), **request.spark}
+    if program.submitted and spark:  # as then, also for a session that the program makes itself
+        settings = [part for name, value in spark.items() for part in ("--conf", f"{name}={value}")]
+        os.environ[_SUBMIT_ARGUMENTS] = shlex.join([*settings, "pyspark-shell"])
+    options = {**recorded, **request.overrides, "spark": spark}
+    arguments = request.arguments or tuple(program.arguments)
+    return Invocation(source, arguments, options, request.name or program.name, program.submitted)
+
+
+def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:
+    """The recorded program: from its own directory if its modules are unchanged there, else from a copy that precedes it."""
+    home = Path(os.path.realpath(program.app)).parent
+    text = files[Path(program.app).name]
+    modules = {name: content for name, content in files.items() if name != Path(program.app).name}
+    if all(content_of(home / name) == content for name, content in modules.items()):
+        return Source(program.app, text, (str(home),))
+    for name, content in modules.items():
+        place = copy / name
+        make_directories(str(place.parent))
+        place.unlink(missing_ok=True)
+        with open(open_new(str(place)), "wb") as file:
+            file.write(content)
+    return Source(program.app, text, (str(copy), str(home)))
+
+
+def pack(ship_env: bool, observer: Observer) -> None:
+    """Pack this process's environment, which is its drivers' too, if it is to be shipped."""
+    if ship_env:
+        with observer.progress("packing the environment", "MiB") as report:
+            packed_environment(report)

@@ -1,0 +1,1 @@
+"""Savepoints and the state in them: listing, reading, comparing, editing."""

@@ -1,0 +1,52 @@
+"""Checking a program against a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forkpoint.api.execution import check as check_job
+from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
+from forkpoint.api.results import CheckResult
+from forkpoint.operations.launch.detached import NoJob, ProgramFailed
+from forkpoint.operations.launch.program import Source, as_main, run_program
+from forkpoint.operations.roots import StateRoot
+from forkpoint.pyflink import install, installed
+from forkpoint.savepoint.catalog.listing import LATEST
+
+
+def check(
+    app: str, arguments: Sequence[str] = (), savepoint: str = LATEST, *, name: str | None = None,
+    allow_non_restored: bool = False, renames: Mapping[str, str] | None = None, pyflink: bool = False,
+    state_root: str | None = None,
+) -> CheckResult:  # fmt: skip
+    """Find out what a restore would do with a savepoint's state in a program.
+
+    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs
+    in this process, up to its first execute(); no job is started, and nothing is written. Raises ProgramFailed and NoJob.
+    """
+    if pyflink:
+        install()
+    job = inspect_program(app, arguments, name, StateRoot(state_root))
+    return check_job(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
+
+
+def inspect_program(app: str, arguments: Sequence[str], name: str | None, root: StateRoot) -> Inspected:
+    """Run the program up to its first execute(), and return the job."""
+    options: dict[str, Any] = {} if root.given is None else {"state_root": root.place}
+    found: list[Inspected] = []
+    launch = Launch(
+        options=options, state_root=root.place, job_name=name, inspect=found.append, generated_uids=installed()
+    )
+    source = Source.read(app)
+    with launching(launch), as_main(source, arguments):
+        try:
+            run_program(source)
+        except (ProgramStopped, SystemExit):
+            pass
+        except Exception as error:
+            if not found:
+                raise ProgramFailed(app, error) from error
+    if not found:
+        raise NoJob(app)
+    return found[0]
