@@ -31,22 +31,23 @@ if TYPE_CHECKING:
         savepoint,
         stop,
     )
-    from forkpoint.operations.launch.detached import DriverFailed, NoJob, ProgramFailed, Started
+    from forkpoint.operations.launch.detached import Started
     from forkpoint.operations.launch.driving import Announcer
+    from forkpoint.operations.launch.failed import DriverFailed, NoJob, ProgramFailed
     from forkpoint.operations.launch.foreground import ProgramEnd, drive
     from forkpoint.operations.launch.request import RunRequest
     from forkpoint.operations.launch.starting import Replayed, fork, forked, replay, run, wait, with_predecessor
     from forkpoint.operations.launch.supervising import supervise
     from forkpoint.operations.machine import Check, check_machine, doctor
     from forkpoint.operations.observer import Observer
-    from forkpoint.operations.savepoints.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
-    from forkpoint.operations.savepoints.editing import Edited, EditRequest, StateFilter, edit
-    from forkpoint.operations.savepoints.importing import (
+    from forkpoint.operations.saved_state.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
+    from forkpoint.operations.saved_state.editing import Edited, EditRequest, StateFilter, edit
+    from forkpoint.operations.saved_state.importing import (
         ImportRequest,
         import_spark_checkpoint,
         inspect_spark_checkpoint,
     )
-    from forkpoint.operations.savepoints.inspecting import (
+    from forkpoint.operations.saved_state.inspecting import (
         QueryResult,
         StateEntries,
         StateShown,

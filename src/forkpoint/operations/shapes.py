@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from forkpoint.control.leftovers import Leftovers
     from forkpoint.control.registry import RunView
     from forkpoint.operations.jobs.recovering import Recovery
-    from forkpoint.operations.savepoints.catalog import SavepointShown
-    from forkpoint.operations.savepoints.editing import Edited
-    from forkpoint.operations.savepoints.inspecting import QueryResult, StateEntries, StateShown, StatesShown
+    from forkpoint.operations.saved_state.catalog import SavepointShown
+    from forkpoint.operations.saved_state.editing import Edited
+    from forkpoint.operations.saved_state.inspecting import QueryResult, StateEntries, StateShown, StatesShown
     from forkpoint.savepoint.catalog.naming import Found
     from forkpoint.state_processor import SavepointDiff
 

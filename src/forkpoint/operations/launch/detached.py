@@ -1,4 +1,4 @@
-"""Drivers in the background: starting one, its report on the start, and how it can fail."""
+"""Drivers in the background: starting one, and its report on the start."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import Any
 from forkpoint import logs
 from forkpoint.checkpoint.paths import log_file
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.launch.driving import Announcer
+from forkpoint.operations.launch.failed import DriverFailed
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.places import plain_place
@@ -198,32 +198,3 @@ def _without_error(text: str, message: str) -> str:
     if (said := logs.last_words(last)) is not None:
         return "\n".join((*before, said[1] or "")).rstrip()
     return text.removesuffix(f"{_ERROR}{message}").rstrip()
-
-
-class ProgramFailed(ForkpointError):
-    """A program raised ``error``, in its own code or in a call of forkpoint."""
-
-    def __init__(self, app: str, error: BaseException) -> None:
-        first = next(iter(str(error).splitlines()), "")
-        super().__init__(f"{app} raised {type(error).__name__}: {first}".rstrip(": "))
-        self.app = app
-        self.error = error
-
-
-class NoJob(ForkpointError):
-    """A program ended without running a job."""
-
-    def __init__(self, app: str) -> None:
-        super().__init__(f"{app} ended without running a job; call execute() on its environment")
-
-
-class DriverFailed(JobFailed):
-    """A driver process failed. ``code``, ``exit_code``: those of `forkpoint run`; ``log_tail``: the last lines of its log;
-    ``run``: the last run that it was about to start."""
-
-    def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None, run: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.exit_code = exit_code
-        self.log_tail = log_tail
-        self.run = run

@@ -12,8 +12,8 @@ from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.stopping import Result
 from forkpoint.driver.start.restorer import NONE
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
-from forkpoint.operations.launch.detached import NoJob, ProgramFailed
 from forkpoint.operations.launch.driving import Announcer, Driving
+from forkpoint.operations.launch.failed import NoJob, ProgramFailed
 from forkpoint.operations.launch.program import Source, as_main, run_program
 from forkpoint.operations.launch.recorded import Invocation, invocation
 from forkpoint.operations.launch.request import RunRequest

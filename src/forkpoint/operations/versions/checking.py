@@ -8,7 +8,7 @@ from typing import Any
 from forkpoint.api.execution import check as check_job
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
 from forkpoint.api.results import CheckResult
-from forkpoint.operations.launch.detached import NoJob, ProgramFailed
+from forkpoint.operations.launch.failed import NoJob, ProgramFailed
 from forkpoint.operations.launch.program import Source, as_main, run_program
 from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed

@@ -19,7 +19,8 @@ from typing import Any
 from forkpoint.checkpoint.paths import JobPaths, unescape
 from forkpoint.driver.commit.history import History
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.operations.launch.detached import DriverFailed, driver_command, tail
+from forkpoint.operations.launch.detached import driver_command, tail
+from forkpoint.operations.launch.failed import DriverFailed
 from forkpoint.operations.launch.recorded import pack
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer, OnStep

@@ -23,15 +23,8 @@ from forkpoint.driver.start.recovery import go_back
 from forkpoint.errors import ForkpointError, JobFailed, NotFound
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.operations.jobs.running import wait_for_savepoint, wait_gone
-from forkpoint.operations.launch.detached import (
-    FAILED,
-    JOB_FAILED,
-    DriverFailed,
-    Started,
-    last_error,
-    start_detached,
-    tail,
-)
+from forkpoint.operations.launch.detached import FAILED, JOB_FAILED, Started, last_error, start_detached, tail
+from forkpoint.operations.launch.failed import DriverFailed
 from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import Observer

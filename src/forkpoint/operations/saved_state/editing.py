@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.operations.savepoints.inspecting import open_reader
+from forkpoint.operations.saved_state.inspecting import open_reader
 from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.storage.places import plain_place
 
