@@ -9,7 +9,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint import extras, packages
-from forkpoint.connectors.files.s3_client import s3_client
+from forkpoint.connectors.files.s3 import s3_client
 from forkpoint.errors import ConfigError
 from forkpoint.lazy import listed
 from forkpoint.state import open_store

@@ -1,15 +1,15 @@
 """The names of ``forkpoint`` itself, which loads them when the first one is used."""
 
-from forkpoint.api.async_io import AsyncDataStream
+from forkpoint.api.accepted import MemorySize, SlotSharingGroup
 from forkpoint.api.configuration import Configuration
-from forkpoint.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.api.outputs import DataFrameSink, DataStreamSink
 from forkpoint.api.results import CheckResult, CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
-from forkpoint.api.slots import MemorySize, SlotSharingGroup
-from forkpoint.api.streams import DataStream, IterativeStream, KeyedStream
-from forkpoint.api.windowed import AllWindowedStream, WindowedStream
+from forkpoint.api.streams.async_io import AsyncDataStream
+from forkpoint.api.streams.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from forkpoint.api.streams.outputs import DataFrameSink, DataStreamSink
+from forkpoint.api.streams.streams import DataStream, IterativeStream, KeyedStream
+from forkpoint.api.streams.windowed import AllWindowedStream, WindowedStream
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.counter import CounterSource, NumberSequenceSource
@@ -21,8 +21,11 @@ from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, Avro
 from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
 from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
-from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.protobuf import (
+    ProtobufDeserializationSchema,
+    ProtobufMessage,
+    ProtobufSerializationSchema,
+)
 from forkpoint.connectors.formats.reading import DeadLetter
 from forkpoint.connectors.formats.registry import (
     ConfluentRegistryDeserializationSchema,
@@ -31,7 +34,7 @@ from forkpoint.connectors.formats.registry import (
 )
 from forkpoint.connectors.formats.strings import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
 from forkpoint.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
-from forkpoint.connectors.kafka.produced import ProducerRecord
+from forkpoint.connectors.kafka.producing import ProducerRecord
 from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
 from forkpoint.connectors.kafka.serialization import (
     KafkaRecordSerializationSchema,

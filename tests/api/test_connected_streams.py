@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.connected import BroadcastConnectedStream
+from forkpoint.api.streams.connected import BroadcastConnectedStream
 from forkpoint.errors import GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.transformations import Broadcast, KeyBy, Rebalance

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.api.keys import key_by
+from forkpoint.api.streams.keys import key_by
 from forkpoint.errors import GraphError
 from forkpoint.functions import KeySelector
 from forkpoint.types import Row, Types, type_of

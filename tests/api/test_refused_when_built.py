@@ -13,8 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import forkpoint as fp
-from forkpoint.types.shipping import dumps
-from forkpoint.types.unpicklable import culprit
+from forkpoint.types.shipping import culprit, dumps
 
 
 @pytest.fixture

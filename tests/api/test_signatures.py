@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from forkpoint.api.signatures import type_of_output
+from forkpoint.api.streams.signatures import type_of_output
 from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import FlatMapFunction, MapFunction, OutputTag
 from forkpoint.types import Types, type_of

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import forkpoint as fp
-from forkpoint.api.defaults import SETTABLE, variable
+from forkpoint.api.launch import SETTABLE, variable
 from forkpoint.cli import main
 from forkpoint.cli.commands.state import state
 from forkpoint.cli.commands.upkeep import gc

@@ -14,7 +14,7 @@ import forkpoint as fp
 from example_counts import examples
 from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import Types
-from forkpoint.types.containers import optional
+from forkpoint.types.kinds.containers import optional
 
 FLOATS = [0.0, -0.0, 1.5, -2.0, 2.0**-149, math.inf, -math.inf, math.nan]
 INSTANTS = [

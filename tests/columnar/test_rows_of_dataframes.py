@@ -8,7 +8,7 @@ from column_jobs import by_elements, counting_columns
 import forkpoint as fp
 from forkpoint.testing import TestSource, run_local
 from forkpoint.types import Types
-from forkpoint.types.containers import optional
+from forkpoint.types.kinds.containers import optional
 
 ROWS = Types.ROW_NAMED(
     ["shop", "ts", "price"], [optional(Types.STRING()), optional(Types.LONG()), optional(Types.DOUBLE())]

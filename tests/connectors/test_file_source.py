@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from forkpoint.connectors.files import index as file_index
+from forkpoint.connectors.files import formats as file_index
 from forkpoint.connectors.files import listing as file_listing
 from forkpoint.connectors.files.local import LocalFile
 from forkpoint.connectors.files.source import FileSource

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from forkpoint.connectors.packing import pack_columns, unpack_columns
+from forkpoint.connectors.rows import pack_columns, unpack_columns
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 BATCHES = [pa.RecordBatch.from_pydict({"n": [n, None], "text": ["a" * 500, None]}, schema=SCHEMA) for n in range(3)]

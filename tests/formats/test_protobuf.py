@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint import Instant, Row
-from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
-from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.protobuf import (
+    ProtobufDeserializationSchema,
+    ProtobufMessage,
+    ProtobufSerializationSchema,
+)
 from forkpoint.errors import ConfigError, TypeNotSupported
 from formats.messages import Batch, elements, messages, read
 from formats.protos import SHOP, TREE

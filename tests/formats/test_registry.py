@@ -18,8 +18,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from forkpoint import Row, Types
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
-from forkpoint.connectors.formats.protobuf_types import ProtobufMessage
+from forkpoint.connectors.formats.protobuf import (
+    ProtobufDeserializationSchema,
+    ProtobufMessage,
+    ProtobufSerializationSchema,
+)
 from forkpoint.connectors.formats.registry import (
     ConfluentRegistryDeserializationSchema,
     ConfluentRegistrySerializationSchema,

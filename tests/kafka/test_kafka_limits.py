@@ -17,7 +17,7 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.kafka import limits, transactions
-from forkpoint.connectors.kafka.produced import ProducerRecord, to_columns
+from forkpoint.connectors.kafka.producing import ProducerRecord, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import KafkaSink
 from forkpoint.driver.commit.skipping import Skipped

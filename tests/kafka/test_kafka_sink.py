@@ -21,12 +21,11 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.kafka import transactions
 from forkpoint.connectors.kafka.client import KafkaClient
-from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
-from forkpoint.connectors.kafka.producing import QUEUED_BYTES, producer_settings
+from forkpoint.connectors.kafka.producing import QUEUED_BYTES, SCHEMA, ProducerRecord, producer_settings, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
-from forkpoint.connectors.packing import pack_columns
+from forkpoint.connectors.rows import pack_columns
 from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.driver.commit import publishing
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable

@@ -19,7 +19,7 @@ from background import InBackground
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.connectors.files import s3_client
+from forkpoint.connectors.files import s3
 from forkpoint.driver.commit.history import History
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.storage import object_storage
@@ -174,7 +174,7 @@ def test_a_store_that_does_not_answer_for_some_seconds(
     bucket: Bucket, s3_address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: str
 ) -> None:
     monkeypatch.setattr(object_storage, "RETRY", {"max_retries": 1})
-    monkeypatch.setattr(s3_client, "TRIES", 2)
+    monkeypatch.setattr(s3, "TRIES", 2)
     fill(bucket)
     proxy = UnreliableProxy(s3_address)
     for name, value in s3_environment(proxy.endpoint).items():
@@ -194,7 +194,7 @@ def test_a_store_that_is_down_when_the_job_commits(
     bucket: Bucket, s3_address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_storage, "RETRY", {"max_retries": 1})
-    monkeypatch.setattr(s3_client, "TRIES", 2)
+    monkeypatch.setattr(s3, "TRIES", 2)
     fill(bucket)
     proxy = UnreliableProxy(s3_address)
     for name, value in s3_environment(proxy.endpoint).items():

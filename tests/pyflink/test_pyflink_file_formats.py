@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from connectors.connector_reading import elements, json_round_trip
 from forkpoint.api.launch import Launch
-from forkpoint.connectors.files import index as file_index
+from forkpoint.connectors.files import formats as file_index
 from forkpoint.connectors.files.formats import CsvFormat
 from forkpoint.connectors.files.parsing import CsvParser, Stretch
 from forkpoint.connectors.formats.records import RecordConverter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
-from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.emission import Outlet
 from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.testing import TestSource, run_local
 

@@ -28,9 +28,9 @@ from forkpoint.savepoint.inspect.query_limits import QueryLimits
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof, run_local
 from forkpoint.types import Types, from_description, infer_type
-from forkpoint.types.dynamic import MEMBER, RECORD
 from forkpoint.types.keys import key_form
-from forkpoint.types.objects import with_length
+from forkpoint.types.kinds.dynamic import MEMBER, RECORD
+from forkpoint.types.kinds.objects import with_length
 from forkpoint.types.readable import plain
 from forkpoint.types.wire import pack
 

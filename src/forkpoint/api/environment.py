@@ -9,16 +9,15 @@ from datetime import timedelta
 from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
 
 from forkpoint.api.accepted import AcceptedMixin
-from forkpoint.api.base import check_type
 from forkpoint.api.configuration import Configuration, apply_configuration
 from forkpoint.api.dataframes import check_frame, frame_type
-from forkpoint.api.defaults import with_defaults
 from forkpoint.api.display import graph_html
-from forkpoint.api.keys import timestamp_column
-from forkpoint.api.launch import current_launch
+from forkpoint.api.launch import current_launch, with_defaults
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
-from forkpoint.api.streams import DataStream
+from forkpoint.api.streams.base import check_type
+from forkpoint.api.streams.keys import timestamp_column
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError, GraphError

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.api.batch_frames import stage_batch_frames
+from forkpoint.api.dataframes import stage_batch_frames
 from forkpoint.api.interrupting import JobInterrupted, ctrl_c_cancels, interrupted, show_briefly
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
@@ -47,7 +47,7 @@ from forkpoint.types.lookup import Program, values_of
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
-    from forkpoint.api.streams import DataStream
+    from forkpoint.api.streams.streams import DataStream
     from forkpoint.control.telemetry import Telemetry
 
 UNNAMED = "forkpoint-job"

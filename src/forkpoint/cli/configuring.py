@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from forkpoint.api.defaults import Setting
+from forkpoint.api.launch import Setting
 from forkpoint.config_file import JOB, STATE_ROOT_KEY, ConfigFile, check_variables, config_file
 from forkpoint.errors import ConfigError
 

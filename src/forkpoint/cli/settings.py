@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from forkpoint import logs
-from forkpoint.api.defaults import Setting
+from forkpoint.api.launch import Setting
 from forkpoint.cli.configuring import Known, command_settings, default_map
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.names import PlaceType

@@ -1,8 +1,9 @@
-"""Rows of bytes that a sink stages: output as the other system's client sends it, encoded before the epoch's commit."""
+"""What sinks stage: rows of bytes as the other system's client sends them, and columns in Arrow's format of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeAlias
 
 import msgspec
@@ -57,3 +58,22 @@ class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):
 def staged_rows(context: CommitterContext, committables: Iterable[JSON]) -> list[list[bytes | None]]:
     """All rows that `RowsWriter` staged for these committables, in their order."""
     return [row for each in committables for row in unpack(context.staged(each["rows"]))]
+
+
+# Written once and read once, mostly within the second: lz4 takes two thirds of the time of zstd or less, for twice the bytes.
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def pack_columns(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
+    """Batches of one schema."""
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, schema, options=_OPTIONS) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return buffer.getvalue()
+
+
+def unpack_columns(data: bytes) -> Iterator[pa.RecordBatch]:
+    """What ``pack_columns`` made."""
+    with pa.ipc.open_stream(data) as reader:
+        yield from reader

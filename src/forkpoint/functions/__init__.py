@@ -25,12 +25,14 @@ if TYPE_CHECKING:
         WindowEnd,
         WindowStart,
     )
-    from forkpoint.functions.async_io import (
+    from forkpoint.functions.async_lookup import (
         AsyncFunction,
+        AsyncLookupFunction,
         AsyncRetryPredicate,
         AsyncRetryStrategy,
         ExponentialBackoffDelayRetryStrategy,
         FixedDelayRetryStrategy,
+        LookupFunction,
         NoRetryStrategy,
         RetryPredicate,
         empty_result_predicate,
@@ -48,20 +50,6 @@ if TYPE_CHECKING:
         ReduceFunction,
     )
     from forkpoint.functions.batch_function import BatchContext, BatchState, KeyedBatchFunction
-    from forkpoint.functions.broadcast import (
-        BroadcastProcessFunction,
-        BroadcastState,
-        KeyedBroadcastProcessFunction,
-        ReadOnlyBroadcastState,
-        keyed_states,
-    )
-    from forkpoint.functions.checkpointed import (
-        CheckpointedFunction,
-        CheckpointListener,
-        FunctionInitializationContext,
-        FunctionSnapshotContext,
-        OperatorStateStore,
-    )
     from forkpoint.functions.co_functions import (
         CoFlatMapFunction,
         CoMapFunction,
@@ -78,16 +66,26 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
         declared_states,
     )
-    from forkpoint.functions.durations import Duration, Time, to_ms
-    from forkpoint.functions.join_functions import (
+    from forkpoint.functions.joins import (
         CoGroupFunction,
         FlatJoinFunction,
         JoinFunction,
         ProcessJoinFunction,
         TaggedUnion,
     )
-    from forkpoint.functions.lookups import AsyncLookupFunction, LookupFunction
     from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
+    from forkpoint.functions.operator_state import (
+        BroadcastProcessFunction,
+        BroadcastState,
+        CheckpointedFunction,
+        CheckpointListener,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
+        KeyedBroadcastProcessFunction,
+        OperatorStateStore,
+        ReadOnlyBroadcastState,
+        keyed_states,
+    )
     from forkpoint.functions.output_tag import OutputTag
     from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
     from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
@@ -106,7 +104,7 @@ if TYPE_CHECKING:
         TriggerContext,
         TriggerResult,
     )
-    from forkpoint.functions.ttl import StateTtlConfig, StateTtlConfigBuilder
+    from forkpoint.functions.ttl import Duration, StateTtlConfig, StateTtlConfigBuilder, Time, to_ms
     from forkpoint.functions.watermarks import (
         MAX_WATERMARK,
         MIN_WATERMARK,

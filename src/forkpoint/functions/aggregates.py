@@ -12,8 +12,8 @@ from forkpoint.functions.aggregators import Aggregator, WindowBound
 from forkpoint.functions.base import AggregateFunction
 from forkpoint.functions.window_functions import WindowFunction
 from forkpoint.types import Field, TypeInformation, Types
-from forkpoint.types.containers import OptionalType
-from forkpoint.types.records import RecordType, classless
+from forkpoint.types.kinds.containers import OptionalType
+from forkpoint.types.kinds.records import RecordType, classless
 
 
 class Aggregates(AggregateFunction):

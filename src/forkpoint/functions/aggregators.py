@@ -16,7 +16,7 @@ from forkpoint.errors import GraphError
 from forkpoint.functions.base import AggregateFunction
 from forkpoint.functions.fields import field_access
 from forkpoint.types import TypeInformation, Types
-from forkpoint.types.containers import SequenceType, optional, present
+from forkpoint.types.kinds.containers import SequenceType, optional, present
 
 Field = int | str
 ACC = TypeVar("ACC")

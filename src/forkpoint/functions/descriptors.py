@@ -16,8 +16,8 @@ from forkpoint.functions.base import AggregateFunction, ReduceFunction, no_class
 from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from forkpoint.functions.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, TypeLike, type_of
-from forkpoint.types.containers import optional
 from forkpoint.types.keys import key_form
+from forkpoint.types.kinds.containers import optional
 from forkpoint.types.variables import ACC, IN, NOTHING, OUT, K, S_co, T, V
 
 if TYPE_CHECKING:

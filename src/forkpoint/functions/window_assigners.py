@@ -11,7 +11,6 @@ from forkpoint.errors import ConfigError, UserFunctionError
 from forkpoint.functions.base import Subscripted, no_class
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.descriptors import ValueStateDescriptor
-from forkpoint.functions.durations import to_ms
 from forkpoint.functions.triggers import (
     CountTrigger,
     EventTimeTrigger,
@@ -20,6 +19,7 @@ from forkpoint.functions.triggers import (
     PurgingTrigger,
     Trigger,
 )
+from forkpoint.functions.ttl import to_ms
 from forkpoint.functions.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from forkpoint.functions.windows import (
     CountWindow,

@@ -34,7 +34,7 @@ def _sent(operator: Transformation) -> list[Any]:
 
 
 def _check(operator: Transformation, uid: str, parts: list[Any]) -> None:
-    from forkpoint.types.unpicklable import culprit
+    from forkpoint.types.shipping import culprit
 
     found = next((each for part in parts if (each := culprit(part)) is not None), None)
     if found is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from forkpoint import TypeInformation, Types
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 
 _TEXTS = {
     "big_dec": "BigDecimal", "big_int": "BigInteger", "boolean": "Boolean", "byte": "Byte", "char": "Char", "double": "Double",

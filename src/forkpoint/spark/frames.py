@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, Types, from_description
-from forkpoint.types.containers import optional
 from forkpoint.types.information import cast_exactly
+from forkpoint.types.kinds.containers import optional
 
 _SCALARS: dict[type[spark.DataType], TypeInformation] = {
     spark.BooleanType: Types.BOOLEAN(),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from forkpoint.api.streams import DataStream
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     BroadcastProcessFunction,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.api.streams import DataStream
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.checkpoint.states import state_id
 from forkpoint.errors import GraphError
 from forkpoint.functions import MetricGroup, OutputTag, WatermarkStrategy

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.api.streams import DataStream
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.driver.observe.events import Outcome, Steps
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.planning import discard_sources

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forkpoint.types.factory import Types
     from forkpoint.types.infer import infer_type
     from forkpoint.types.information import Field, RenamedFrom, TypeInformation, TypeLike
-    from forkpoint.types.row import Row, RowKind
+    from forkpoint.types.kinds.row import Row, RowKind
     from forkpoint.types.shipping import before_loading, dumps
 
 __getattr__ = loader(__name__)

@@ -13,7 +13,7 @@ from operator import is_
 from types import CodeType
 from typing import Any
 
-from forkpoint.types.row import Row
+from forkpoint.types.kinds.row import Row
 
 Convert = Callable[[Any], Any]
 ConvertAll = Callable[[list[Any]], list[Any]]

@@ -14,14 +14,14 @@ from uuid import UUID
 from msgspec import Meta
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.classes import flavor_of, record_type
-from forkpoint.types.containers import MapType, SequenceType, union
-from forkpoint.types.enums import EnumType
 from forkpoint.types.information import RenamedFrom, TypeInformation
-from forkpoint.types.literals import literal
-from forkpoint.types.records import tuple_type
-from forkpoint.types.row import Row
-from forkpoint.types.scalars import scalar
+from forkpoint.types.kinds.classes import flavor_of, record_type
+from forkpoint.types.kinds.containers import MapType, SequenceType, union
+from forkpoint.types.kinds.enums import EnumType
+from forkpoint.types.kinds.literals import literal
+from forkpoint.types.kinds.records import tuple_type
+from forkpoint.types.kinds.row import Row
+from forkpoint.types.kinds.scalars import scalar
 from forkpoint.types.wire import type_name
 
 Instant = Annotated[datetime.datetime, scalar("instant")]

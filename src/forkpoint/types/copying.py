@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, collections, converted, unless_same
-from forkpoint.types.containers import MapType, OptionalType, SequenceType
 from forkpoint.types.information import TypeInformation
-from forkpoint.types.records import RecordType
-from forkpoint.types.scalars import AnyType
+from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType
+from forkpoint.types.kinds.records import RecordType
+from forkpoint.types.kinds.scalars import AnyType
 from forkpoint.types.wire import shown, type_name
 
 _UNCHANGING: set[type] = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import MsgspecError
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
-from forkpoint.types.defaults import default_from_description
-from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
-from forkpoint.types.records import ARRAY_FLAVORS, MAP_FLAVORS, classless
-from forkpoint.types.scalars import CLASSLESS_ANY, SPECS, scalar
+from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.kinds.defaults import default_from_description
+from forkpoint.types.kinds.enums import EnumType
+from forkpoint.types.kinds.records import ARRAY_FLAVORS, MAP_FLAVORS, classless
+from forkpoint.types.kinds.scalars import CLASSLESS_ANY, SPECS, scalar
 
 
 def from_description(description: JsonObject) -> TypeInformation:

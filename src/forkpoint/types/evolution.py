@@ -15,11 +15,11 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType, present
 from forkpoint.types.description import from_description
-from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, JsonObject, TypeInformation
-from forkpoint.types.records import ARRAY_FLAVORS, RecordType
+from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType, UnionType, present
+from forkpoint.types.kinds.enums import EnumType
+from forkpoint.types.kinds.records import ARRAY_FLAVORS, RecordType
 
 
 class Same(msgspec.Struct, frozen=True, tag=True):

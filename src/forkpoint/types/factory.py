@@ -9,11 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 from forkpoint.types.annotations import type_of
-from forkpoint.types.containers import MapType, SequenceType, optional
 from forkpoint.types.information import TypeInformation, TypeLike
-from forkpoint.types.records import row_type, tuple_type
-from forkpoint.types.row import Row
-from forkpoint.types.scalars import scalar
+from forkpoint.types.kinds.containers import MapType, SequenceType, optional
+from forkpoint.types.kinds.records import row_type, tuple_type
+from forkpoint.types.kinds.row import Row
+from forkpoint.types.kinds.scalars import scalar
 from forkpoint.types.variables import K, T, V
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.annotations import type_of
-from forkpoint.types.classes import flavor_of
-from forkpoint.types.containers import MapType, SequenceType, optional
 from forkpoint.types.information import TypeInformation
-from forkpoint.types.records import row_type, tuple_type
-from forkpoint.types.row import Row
-from forkpoint.types.scalars import scalar
+from forkpoint.types.kinds.classes import flavor_of
+from forkpoint.types.kinds.containers import MapType, SequenceType, optional
+from forkpoint.types.kinds.records import row_type, tuple_type
+from forkpoint.types.kinds.row import Row
+from forkpoint.types.kinds.scalars import scalar
 
 
 def infer_type(values: Iterable[Any]) -> TypeInformation:

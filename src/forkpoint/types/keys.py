@@ -31,15 +31,15 @@ import pyarrow as pa
 from msgspec import Raw
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types import dynamic
 from forkpoint.types.acceptance import Convert, Source, all_encodable, collections, converted
-from forkpoint.types.classes import record_of_parts, restore_record
-from forkpoint.types.containers import MapType, OptionalType, SequenceType, UnionType
-from forkpoint.types.enums import EnumType
 from forkpoint.types.information import Field, TypeInformation
-from forkpoint.types.objects import MemberName, StandIn, shape_of, why_opaque, with_parts
-from forkpoint.types.records import RecordType
-from forkpoint.types.scalars import SPECS, AnyType, ClasslessAnyType, ScalarSpec, ScalarType
+from forkpoint.types.kinds import dynamic
+from forkpoint.types.kinds.classes import record_of_parts, restore_record
+from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.kinds.enums import EnumType
+from forkpoint.types.kinds.objects import MemberName, StandIn, shape_of, why_opaque, with_parts
+from forkpoint.types.kinds.records import RecordType
+from forkpoint.types.kinds.scalars import SPECS, AnyType, ClasslessAnyType, ScalarSpec, ScalarType
 from forkpoint.types.wire import from_numpy, pack, shown
 
 _MANY_FORMS = frozenset({"double", "float", "big_dec", "any"})

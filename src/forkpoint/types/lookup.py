@@ -97,7 +97,7 @@ _sent: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 def this_program(allow_pickle: bool) -> Program:
     """The program that runs in this process, for its tasks in others."""
-    from forkpoint.types.objects import is_carried  # which imports this module
+    from forkpoint.types.kinds.objects import is_carried  # which imports this module
 
     main = list(vars(sys.modules["__main__"]).items())
     classes = {name: found for name, found in main if isinstance(found, type) and found.__module__ == "__main__"}

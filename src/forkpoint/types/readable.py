@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from forkpoint.types.row import Row
+from forkpoint.types.kinds.row import Row
 
 
 def plain(value: Any) -> Any:

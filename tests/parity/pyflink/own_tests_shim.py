@@ -21,7 +21,7 @@ from avro.io import DatumWriter
 
 import forkpoint as fp
 import forkpoint.pyflink
-from forkpoint.api.outputs import SinkMixin
+from forkpoint.api.streams.outputs import SinkMixin
 from forkpoint.functions import TimestampAssigner
 from forkpoint.pyflink.datatypes import DataTypes
 from forkpoint.pyflink.environment import StreamExecutionEnvironment

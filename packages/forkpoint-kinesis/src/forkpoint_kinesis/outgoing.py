@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from forkpoint.connectors.packing import unpack_columns
+from forkpoint.connectors.rows import unpack_columns
 
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.binary(), False)])
 

@@ -8,7 +8,7 @@ from typing import Generic
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.connectors.packing import pack_columns
+from forkpoint.connectors.rows import pack_columns
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError

@@ -13,7 +13,7 @@ from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import RowKind, TypeInformation, type_of
 from forkpoint.types.information import cast_exactly
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.wire import shown
 
 DELETED = "_forkpoint_deleted"

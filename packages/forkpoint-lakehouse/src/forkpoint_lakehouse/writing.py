@@ -9,10 +9,10 @@ from typing import Generic
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.connectors.packing import pack_columns
+from forkpoint.connectors.rows import pack_columns
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T_contra
 from forkpoint_lakehouse.columns import (
     DELETED,

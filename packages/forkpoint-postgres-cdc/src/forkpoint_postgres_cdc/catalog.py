@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError, InputLost
 from forkpoint.types import Field, TypeInformation, Types
-from forkpoint.types.containers import optional
-from forkpoint.types.records import RecordType, classless
+from forkpoint.types.kinds.containers import optional
+from forkpoint.types.kinds.records import RecordType, classless
 
 if TYPE_CHECKING:
     import psycopg

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint_postgres_cdc.catalog import Table
 from forkpoint_postgres_cdc.shapes import Shape
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ForkpointError, InputLost, JobFailed, SystemUnavailable
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint_postgres_cdc.catalog import Table, check_publication, quote, read_oids, read_tables
 from forkpoint_postgres_cdc.checks import check_fields, check_server
 from forkpoint_postgres_cdc.chunks import (

@@ -10,7 +10,7 @@ from forkpoint.connectors.formats.changes import change_type
 from forkpoint.contract.source import JSON, SourceReader, SplitRange
 from forkpoint.errors import ForkpointError, InputLost, RecordParseError
 from forkpoint.types import RowKind
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint_postgres_cdc.chunks import read_chunk
 from forkpoint_postgres_cdc.connection import Database
 from forkpoint_postgres_cdc.errors import naming, raising_errors

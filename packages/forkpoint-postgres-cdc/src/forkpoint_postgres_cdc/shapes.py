@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from forkpoint.errors import ConfigError, InputLost
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint_postgres_cdc.pgoutput import Relation
 
 

@@ -11,7 +11,7 @@ from forkpoint.connectors.formats.changes import change_type
 from forkpoint.contract.source import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, type_of
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint_postgres_cdc.catalog import read_tables, row_type
 from forkpoint_postgres_cdc.connection import Database
 from forkpoint_postgres_cdc.enumerator import PostgresEnumerator

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import present
+from forkpoint.types.kinds.containers import present
 
 Read = Callable[[str], Any]
 

@@ -8,7 +8,7 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.packing import pack_columns, unpack_columns
+from forkpoint.connectors.rows import pack_columns, unpack_columns
 from forkpoint.contract.format import SerializationSchema, messages_with_values
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON

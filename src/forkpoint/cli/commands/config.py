@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from forkpoint.api.configuration import default_of
-from forkpoint.api.defaults import SETTABLE, Setting, job_settings, variable
+from forkpoint.api.launch import SETTABLE, Setting, job_settings, variable
 from forkpoint.cli.completing import script
 from forkpoint.cli.configuring import command_settings, general_options, known_options
 from forkpoint.cli.output import TextOutput

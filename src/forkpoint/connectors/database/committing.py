@@ -23,7 +23,7 @@ from forkpoint.connectors.ledger import entry_name, refuse_put_back
 from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed
 from forkpoint.types import RowKind, from_description
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType
+from forkpoint.types.kinds.containers import OptionalType
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -21,7 +21,7 @@ from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.types import TypeInformation, from_description
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T_contra
 
 if TYPE_CHECKING:

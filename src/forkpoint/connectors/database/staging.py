@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.connectors.packing import pack_columns, unpack_columns
+from forkpoint.connectors.rows import pack_columns, unpack_columns
 from forkpoint.contract.sink import CommitterContext, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, from_description
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 
 LARGE_BYTES = 1 << 19
 """Rows smaller than this are below all limits of servers that are worth to be checked."""

@@ -10,7 +10,7 @@ from forkpoint.connectors.database.fitting import column_family, family, refusin
 from forkpoint.connectors.database.writing import Target
 from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.errors import ConfigError
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

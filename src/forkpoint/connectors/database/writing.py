@@ -14,8 +14,8 @@ import msgspec
 
 from forkpoint.connectors.formats.jsonable import to_jsonable
 from forkpoint.errors import JobFailed
-from forkpoint.types.containers import MapType, OptionalType, SequenceType
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType
+from forkpoint.types.kinds.records import RecordType
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table

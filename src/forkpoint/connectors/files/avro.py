@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from forkpoint.connectors.files.formats import FileFormat, FileStart
-from forkpoint.connectors.files.index import FileIndex
+from forkpoint.connectors.files.formats import FileFormat, FileIndex, FileStart
 from forkpoint.connectors.files.places import HEAD_BYTES, SourceFile
 from forkpoint.connectors.formats.avro import parse_schema
 from forkpoint.errors import RecordParseError

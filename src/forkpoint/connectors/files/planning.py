@@ -16,8 +16,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from forkpoint.connectors.files.formats import FileFormat
-from forkpoint.connectors.files.index import FileIndex, WholeIndex, estimated_rows
+from forkpoint.connectors.files.formats import FileFormat, FileIndex, WholeIndex, estimated_rows
 from forkpoint.connectors.files.listing import SeenFiles
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, FileEntry, FileListing, SourceFile, SourceFiles
 from forkpoint.contract.source import JSON, Backlog, SplitEnumerator, SplitRange

@@ -1,9 +1,9 @@
 """A sink's files on S3: multipart uploads, which the driver completes once their epoch is committed.
 
-Parts that are uploaded are durable, and invisible until the upload is completed. Completing it is one step on the server, which
-makes the object visible as a whole, and ends the upload. So an upload that exists is not published, and one that is gone was
-either published, or aborted by someone else: by a lifecycle rule of the bucket, or by hand. A mark, which the driver writes
-before it publishes an epoch, tells these apart where nothing of the epoch can have been published yet.
+Parts that are uploaded are durable, and invisible until the upload is completed. Completing it is one step on the server,
+which makes the object visible as a whole, and ends the upload. So an upload that exists is not published, and one that is gone
+was either published, or aborted by someone else: by a lifecycle rule of the bucket, or by hand. A mark, which the driver
+writes before it publishes an epoch, tells these apart where nothing of the epoch can have been published yet.
 
 Uploads have no other names than their objects', so the name of an object has the run's generation and the owner, by which
 ``cleanup`` finds uploads that no manifest names.
@@ -14,17 +14,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any, BinaryIO, Literal, cast
 
 from forkpoint.connectors.files.places import FileName, SinkFiles, StagedFile, exists_already, unseen
 from forkpoint.connectors.files.remote import AT_ONCE, join, reaching
-from forkpoint.connectors.files.s3_client import NotSupported, Taken, s3_client, s3_errors
 from forkpoint.contract.source import JSON
-from forkpoint.errors import ForkpointError, NotFound, StorageError
+from forkpoint.errors import AccessDenied, ForkpointError, NotFound, StorageError, SystemUnavailable
+from forkpoint.extras import require
 from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.files import split_url
 
@@ -230,3 +233,106 @@ class _Parts(io.RawIOBase):
                 ContentMD5=base64.b64encode(md5).decode("ascii"),
             )  # fmt: skip
         self.tags.append(answer["ETag"])
+
+
+TRIES = 8
+"""Of a request; together about 20 seconds."""
+CONNECT_SECONDS, READ_SECONDS = 5, 30
+
+_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403")
+_TEMPORARY = (
+    "SlowDown",
+    "RequestTimeout",
+    "Throttling",
+    "ThrottlingException",
+    "OperationAborted",
+    "ConditionalRequestConflict",
+)
+_MISSING = ("NoSuchUpload", "NoSuchKey", "404")
+
+
+class Taken(StorageError):
+    """There is an object of this name."""
+
+
+class NotSupported(StorageError):
+    """The store does not have a feature of the request."""
+
+
+def s3_client() -> Any:
+    """The client of this process for the environment as it is."""
+    return _client(tuple((name, os.environ.get(name)) for name in _VARIABLES), os.getpid())
+
+
+_VARIABLES = (
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE",
+    "AWS_PROFILE",
+)  # fmt: skip
+
+
+@cache
+def _client(environment: tuple[tuple[str, str | None], ...], process: int) -> Any:
+    require("boto3.session", "FileSink on s3://")
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    given = dict(environment)
+    endpoint = given["AWS_ENDPOINT_URL"] or given["AWS_ENDPOINT"] or given["AWS_ENDPOINT_URL_S3"]
+    by_host = (given["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] or "").lower() in ("1", "true")
+    config = Config(
+        connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries={"mode": "standard", "max_attempts": TRIES},
+        s3={"addressing_style": "path" if endpoint and not by_host else "auto"},
+        # Other stores than AWS do not have its newer checksums; parts are sent with their MD5 instead.
+        request_checksum_calculation="when_required", response_checksum_validation="when_required",
+        max_pool_connections=32,
+    )  # fmt: skip
+    if (given["AWS_SKIP_SIGNATURE"] or "").lower() in ("1", "true"):
+        config = config.merge(Config(signature_version=UNSIGNED))
+    return boto3.session.Session().client(
+        "s3", config=config, endpoint_url=endpoint, aws_session_token=given["AWS_SESSION_TOKEN"] or given["AWS_TOKEN"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"], aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+        region_name=given["AWS_REGION"] or given["AWS_DEFAULT_REGION"] or "us-east-1",
+    )  # fmt: skip
+
+
+@contextmanager
+def s3_errors(verb: str, place: str) -> Iterator[None]:
+    """Raise the client's errors as forkpoint's: NotFound for an upload that there isn't, ``Taken`` where a condition failed,
+    SystemUnavailable for what a later attempt may do."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        HTTPClientError,
+        NoCredentialsError,
+        PartialCredentialsError,
+    )
+    from botocore.exceptions import ConnectionError as NotConnected
+
+    failed = f"FileSink: cannot {verb} {place} from host {socket.gethostname()}"
+    try:
+        yield
+    except ClientError as error:
+        told = error.response.get("Error", {})
+        code, reason = str(told.get("Code", "")), str(told.get("Message") or error)
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        if code in _MISSING:
+            raise NotFound(f"{failed}: {code}") from error
+        if code == "PreconditionFailed" or status == 412:
+            raise Taken(f"{place} exists already") from error
+        if code == "NotImplemented" or status == 501:
+            raise NotSupported(f"{failed}: {reason} ({code}). Use a store that supports multipart uploads") from error
+        if code in _DENIED or status in (401, 403):
+            raise AccessDenied(f"{failed}: {reason} ({code}). Check credentials and permissions there") from error
+        if code in _TEMPORARY or status >= 500 or status in (408, 409, 429):
+            raise SystemUnavailable(f"{failed}: {reason} ({code}). Check the store") from error
+        raise StorageError(f"{failed}: {reason} ({code}). Check the bucket, region, endpoint and network") from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise AccessDenied(f"{failed}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
+    except (NotConnected, HTTPClientError) as error:
+        raise SystemUnavailable(
+            f"{failed}, as the store does not answer: {error}. Check the store, AWS_ENDPOINT_URL and the network"
+        ) from error
+    except BotoCoreError as error:
+        raise StorageError(f"{failed}: {error}. Check the bucket, region, endpoint and network") from error

@@ -29,8 +29,8 @@ from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
 from forkpoint.contract.format import BadMessage
 from forkpoint.types import Field, RowKind, TypeInformation, TypeLike, Types, type_of
-from forkpoint.types.containers import OptionalType, optional
-from forkpoint.types.records import RecordType, classless
+from forkpoint.types.kinds.containers import OptionalType, optional
+from forkpoint.types.kinds.records import RecordType, classless
 from forkpoint.types.variables import T
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.types import Field, TypeInformation
-from forkpoint.types.literals import LiteralType
+from forkpoint.types.kinds.literals import LiteralType
 
 _PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

@@ -23,7 +23,7 @@ from forkpoint.connectors.formats.records import RecordConverter, Unreadable, sh
 from forkpoint.contract.format import SerializationSchema
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation, TypeLike, type_of
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T
 
 BOM = b"\xef\xbb\xbf"

@@ -17,8 +17,8 @@ from forkpoint.connectors.formats.csv import BOM, CsvDialect, java_float, named_
 from forkpoint.connectors.formats.records import Unreadable, shorten
 from forkpoint.errors import RecordParseError, TypeNotSupported
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import SequenceType, optional
-from forkpoint.types.records import row_type
+from forkpoint.types.kinds.containers import SequenceType, optional
+from forkpoint.types.kinds.records import row_type
 
 
 class RecordLines:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Row, TypeInformation
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.wire import shown, type_name
 
 # The kinds of values that msgspec encodes as `to_jsonable` leaves them.

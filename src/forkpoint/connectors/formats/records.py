@@ -26,8 +26,8 @@ from forkpoint.contract.source import Elements
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly
-from forkpoint.types.literals import LiteralType
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.literals import LiteralType
+from forkpoint.types.kinds.records import RecordType
 
 _MISSING = object()
 _ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}

@@ -17,8 +17,13 @@ import pyarrow.compute as pc
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema, parse_schema
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, spans
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
-from forkpoint.connectors.formats.protobuf_types import indexes_of, message_at, schemas_of
+from forkpoint.connectors.formats.protobuf import (
+    ProtobufDeserializationSchema,
+    ProtobufSerializationSchema,
+    indexes_of,
+    message_at,
+    schemas_of,
+)
 from forkpoint.connectors.formats.records import Unreadable
 from forkpoint.contract.format import BadMessage, SerializationSchema
 from forkpoint.contract.sink import SinkBatch

@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
-from forkpoint.connectors.kafka.produced import SCHEMA, ProducerRecord, to_columns
+from forkpoint.connectors.kafka.producing import SCHEMA, ProducerRecord, to_columns
 from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import ConfigError

@@ -13,11 +13,10 @@ import pyarrow as pa
 from forkpoint.connectors.kafka.client import KafkaClient, log, require_client
 from forkpoint.connectors.kafka.errors import raising_errors
 from forkpoint.connectors.kafka.limits import Extremes, TopicLimits, ask_limits, extremes, joined, refusal
-from forkpoint.connectors.kafka.produced import SCHEMA
-from forkpoint.connectors.kafka.producing import max_record_bytes, produce, producer_settings
+from forkpoint.connectors.kafka.producing import SCHEMA, max_record_bytes, produce, producer_settings
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
-from forkpoint.connectors.packing import pack_columns
+from forkpoint.connectors.rows import pack_columns
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused

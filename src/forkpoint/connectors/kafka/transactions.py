@@ -24,10 +24,9 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.errors import is_fenced, is_refusal, raising_errors
 from forkpoint.connectors.kafka.limits import TopicLimits, ask_limits, refused_rows
-from forkpoint.connectors.kafka.produced import SCHEMA
-from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, produce, producer_settings, shared_settings
+from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, SCHEMA, produce, producer_settings, shared_settings
 from forkpoint.connectors.ledger import refuse_put_back
-from forkpoint.connectors.packing import unpack_columns
+from forkpoint.connectors.rows import unpack_columns
 from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import SystemUnavailable
 

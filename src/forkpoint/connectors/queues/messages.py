@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from forkpoint.connectors.packing import pack_columns, unpack_columns
+from forkpoint.connectors.rows import pack_columns, unpack_columns
 
 SCHEMA = pa.schema(
     [pa.field("value", pa.binary(), False), pa.field("key", pa.string(), False), pa.field("attributes", pa.string())]

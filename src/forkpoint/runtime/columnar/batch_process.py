@@ -24,7 +24,7 @@ from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import Collections, ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation

@@ -24,7 +24,7 @@ from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, key_group
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 
 _FITS = 62  # bits of a number that is sorted packed with its index
 _STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])

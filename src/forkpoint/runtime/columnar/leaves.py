@@ -18,8 +18,8 @@ from forkpoint.errors import TypeNotSupported
 from forkpoint.runtime.columnar import msgpack
 from forkpoint.state import Store
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType, present
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.containers import OptionalType, present
+from forkpoint.types.kinds.records import RecordType
 
 Leaves = list[pa.Array]
 

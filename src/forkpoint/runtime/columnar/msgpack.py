@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType, SequenceType
-from forkpoint.types.records import ARRAY_FLAVORS, RecordType
+from forkpoint.types.kinds.containers import OptionalType, SequenceType
+from forkpoint.types.kinds.records import ARRAY_FLAVORS, RecordType
 from forkpoint.types.wire import pack
 
 Kind = Literal["int", "float", "bool"]

@@ -13,8 +13,8 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import OptionalType, SequenceType
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.containers import OptionalType, SequenceType
+from forkpoint.types.kinds.records import RecordType
 
 _EXACT = frozenset((
     "byte", "short", "int", "long", "big_int", "big_dec", "double", "boolean", "string", "char", "bytes", "uuid", "date",

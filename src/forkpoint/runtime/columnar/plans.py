@@ -51,7 +51,7 @@ from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.runtime.operators.rolling import Rolling
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional, present
+from forkpoint.types.kinds.containers import optional, present
 
 KeyColumns = Literal["none", "whole", "parts"]
 

@@ -21,9 +21,9 @@ from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, RunningReduction, one_value
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation

@@ -17,7 +17,7 @@ from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_
 from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column, equal_as_encoded
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from forkpoint.runtime.operators import stateless
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.broadcast_time import BroadcastTime, waiting_elements
 from forkpoint.runtime.operators.co_process import CoProcess, Merged
+from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec, states_with_timers
 from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyContext, KeyedProcess, TimerContext
-from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec, states_with_timers
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key, in_groups, sid_range

@@ -21,8 +21,8 @@ from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.exchange.batch import Batch, Indices, Longs, joined, sort_order, spread, stable_order
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key, key_column, python_keys
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.keyed_process import KeyedProcess, KeyedProcessSpec, TimestampedProcess
-from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.stateless import ElementContext, Process
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 

@@ -30,8 +30,8 @@ from forkpoint.runtime.exchange.batch import (
 )
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank, order_of
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_timer_key, encode_keys, in_groups, key_group, state_key, timer_key, timer_range
 from forkpoint.types import TypeInformation, Types

@@ -1,18 +1,27 @@
-"""Creates the instances that run the graph's operators on a subtask."""
+"""Operators that run as instances: their specs, with the state that each needs, and creating the instances of a subtask."""
 
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.functions import CheckpointedFunction, CheckpointListener
+from forkpoint.functions import CheckpointedFunction, CheckpointListener, StateDescriptor
+from forkpoint.graph.specs import DeclaredState, OperatorSpec
+from forkpoint.runtime.event_time.timers import timer_states
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo
-from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
-from forkpoint.runtime.state.keyed_backend import ChangeLog
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.operator_state import OperatorState, SnapshotContext
-from forkpoint.state import Store
+from forkpoint.state import Store, key_group_range
 from forkpoint.types import dumps
+
+if TYPE_CHECKING:
+    from forkpoint.runtime.state.operator_state import OperatorState
 
 
 class Checkpointed:
@@ -62,3 +71,50 @@ def make_instance(
         assert store is not None
         return Checkpointed(info, spec, store, restored=restored), listener
     return spec.instance(info, ManagedState(info, store)), listener
+
+
+@dataclass
+class ManagedState:
+    """The stores of one operator's state on one subtask; none if it is stateless."""
+
+    _info: TaskInfo
+    _store: Store | None
+    _operator_state: OperatorState | None = None
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None
+        return self._store
+
+    @property
+    def operator_state(self) -> OperatorState:
+        assert self._operator_state is not None
+        return self._operator_state
+
+    @cached_property
+    def keyed(self) -> KeyedBackend:
+        info, key = self._info, self._info.operator.key
+        assert key is not None
+        assert key.key_type is not None
+        backend = KeyedBackend(info.operator.uid, key.key_type, info.max_parallelism, self.store, info.known_states)
+        backend.groups = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
+        return backend
+
+
+class RunnableSpec(OperatorSpec, ABC):
+    """An operator that runs as one instance for each subtask."""
+
+    @abstractmethod
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
+        """The instance. ``self`` is the subtask's own copy, so the instance owns its function."""
+
+
+class KeyedSpec(RunnableSpec):
+    """An operator with keyed state."""
+
+    keyed = True
+
+
+def states_with_timers(states: Mapping[str, StateDescriptor]) -> list[DeclaredState]:
+    """The states of a function on a keyed stream: those it declares, by attribute, and its timers."""
+    return [*map(DeclaredState.of, states.values()), *timer_states()]

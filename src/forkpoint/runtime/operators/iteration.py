@@ -14,7 +14,7 @@ from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.graph.specs import DeclaredState, LoopEnd, LoopStart
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, concat, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, Outputs, StatefulOperator, TaskInfo
-from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
+from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog
 from forkpoint.state import Store, operator_key, operator_range

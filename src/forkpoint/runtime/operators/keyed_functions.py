@@ -16,14 +16,14 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.operators.emission import ChangingOutput, Outlet
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import key_blocks
-from forkpoint.runtime.operators.outlet import ChangingOutput, Outlet
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.values import KeyCell
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import present
+from forkpoint.types.kinds.containers import present
 
 STATE_NAME = "state"
 

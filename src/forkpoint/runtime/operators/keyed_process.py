@@ -28,8 +28,8 @@ from forkpoint.runtime.exchange.batch import (
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState, states_with_timers
+from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState, states_with_timers
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation, independent
 

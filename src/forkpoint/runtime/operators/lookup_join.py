@@ -21,11 +21,10 @@ from forkpoint.functions import (
     LookupFunction,
     ValueStateDescriptor,
 )
-from forkpoint.functions.join_functions import is_flat
+from forkpoint.functions.joins import is_flat
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, Longs
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
-from forkpoint.runtime.operators.asking import Asking
 from forkpoint.runtime.operators.base import (
     Context,
     Epoch,
@@ -37,14 +36,15 @@ from forkpoint.runtime.operators.base import (
     shorten,
     user_code,
 )
-from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
+from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
+from forkpoint.runtime.operators.lookup_client import Asking
 from forkpoint.runtime.state.guard import Encoded, Guard
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.ttl import Expiry
 from forkpoint.runtime.state.values import KeyCell
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional
+from forkpoint.types.kinds.containers import optional
 
 OnMissing = Literal["null", "drop", "fail"]
 

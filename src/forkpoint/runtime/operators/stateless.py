@@ -12,12 +12,12 @@ import numpy as np
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
-from forkpoint.functions.join_functions import tag_left, tag_right
+from forkpoint.functions.joins import tag_left, tag_right
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, check_all_done, results_for, user_code
-from forkpoint.runtime.operators.outlet import Outlet
-from forkpoint.runtime.operators.spec import ManagedState, RunnableSpec
+from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
 
 class Stateless(ABC):

@@ -24,7 +24,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.namespace import Namespace, NamespacedEntries
 from forkpoint.types import TypeInformation
-from forkpoint.types.containers import optional
+from forkpoint.types.kinds.containers import optional
 
 if TYPE_CHECKING:
     from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend

@@ -14,7 +14,7 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError
 from forkpoint.runtime.exchange.control import EpochContext, Failure, JobSpec
 from forkpoint.runtime.exchange.wire import ChunkRow
-from forkpoint.runtime.operators.outlet import ChangingOutput
+from forkpoint.runtime.operators.emission import ChangingOutput
 from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
 from forkpoint.runtime.tasks.stage_task import StageTask

@@ -25,7 +25,7 @@ from forkpoint.runtime.exchange.control import UserMetric, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
 from forkpoint.runtime.operators.base import Epoch, user_code
-from forkpoint.runtime.operators.outlet import Outlet
+from forkpoint.runtime.operators.emission import Outlet
 from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import worker_for
 

@@ -12,8 +12,7 @@ from forkpoint.functions import CheckpointListener
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, UserMetric
 from forkpoint.runtime.operators.base import NOT_USERS, OperatorInstance, TaskInfo, user_code, user_failure
-from forkpoint.runtime.operators.instances import Checkpointed, make_instance
-from forkpoint.runtime.operators.spec import RunnableSpec
+from forkpoint.runtime.operators.instances import Checkpointed, RunnableSpec, make_instance
 from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.measuring import MetricReporter
 from forkpoint.runtime.tasks.subtask_store import SubtaskState

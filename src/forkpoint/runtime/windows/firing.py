@@ -28,8 +28,8 @@ from forkpoint.functions import (
 from forkpoint.runtime.columnar.plans import Plan
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Places
 from forkpoint.runtime.operators.base import TaskInfo, shorten
+from forkpoint.runtime.operators.emission import Outlet
 from forkpoint.runtime.operators.keyed_process import firing_rank, own_key
-from forkpoint.runtime.operators.outlet import Outlet
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace

@@ -23,8 +23,8 @@ from forkpoint.functions import (
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import timer_states
 from forkpoint.runtime.operators.base import TaskInfo
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.rolling import Rolling
-from forkpoint.runtime.operators.spec import KeyedSpec, ManagedState
 from forkpoint.runtime.windows.merging import merging_windows
 from forkpoint.types import TypeInformation
 

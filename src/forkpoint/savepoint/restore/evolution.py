@@ -22,12 +22,12 @@ from forkpoint.errors import ForkpointError, RestoreRefused, TypeNotSupported
 from forkpoint.savepoint.format.layout import Columns, Layout, Role, layout_of
 from forkpoint.savepoint.format.rows import Rows
 from forkpoint.types import Step, TypeInformation
-from forkpoint.types.containers import MapType, OptionalType, SequenceType, present
-from forkpoint.types.enums import EnumType
 from forkpoint.types.evolution import SAME, Dynamic, Entries, Fields, FieldStep, Items, Members, Number, Same
 from forkpoint.types.keys import is_key_form
-from forkpoint.types.records import RecordType
-from forkpoint.types.scalars import ScalarType
+from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType, present
+from forkpoint.types.kinds.enums import EnumType
+from forkpoint.types.kinds.records import RecordType
+from forkpoint.types.kinds.scalars import ScalarType
 
 Migration = Callable[[Any], Any]
 

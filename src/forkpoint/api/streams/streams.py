@@ -8,15 +8,15 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any, Generic, overload
 
-from forkpoint.api.aggregating import aggregates_of, check_batch_function
-from forkpoint.api.base import check_function, check_type, operator_name
-from forkpoint.api.connected import ConnectMixin
-from forkpoint.api.joined import JoinMixin, KeyedJoinMixin
-from forkpoint.api.keys import ONE_KEY, PickFields, timestamp_column
-from forkpoint.api.lookups import LookupJoinMixin
-from forkpoint.api.operator_settings import NamingMixin
-from forkpoint.api.outputs import SinkMixin
-from forkpoint.api.windowed import AllWindowedStream, WindowedStream
+from forkpoint.api.streams.aggregating import aggregates_of, check_batch_function
+from forkpoint.api.streams.base import check_function, check_type, operator_name
+from forkpoint.api.streams.connected import ConnectMixin
+from forkpoint.api.streams.joined import JoinMixin, KeyedJoinMixin
+from forkpoint.api.streams.keys import ONE_KEY, PickFields, timestamp_column
+from forkpoint.api.streams.lookups import LookupJoinMixin
+from forkpoint.api.streams.operator_settings import NamingMixin
+from forkpoint.api.streams.outputs import SinkMixin
+from forkpoint.api.streams.windowed import AllWindowedStream, WindowedStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     Aggregator,

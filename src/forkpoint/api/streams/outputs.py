@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn, overload
 
-from forkpoint.api.base import StreamBase, operator_name
-from forkpoint.api.operator_settings import NamingMixin
 from forkpoint.api.results import CloseableIterator
+from forkpoint.api.streams.base import StreamBase, operator_name
+from forkpoint.api.streams.operator_settings import NamingMixin
 from forkpoint.connectors.sinks import PrintSink
 from forkpoint.contract.sink import Sink
 from forkpoint.errors import GraphError

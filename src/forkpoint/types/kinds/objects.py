@@ -20,11 +20,11 @@ from weakref import WeakKeyDictionary
 from msgspec import msgpack
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types.classes import absent, dataclass_build, flavor_of, struct_build
 from forkpoint.types.information import RenamedFrom
+from forkpoint.types.kinds.classes import absent, dataclass_build, flavor_of, struct_build
+from forkpoint.types.kinds.records import attributes
+from forkpoint.types.kinds.row import Row
 from forkpoint.types.lookup import ALLOW_PICKLE, find_class, is_found
-from forkpoint.types.records import attributes
-from forkpoint.types.row import Row
 from forkpoint.types.wire import pack, shown, type_name
 
 Make = Callable[[Sequence[Any]], Any]  # field values → object

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from forkpoint.api.base import check_function, operator_name
-from forkpoint.api.streams import DataStream
+from forkpoint.api.streams.base import check_function, operator_name
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy, to_ms
 from forkpoint.types.variables import IN, OUT, R, T

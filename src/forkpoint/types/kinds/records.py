@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
-from forkpoint.types.defaults import describe_field, wire_default
 from forkpoint.types.information import Field, JsonObject, TypeInformation
-from forkpoint.types.row import Row, RowKind
+from forkpoint.types.kinds.defaults import describe_field, wire_default
+from forkpoint.types.kinds.row import Row, RowKind
 from forkpoint.types.wire import NativeClasses, shown, type_name
 
 ARRAY_FLAVORS = ("tuple", "namedtuple", "row")
@@ -63,7 +63,7 @@ class RecordType(TypeInformation):
 
     def get_field_types(self) -> list[TypeInformation]:
         """The types of the fields, without that they may be None, which each field of a ROW may."""
-        from forkpoint.types.containers import present  # which holds dynamic values, and these records
+        from forkpoint.types.kinds.containers import present  # which holds dynamic values, and these records
 
         return [present(field.type) for field in self.members]
 
@@ -371,7 +371,7 @@ class RecordType(TypeInformation):
         return self.flavor in ("tuple", "namedtuple") and all(child.sortable for child in self.children)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from forkpoint.types.classes import restore_record  # which imports this module
+        from forkpoint.types.kinds.classes import restore_record  # which imports this module
         from forkpoint.types.shipping import portable
 
         if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names, self.children):

@@ -16,7 +16,7 @@ import msgspec
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.information import REQUIRED, Field, RenamedFrom, TypeInformation
-from forkpoint.types.records import RecordType
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.wire import type_name
 
 TypeOf = Callable[[Any], TypeInformation]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, check_not_keyed, check_type, operator_name
+from forkpoint.api.streams.base import FieldNames, KeyFunction, StreamBase, check_not_keyed, check_type, operator_name
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     BroadcastProcessFunction,
@@ -28,7 +28,7 @@ from forkpoint.types import TypeInformation, Types
 from forkpoint.types.variables import A, B, K, R, T_co
 
 if TYPE_CHECKING:
-    from forkpoint.api.streams import DataStream, KeyedStream
+    from forkpoint.api.streams.streams import DataStream, KeyedStream
 
 
 class ConnectMixin(StreamBase[T_co]):

@@ -25,8 +25,7 @@ from msgspec.msgpack import Ext
 
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
-from forkpoint.types.lookup import ALLOW_PICKLE, current_program
-from forkpoint.types.objects import (
+from forkpoint.types.kinds.objects import (
     MemberName,
     Pickled,
     header_and_values,
@@ -37,7 +36,8 @@ from forkpoint.types.objects import (
     stand_in,
     why_opaque,
 )
-from forkpoint.types.row import Row, RowKind
+from forkpoint.types.kinds.row import Row, RowKind
+from forkpoint.types.lookup import ALLOW_PICKLE, current_program
 from forkpoint.types.shipping import dumps
 from forkpoint.types.wire import pack, shown, type_name
 

@@ -16,7 +16,7 @@ from msgspec import Raw
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
 from forkpoint.types.information import JsonObject, TypeInformation
-from forkpoint.types.literals import both
+from forkpoint.types.kinds.literals import both
 from forkpoint.types.wire import shown, type_name
 
 

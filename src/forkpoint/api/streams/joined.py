@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
-from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, check_type, operator_name
-from forkpoint.api.windowed import WindowSettings
+from forkpoint.api.streams.base import FieldNames, KeyFunction, StreamBase, check_type, operator_name
+from forkpoint.api.streams.windowed import WindowSettings
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     MIN_WATERMARK,
@@ -27,8 +27,9 @@ from forkpoint.functions import (
     to_ms,
 )
 from forkpoint.functions.base import no_class
-from forkpoint.functions.join_functions import (
+from forkpoint.functions.joins import (
     CoGroupedWindow,
+    Interval,
     JoinedWindow,
     TaggedKey,
     is_flat,
@@ -36,7 +37,6 @@ from forkpoint.functions.join_functions import (
     tag_right,
     tagged_type,
 )
-from forkpoint.functions.joins import Interval
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.operators.co_process import IntervalJoinSpec, KeyedCoProcessSpec
 from forkpoint.runtime.operators.stateless import MapSpec
@@ -44,7 +44,7 @@ from forkpoint.types import TypeInformation, same_keys
 from forkpoint.types.variables import A, B, K, K_co, R, T_co
 
 if TYPE_CHECKING:
-    from forkpoint.api.streams import DataStream, KeyedStream
+    from forkpoint.api.streams.streams import DataStream, KeyedStream
 
 ProcessJoinCallable: TypeAlias = (
     ProcessJoinFunction[A, B, R] | Callable[[A, B, ProcessJoinFunction.Context], Iterable[R] | None]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
-from forkpoint.api.aggregating import aggregates_of
-from forkpoint.api.base import check_function, check_type, operator_name
+from forkpoint.api.streams.aggregating import aggregates_of
+from forkpoint.api.streams.base import check_function, check_type, operator_name
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     AggregateFunction,
@@ -37,7 +37,7 @@ from forkpoint.types import TypeInformation, Types, infer_type, type_of
 from forkpoint.types.variables import A, K, K_co, R, T_co, W, W_co
 
 if TYPE_CHECKING:
-    from forkpoint.api.streams import DataStream, KeyedStream
+    from forkpoint.api.streams.streams import DataStream, KeyedStream
 
 OfWindow: TypeAlias = ProcessWindowFunction[A, R, K, W] | WindowFunction[A, R, K, W]
 OfAllWindow: TypeAlias = ProcessAllWindowFunction[A, R, W] | AllWindowFunction[A, R, W]

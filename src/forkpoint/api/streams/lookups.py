@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin, overload
 
-from forkpoint.api.base import FieldNames, KeyFunction, StreamBase, operator_name
-from forkpoint.api.joined import check_join
-from forkpoint.api.signatures import annotated_type, return_annotation
+from forkpoint.api.streams.base import FieldNames, KeyFunction, StreamBase, operator_name
+from forkpoint.api.streams.joined import check_join
+from forkpoint.api.streams.signatures import annotated_type, return_annotation
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import (
     AsyncLookupFunction,
@@ -22,11 +22,11 @@ from forkpoint.functions import (
 )
 from forkpoint.functions.base import no_class
 from forkpoint.types import TypeInformation, Types
-from forkpoint.types.containers import optional
+from forkpoint.types.kinds.containers import optional
 from forkpoint.types.variables import K, R, T_co, V
 
 if TYPE_CHECKING:
-    from forkpoint.api.streams import DataStream
+    from forkpoint.api.streams.streams import DataStream
     from forkpoint.runtime.operators.lookup_join import OnMissing
 
 Lookup: TypeAlias = (

@@ -12,7 +12,7 @@ import pyarrow as pa
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, Source
 from forkpoint.types.information import TypeInformation
-from forkpoint.types.scalars import ScalarType, scalar
+from forkpoint.types.kinds.scalars import ScalarType, scalar
 from forkpoint.types.wire import shown
 
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError, ForkpointError, GraphError, JobFailed, SystemUnavailable
 from forkpoint.functions import AsyncLookupFunction, AsyncRetryStrategy, LookupFunction
-from forkpoint.runtime.operators.base import NOT_USERS, Context, TaskInfo, shorten, user_failure
-from forkpoint.runtime.operators.requests import (
+from forkpoint.runtime.operators.async_wait import (
     LoopThread,
     RequestExpired,
     call_either,
@@ -26,6 +25,7 @@ from forkpoint.runtime.operators.requests import (
     run_all,
     within,
 )
+from forkpoint.runtime.operators.base import NOT_USERS, Context, TaskInfo, shorten, user_failure
 
 if TYPE_CHECKING:
     import tenacity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forkpoint.api.base import check_type
+from forkpoint.api.streams.base import check_type
 from forkpoint.errors import GraphError
 from forkpoint.functions import (
     Aggregates,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from forkpoint.api.display import graph_html, operator_text, type_text
-from forkpoint.api.keys import key_by
-from forkpoint.api.signatures import type_of_output
+from forkpoint.api.streams.keys import key_by
+from forkpoint.api.streams.signatures import type_of_output
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function, KeySelector, Partitioner, StateDescriptor, declared_states
 from forkpoint.functions.base import no_class
@@ -21,7 +21,7 @@ from forkpoint.types.variables import K, T, T_co
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.settings import ExecutionConfig
-    from forkpoint.api.streams import DataStream, KeyedStream
+    from forkpoint.api.streams.streams import DataStream, KeyedStream
 
 FieldNames: TypeAlias = str | int | tuple[str | int, ...]
 KeyFunction: TypeAlias = KeySelector[T, K] | Callable[[T], K]

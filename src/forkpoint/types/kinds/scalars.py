@@ -18,9 +18,9 @@ import pyarrow as pa
 from msgspec import Meta, Raw
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types import dynamic
 from forkpoint.types.acceptance import Convert, Source, all_encodable, encodable
 from forkpoint.types.information import NO_NONE, JsonObject, TypeInformation
+from forkpoint.types.kinds import dynamic
 from forkpoint.types.wire import shown, type_name
 
 ToArray = Callable[[list[Any]], pa.Array]
