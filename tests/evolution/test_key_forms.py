@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
 def earlier_release():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forkpoint.graph.transformations.key_form", lambda of: of)
-        patch.setattr("forkpoint.functions.descriptors.key_form", lambda of: of)
+        patch.setattr("forkpoint.functions.state.descriptors.key_form", lambda of: of)
         patch.setattr("forkpoint.types.keys.has_many_forms", lambda of: False)
         yield
 

@@ -57,15 +57,6 @@ if TYPE_CHECKING:
         KeyedCoProcessFunction,
     )
     from forkpoint.functions.context import RuntimeContext
-    from forkpoint.functions.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        StateDescriptor,
-        ValueStateDescriptor,
-        declared_states,
-    )
     from forkpoint.functions.joins import (
         CoGroupFunction,
         FlatJoinFunction,
@@ -74,7 +65,26 @@ if TYPE_CHECKING:
         TaggedUnion,
     )
     from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
-    from forkpoint.functions.operator_state import (
+    from forkpoint.functions.output_tag import OutputTag
+    from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
+    from forkpoint.functions.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+        ValueStateDescriptor,
+        declared_states,
+    )
+    from forkpoint.functions.state.handles import (
+        AggregatingState,
+        ListState,
+        MapState,
+        ReducingState,
+        State,
+        ValueState,
+    )
+    from forkpoint.functions.state.operator_state import (
         BroadcastProcessFunction,
         BroadcastState,
         CheckpointedFunction,
@@ -86,25 +96,7 @@ if TYPE_CHECKING:
         ReadOnlyBroadcastState,
         keyed_states,
     )
-    from forkpoint.functions.output_tag import OutputTag
-    from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
-    from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
-    from forkpoint.functions.triggers import (
-        ContinuousEventTimeTrigger,
-        ContinuousProcessingTimeTrigger,
-        CountTrigger,
-        DeltaTrigger,
-        EndOfStreamTrigger,
-        EventTimeTrigger,
-        NeverTrigger,
-        OnMergeContext,
-        ProcessingTimeTrigger,
-        PurgingTrigger,
-        Trigger,
-        TriggerContext,
-        TriggerResult,
-    )
-    from forkpoint.functions.ttl import Duration, StateTtlConfig, StateTtlConfigBuilder, Time, to_ms
+    from forkpoint.functions.state.ttl import Duration, StateTtlConfig, StateTtlConfigBuilder, Time, to_ms
     from forkpoint.functions.watermarks import (
         MAX_WATERMARK,
         MIN_WATERMARK,
@@ -115,7 +107,7 @@ if TYPE_CHECKING:
         WatermarkStrategy,
         epoch_ms,
     )
-    from forkpoint.functions.window_assigners import (
+    from forkpoint.functions.windows.assigners import (
         CountSlidingWindowAssigner,
         CountTumblingWindowAssigner,
         EventTimeSessionWindows,
@@ -131,7 +123,7 @@ if TYPE_CHECKING:
         WindowAssigner,
         WindowAssignerContext,
     )
-    from forkpoint.functions.window_functions import (
+    from forkpoint.functions.windows.functions import (
         AllWindowFunction,
         CountEvictor,
         DeltaEvictor,
@@ -143,7 +135,22 @@ if TYPE_CHECKING:
         TimestampedValue,
         WindowFunction,
     )
-    from forkpoint.functions.windows import (
+    from forkpoint.functions.windows.triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        DeltaTrigger,
+        EndOfStreamTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        OnMergeContext,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerContext,
+        TriggerResult,
+    )
+    from forkpoint.functions.windows.windows import (
         CountWindow,
         CountWindowSerializer,
         GlobalWindow,

@@ -8,9 +8,9 @@ from typing import Any
 
 from forkpoint.functions.base import AggregateFunction, FilterFunction, FlatMapFunction, Function, MapFunction
 from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.descriptors import StateDescriptor, declared_states
 from forkpoint.functions.process import KeyedProcessFunction
-from forkpoint.functions.window_functions import (
+from forkpoint.functions.state.descriptors import StateDescriptor, declared_states
+from forkpoint.functions.windows.functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,

@@ -10,7 +10,7 @@ from typing import Any
 from forkpoint.errors import GraphError
 from forkpoint.functions.aggregators import Aggregator, WindowBound
 from forkpoint.functions.base import AggregateFunction
-from forkpoint.functions.window_functions import WindowFunction
+from forkpoint.functions.windows.functions import WindowFunction
 from forkpoint.types import Field, TypeInformation, Types
 from forkpoint.types.kinds.containers import OptionalType
 from forkpoint.types.kinds.records import RecordType, classless

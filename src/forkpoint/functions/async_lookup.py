@@ -13,7 +13,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function, Subscripted
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.output_tag import Emitted
-from forkpoint.functions.ttl import to_ms
+from forkpoint.functions.state.ttl import to_ms
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import IN, OUT, K, T, V
 

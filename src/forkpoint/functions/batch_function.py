@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.functions.base import Function
-from forkpoint.functions.descriptors import StateDescriptor
+from forkpoint.functions.state.descriptors import StateDescriptor
 
 Longs = npt.NDArray[np.int64]
 

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.functions.metrics import MetricGroup
-from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from forkpoint.functions.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from forkpoint.types.variables import IN, NOTHING, OUT, K, T, V
 
 if TYPE_CHECKING:
-    from forkpoint.functions.descriptors import (
+    from forkpoint.functions.state.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,

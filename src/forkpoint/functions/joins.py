@@ -14,11 +14,11 @@ from forkpoint.functions.adapters import FunctionAdapter
 from forkpoint.functions.base import Function
 from forkpoint.functions.co_functions import KeyedCoProcessFunction
 from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.descriptors import MapStateDescriptor, StateDescriptor, declared_states
 from forkpoint.functions.output_tag import Emitted, OutputTag
 from forkpoint.functions.process import KeyedProcessFunction
-from forkpoint.functions.state import MapState
-from forkpoint.functions.window_functions import WindowFunction
+from forkpoint.functions.state.descriptors import MapStateDescriptor, StateDescriptor, declared_states
+from forkpoint.functions.state.handles import MapState
+from forkpoint.functions.windows.functions import WindowFunction
 from forkpoint.types import Field, TypeInformation, Types
 from forkpoint.types.kinds.containers import optional
 from forkpoint.types.kinds.records import classless

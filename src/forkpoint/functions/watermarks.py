@@ -10,7 +10,7 @@ from typing import Any, Generic, overload
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.base import no_class
-from forkpoint.functions.ttl import to_ms
+from forkpoint.functions.state.ttl import to_ms
 from forkpoint.types.variables import S, T_contra
 
 # The watermarks before the first one and after the end of the input, in ms, as in Flink.

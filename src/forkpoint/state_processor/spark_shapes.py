@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import ConfigError
 from forkpoint.functions import MergingWindowAssigner, WindowAssigner
-from forkpoint.functions.ttl import to_ms
-from forkpoint.functions.windows import TimeWindow
+from forkpoint.functions.state.ttl import to_ms
+from forkpoint.functions.windows.windows import TimeWindow
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.savepoint.edit.drafts import ExternalData, PlannedState

@@ -6,7 +6,7 @@ from java_inputs import Event
 from java_programs import LATE, by_key, fields, mix, mixed, program, seqs, with_late
 
 import forkpoint as fp
-from forkpoint.functions.window_assigners import merge_time_windows
+from forkpoint.functions.windows.assigners import merge_time_windows
 
 TUMBLING, SLIDING = fp.TumblingEventTimeWindows, fp.SlidingEventTimeWindows
 SESSIONS = fp.EventTimeSessionWindows

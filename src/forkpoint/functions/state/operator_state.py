@@ -10,10 +10,15 @@ from collections.abc import Callable, Iterable
 from typing import Generic
 
 from forkpoint.functions.base import Function
-from forkpoint.functions.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, declared_states
 from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.process import KeyedProcessFunction
-from forkpoint.functions.state import ListState, ReadableMap, WritableMap
+from forkpoint.functions.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    declared_states,
+)
+from forkpoint.functions.state.handles import ListState, ReadableMap, WritableMap
 from forkpoint.types.variables import IN1, IN2, OUT, K, K_co, K_contra, S, T, V
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, overlo
 
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions.base import AggregateFunction, ReduceFunction, no_class
-from forkpoint.functions.state import AggregatingState, ListState, MapState, ReducingState, State, ValueState
-from forkpoint.functions.ttl import StateTtlConfig
+from forkpoint.functions.state.handles import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from forkpoint.functions.state.ttl import StateTtlConfig
 from forkpoint.types import TypeInformation, TypeLike, type_of
 from forkpoint.types.keys import key_form
 from forkpoint.types.kinds.containers import optional

@@ -11,10 +11,10 @@ from typing import Any, Generic, Self, TypeAlias
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Subscripted, no_class
-from forkpoint.functions.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
-from forkpoint.functions.ttl import to_ms
+from forkpoint.functions.state.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
+from forkpoint.functions.state.ttl import to_ms
 from forkpoint.functions.watermarks import MAX_WATERMARK
-from forkpoint.functions.windows import Window
+from forkpoint.functions.windows.windows import Window
 from forkpoint.types.variables import S, T_contra, W_contra
 
 

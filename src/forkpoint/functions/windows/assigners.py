@@ -10,8 +10,10 @@ from typing import Any, Generic, Protocol, Self, TypeAlias
 from forkpoint.errors import ConfigError, UserFunctionError
 from forkpoint.functions.base import Subscripted, no_class
 from forkpoint.functions.context import RuntimeContext
-from forkpoint.functions.descriptors import ValueStateDescriptor
-from forkpoint.functions.triggers import (
+from forkpoint.functions.state.descriptors import ValueStateDescriptor
+from forkpoint.functions.state.ttl import to_ms
+from forkpoint.functions.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from forkpoint.functions.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
     NeverTrigger,
@@ -19,9 +21,7 @@ from forkpoint.functions.triggers import (
     PurgingTrigger,
     Trigger,
 )
-from forkpoint.functions.ttl import to_ms
-from forkpoint.functions.watermarks import MAX_WATERMARK, MIN_WATERMARK
-from forkpoint.functions.windows import (
+from forkpoint.functions.windows.windows import (
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,

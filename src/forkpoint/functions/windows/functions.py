@@ -11,7 +11,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions.base import Function, Subscripted, no_class
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.output_tag import Emitted
-from forkpoint.functions.ttl import to_ms
+from forkpoint.functions.state.ttl import to_ms
 from forkpoint.functions.watermarks import MIN_WATERMARK
 from forkpoint.types.variables import IN, OUT, K_contra, T_contra, W_co, W_contra
 

@@ -1,0 +1,1 @@
+"""Windows: values, assigners, triggers, and functions of their contents."""
