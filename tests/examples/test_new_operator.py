@@ -9,7 +9,7 @@ from doc_blocks import ROOT, Block, blocks
 
 import forkpoint as fp
 import forkpoint.runtime.operators as operators
-from forkpoint.api.streams.streams import streams
+from forkpoint.api.streams import streams
 from forkpoint.testing import Eof, OperatorHarness, run_local
 
 PAGE = ROOT / "docs" / "new-operator.md"
