@@ -42,7 +42,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     past = history(tmp_path)
     past.commit(manifest, after=0)
     executor = Fails()
-    executor.start(prepared.driver._layouts.next(manifest, manifest.parallelism))
+    executor.start(prepared.driver.parts.layouts.next(manifest, manifest.parallelism))
     publisher = Publisher(prepared.graph, executor, past, Listeners(), lambda: None, wall_clock_ms)
     runner = EpochRunner(
         run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, publisher=publisher,

@@ -141,7 +141,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
     prepared = job(tmp_path, ELEMENTS[:300], steps=steps)
     driver = steps.driver = prepared.driver
     collected: list[int] = []
-    export = driver._savepoints._export
+    export = driver.parts.savepoints._export
 
     def slow_export(request: Any, manifest: Manifest, *others: Any) -> str:
         until = manifest.epoch + 12
@@ -155,7 +155,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
         collected.append(driver.status().epoch)
         collect(run, num_retained, pinned)
 
-    monkeypatch.setattr(driver._savepoints, "_export", slow_export)
+    monkeypatch.setattr(driver.parts.savepoints, "_export", slow_export)
     monkeypatch.setattr(History, "collect_garbage", lambda history, *given: counted(*given))
     finish(prepared)
     assert len(collected) > 10
@@ -164,7 +164,7 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(
         path = Path(request.done.result(PATIENCE_S).removeprefix("file://"))
         read = (epoch - 1) * 5  # the run's first manifest has no elements
         assert saved_state(path) == sums(ELEMENTS[:read]), epoch
-    assert not driver._savepoints.pinned()
+    assert not driver.parts.savepoints.pinned()
     assert_whole(tmp_path)
     assert state_of(tmp_path) == sums(ELEMENTS[:300])
 

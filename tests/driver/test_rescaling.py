@@ -47,7 +47,7 @@ class At:
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
-        current = self.job.driver._rescaling._current
+        current = self.job.driver.parts.rescaling._current
         if isinstance(event, EpochReached) and event.phase == "planned" and current is not None and self.waits:
             current.ready.wait()
         if isinstance(event, EpochReached) and event.phase == "published" and event.epoch in self.plan:

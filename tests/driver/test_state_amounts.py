@@ -120,7 +120,7 @@ class Stop:
     def on_event(self, event: Event) -> None:
         if not isinstance(event, EpochReached):
             return
-        current = self.job.driver._rescaling._current
+        current = self.job.driver.parts.rescaling._current
         if event.phase == "planned" and current is not None:
             current.ready.wait()
         if event.phase == "published":

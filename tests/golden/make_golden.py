@@ -24,7 +24,7 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.endpoint import ENDPOINT, Endpoint
 from forkpoint.control.programs import PROGRAM, Program
 from forkpoint.driver.commit.claims import CLAIM, Claim
-from forkpoint.driver.run import epochs, job_driver
+from forkpoint.driver.run import epochs, layouts
 from forkpoint.savepoint.catalog.labels import LABEL, Label
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof
@@ -64,11 +64,11 @@ RECORDS: dict[str, tuple[Any, Any]] = {
 def main(target: Path) -> None:
     if target.exists():
         sys.exit(f"{target} is there already; golden files are never made anew")
-    small_changes = partial(job_driver.JobSpec, inline_bytes=2_500)  # so that some are files, others inline
+    small_changes = partial(layouts.JobSpec, inline_bytes=2_500)  # so that some are files, others inline
     with (
         tempfile.TemporaryDirectory() as scratch,
         patch.object(epochs, "SNAPSHOT_CHAIN", 1),  # so that the few epochs have snapshots, and changes after them
-        patch.object(job_driver, "JobSpec", small_changes),
+        patch.object(layouts, "JobSpec", small_changes),
     ):
         expected = make(target, Path(scratch))
     (target / "expected.json").write_text(json.dumps(expected, indent=0, ensure_ascii=False) + "\n")

@@ -167,7 +167,7 @@ def test_what_is_refused_after_the_commit_is_said_at_once(kafka: Kafka, tmp_path
 
 def publish_without_refused(root: Path, made: Job) -> list[Skipped]:
     """What `forkpoint publish JOB --skip-refused` does with the program's sinks."""
-    publisher, history = made.driver._publisher, made.driver.history
+    publisher, history = made.driver.parts.publisher, made.driver.history
     publisher.skipped = []
     newest = history.newest()
     assert newest is not None

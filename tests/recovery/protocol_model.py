@@ -39,6 +39,7 @@ from forkpoint.driver.commit.history import History
 from forkpoint.driver.lead import succession
 from forkpoint.driver.lead.standby import Standby
 from forkpoint.driver.run import epochs
+from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.requests import Inbox
 from forkpoint.driver.savepoints.background import Savepoints
@@ -608,13 +609,12 @@ class Model:
     def _drive(self, world: World, actor: Actor, allow_drained: bool = False) -> None:
         storage = ModelStorage(world.files)
         executor = ModelExecutor(actor.number, world, storage, self._graph, self._sink)
-        driver = JobDriver(
-            JOB, self._graph, self._options, storage, executor, parallelism=SUBTASKS, local_dir="unused",
-            now_ms=lambda: 1000, steps=(asks := Asks(dict(self.rescales), self.stops.get(actor.number))),
-            restore=RestoreOptions(allow_drained=allow_drained), standby=actor.number in self.standbys,
-            predecessor=self._predecessor(world, actor, storage),
+        run = Run(
+            JOB, self._graph, self._options, SUBTASKS, "unused", restore=RestoreOptions(allow_drained=allow_drained),
+            standby=actor.number in self.standbys, predecessor=self._predecessor(world, actor, storage),
         )  # fmt: skip
-        asks.driver = driver
+        asks = Asks(dict(self.rescales), self.stops.get(actor.number))
+        driver = asks.driver = JobDriver(run, storage, executor, now_ms=lambda: 1000, steps=asks)
         world.runs[driver.run_id] = actor
         restore = driver.starter.restore
         savepoint = world.savepoint if actor.number in self.late else None

@@ -29,7 +29,7 @@ class Switches:
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
-        current = self.job.driver._rescaling._current
+        current = self.job.driver.parts.rescaling._current
         if isinstance(event, EpochReached) and event.phase == "planned" and current is not None:
             current.ready.wait()
         if isinstance(event, EpochReached) and event.phase == "published" and event.epoch in self.plan:

@@ -26,6 +26,7 @@ from forkpoint.config_file import state_root
 from forkpoint.connectors.sinks import CollectSink
 from forkpoint.contract.sink import Sink
 from forkpoint.driver.commit.history import History
+from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.planning import discard_sources
@@ -188,13 +189,12 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         )
     telemetry = _telemetry(name)
     listeners = launch.listeners if telemetry is None else [*launch.listeners, telemetry]
-    driver = JobDriver(
-        name, graph, options, storage, executor, parallelism=parallelism,
-        local_dir=str(stores_directory()), steps=launch.steps, listeners=listeners,
-        restore=launch.restore or restore, until=launch.until, trial=launch.trial,
-        standby=launch.standby, succeeds=launch.succeeds, lease=temporary is None, pinned=launch.pinned,
-        predecessor=predecessor,
+    run = Run(
+        name, graph, options, parallelism, str(stores_directory()), restore=launch.restore or restore or RestoreOptions(),
+        until=launch.until, trial=launch.trial, standby=launch.standby, succeeds=launch.succeeds, lease=temporary is None,
+        pinned=launch.pinned, predecessor=predecessor,
     )  # fmt: skip
+    driver = JobDriver(run, storage, executor, steps=launch.steps, listeners=listeners)
     if telemetry is not None:
         telemetry.attach(driver)
     return Job(name, graph, options, launch, temporary, driver, telemetry)

@@ -13,6 +13,7 @@ from typing import Any
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.driver.observe.events import Outcome, Steps
+from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.planning import discard_sources
 from forkpoint.driver.run.requests import RescaleRequest
@@ -218,10 +219,8 @@ def _run(
     }
     while True:
         with TemporaryDirectory(prefix="forkpoint-test-", ignore_cleanup_errors=True) as local_dir:
-            driver = JobDriver(
-                name, graph, options, open_storage(root), LocalExecutor(), parallelism=options.parallelism or 2,
-                local_dir=local_dir, now_ms=clock, steps=script, restore=restore,
-            )  # fmt: skip
+            run = Run(name, graph, options, options.parallelism or 2, local_dir, restore=restore)
+            driver = JobDriver(run, open_storage(root), LocalExecutor(), now_ms=clock, steps=script)
             result = script.run(driver)
         status = driver.status()
         restarts += status.restarts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,38 +12,28 @@ from typing import Any, Literal
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
-from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.contract.source import SourceContext
-from forkpoint.driver.commit.garbage import GarbageCollection
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.measurements import states_of
-from forkpoint.driver.commit.publishing import Publisher, clean_sinks
+from forkpoint.driver.commit.publishing import clean_sinks
 from forkpoint.driver.commit.skipping import Skipped
-from forkpoint.driver.commit.trial import Trial
-from forkpoint.driver.lead.handing_over import WAY_BACK_EPOCHS, HandingOver
-from forkpoint.driver.lead.lease import LeaseKeeper
+from forkpoint.driver.lead.handing_over import WAY_BACK_EPOCHS
 from forkpoint.driver.lead.standby import HandedOver, LeaderEnded
-from forkpoint.driver.lead.succession import Led, Succession
+from forkpoint.driver.lead.succession import Led
 from forkpoint.driver.observe.events import (
     AttemptStarted,
     Listener,
-    Listeners,
     Outcome,
-    RestoreProgressed,
     RunEnded,
-    StepListener,
     Steps,
 )
-from forkpoint.driver.observe.journal import Journal, JournalListener
-from forkpoint.driver.observe.metrics import JobMetrics, MetricsListener
-from forkpoint.driver.observe.status import Status, StatusListener
+from forkpoint.driver.observe.journal import Journal
+from forkpoint.driver.observe.metrics import JobMetrics
+from forkpoint.driver.observe.status import Status
+from forkpoint.driver.run.assembly import Run, assemble
 from forkpoint.driver.run.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.run.executor import Executor, Streams
-from forkpoint.driver.run.failures import FailureRecord
 from forkpoint.driver.run.requests import (
     CancelRequest,
     HandOverRequest,
-    Inbox,
     Request,
     RescaleRequest,
     SavepointRequest,
@@ -52,16 +41,8 @@ from forkpoint.driver.run.requests import (
 )
 from forkpoint.driver.run.stopping import Result, Stopping
 from forkpoint.driver.run.timing import IDLE_WAIT_MS, Pace
-from forkpoint.driver.savepoints.background import Savepoints
-from forkpoint.driver.savepoints.schedule import Schedule
-from forkpoint.driver.scale.autoscaling import Autoscaler
-from forkpoint.driver.scale.layouts import Layouts
-from forkpoint.driver.scale.rescaling import Rescaling, Switched
+from forkpoint.driver.scale.rescaling import Switched
 from forkpoint.driver.start.preflight import check_hosts, check_sinks
-from forkpoint.driver.start.records import RunRecords, plan_of
-from forkpoint.driver.start.replay import Until
-from forkpoint.driver.start.restorer import Restorer, StartParallelism
-from forkpoint.driver.start.starter import Starter
 from forkpoint.errors import (
     ConfigError,
     EngineLost,
@@ -71,9 +52,6 @@ from forkpoint.errors import (
     StorageError,
     SystemUnavailable,
 )
-from forkpoint.graph.job import JobGraph, Operator
-from forkpoint.graph.options import JobOptions, Predecessor, RestoreOptions
-from forkpoint.graph.specs import OperatorSpec, SinkSpec, SourceSpec
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.savepoint.format.source_logs import whole
 from forkpoint.storage.base import Storage
@@ -83,87 +61,38 @@ log = logging.getLogger("forkpoint")
 
 
 class JobDriver:
-    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads.
-
-    ``pinned``: it starts at this parallelism even if the job was rescaled to another one. ``predecessor``: the run that it
-    succeeds unless it stands by; None: whichever is the newest.
-    """
+    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
 
     def __init__(
-        self, job: str, graph: JobGraph, options: JobOptions, storage: Storage, executor: Executor, *,
-        parallelism: int, local_dir: str, now_ms: Callable[[], int] = wall_clock_ms, steps: Steps | None = None,
-        listeners: Sequence[Listener] = (), restore: RestoreOptions | None = None, until: Until | None = None,
-        trial: Trial | None = None, standby: bool = False, succeeds: str | None = None, lease: bool = False,
-        pinned: bool = False, predecessor: Predecessor | None = None,
+        self, run: Run, storage: Storage, executor: Executor, *, now_ms: Callable[[], int] = wall_clock_ms,
+        steps: Steps | None = None, listeners: Sequence[Listener] = (),
     ) -> None:  # fmt: skip
-        self.job = job
-        self.run_id = uuid.uuid4().hex[:12]
-        self.graph = graph.with_specs(lambda o: _for_job(o, job, storage.url))
-        self.options = options
-        self._storage = storage
-        self.executor = executor
-        self.parallelism = parallelism
-        self._local_dir = local_dir
-        self.now_ms = now_ms
-        self._until = until
-        self._trial = trial
-        self._predecessor = predecessor
-        self.history = History(storage, JobPaths(job))
-        self._inbox = Inbox()
-        self._lock = threading.RLock()  # held while an epoch runs
-        self._closing = False
+        parts = assemble(run, storage, executor, now_ms, steps, listeners, lambda: self.abandoned())
+        self.request, self.parts = run, parts
+        self.job, self.run_id, self.graph, self.options = run.job, run.id, parts.graph, run.options
+        self.executor, self.history, self.starter, self.now_ms = executor, parts.history, parts.starter, now_ms
+        self.parallelism = run.parallelism  # of the attempt that runs
+        self.standby = False
         self.over = threading.Event()  # set once the run has ended and its resources are released
         self.on_stuck: Callable[[], None] = lambda: None  # called when a cancelled run does not end
-        self._runner: EpochRunner | None = None
-        self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
-        self._failures = FailureRecord(job, options.restart_strategy, now_ms)
-        started_ms = now_ms()
-        self._status = StatusListener(job, self.run_id, started_ms)
-        self._journal = JournalListener(now_ms)
-        self._autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
-        observers = (self._autoscaler, None if steps is None else StepListener(steps))
-        self._metrics = MetricsListener()
-        self._listener = Listeners(
-            [self._status, self._journal, self._metrics, *listeners, *(each for each in observers if each is not None)]
-        )
-        self._records = RunRecords(storage, self.history.paths, options, plan_of(self.graph), started_ms)
-        self._layouts = Layouts(self.run_id, job, self.graph, options, storage.url, local_dir)
-        self._rescaling = Rescaling(self.history, executor, now_ms, self._listener)
-        self._savepoints = Savepoints(self.history, executor, options.savepoint_directory, now_ms, self._listener)
-        self._stopping = Stopping(self.run_id, job, self._savepoints, self._settle)
-        self._schedule: Schedule | None = None
-        if (schedule := options.savepoint_schedule) is not None:
-            directory = schedule.directory or options.savepoint_directory
-            self._schedule = Schedule(schedule, self.history, self.run_id, directory, now_ms)
-        self._restore = restore or RestoreOptions()
-        restorer = Restorer(
-            self._restore, self.history, self.graph,
-            StartParallelism(parallelism, pinned, options.autoscale), executor, self._records.ended_well,
-            lambda done, total: self._listener.on_event(RestoreProgressed(done, total)), now_ms,
-        )  # fmt: skip
-        self._garbage = GarbageCollection(self.history, self.run_id, options.checkpoint.num_retained)
-        self._lease = LeaseKeeper(storage, self.history.paths, self.run_id, lambda: self._status.status.epoch)
-        self._publisher = Publisher(self.graph, executor, self.history, self._listener, self._inbox.wake, now_ms)
-        self.starter = Starter(
-            self.run_id, restorer, self._records, self._publisher, self._lease.start if lease else lambda: None
-        )
-        self._handing_over = HandingOver(self.history, self._lease)
-        self._succession = Succession(
-            self.starter, restorer, executor, self._layouts, self._listener, self._inbox, succeeds, lambda: self.abandoned()
-        )  # fmt: skip
-        self._way_back: int | None = None  # the last epoch of the run that this one has succeeded
-        self.standby = False
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
         self.abandoned: Callable[[], bool] = lambda: False  # whether nobody asks any more for the job to be handed over
-        if standby or succeeds is not None:
+        self._lock = threading.RLock()  # held while an epoch runs
+        self._closing = False
+        self._trial = run.trial
+        self._runner: EpochRunner | None = None
+        self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
+        self._way_back: int | None = None  # the last epoch of the run that this one has succeeded
+        self._stopping = Stopping(run.id, run.job, parts.savepoints, self._settle)
+        if run.standby or run.succeeds is not None:
             self.stand_by()
 
     def stand_by(self) -> None:
         """Wait beside the run that leads the job, instead of leading at once. Call this before ``run()``."""
-        if self._restore.savepoint is not None:
+        if self.request.restore.savepoint is not None:
             raise ConfigError(
                 f"job {self.job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without "
-                f"a savepoint to restore ({self._restore.savepoint})"
+                f"a savepoint to restore ({self.request.restore.savepoint})"
             )
         self.standby = True
 
@@ -201,14 +130,14 @@ class JobDriver:
         self._enqueue(request)
         interrupting = partial(
             interrupt_until_over, self.executor, self.over,
-            starting=lambda: self._status.status.state in ("starting", "standby"), stuck=lambda: self.on_stuck(),
+            starting=lambda: self.parts.status.status.state in ("starting", "standby"), stuck=lambda: self.on_stuck(),
         )  # fmt: skip
         threading.Thread(target=interrupting, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
 
     def note_cancelled(self) -> None:
         """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
-        self._records.end("cancelled", f"ended by force, at {self.doing()}", self.now_ms())
+        self.parts.records.end("cancelled", f"ended by force, at {self.doing()}", self.now_ms())
 
     @property
     def epoch_ms(self) -> int:
@@ -218,7 +147,7 @@ class JobDriver:
 
     def doing(self) -> str:
         """What the run is doing, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
-        runner, status = self._runner, self._status.status
+        runner, status = self._runner, self.parts.status.status
         if runner is not None and (passed_ms := self.epoch_ms):
             step = f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s"
         elif status.state == "starting":
@@ -232,21 +161,21 @@ class JobDriver:
         if self._closing:
             request.done.set_exception(JobFailed(f"job {self.job!r} has ended and no longer accepts requests"))
         else:
-            self._inbox.put(request)
+            self.parts.inbox.put(request)
 
     def status(self) -> Status:
         runner = self._runner
         ignored, problems = ({}, {}) if runner is None else (runner.planner.ignored(), runner.planner.problems())
         return replace(
-            self._status.status,
+            self.parts.status.status,
             ignored_files=ignored,
-            publishing_problem=self._publisher.problem,
+            publishing_problem=self.parts.publisher.problem,
             reading_problems=problems,
         )
 
     def journal(self) -> Journal:
         """The run's latest epochs, failures and savepoints."""
-        return self._journal.journal
+        return self.parts.journal.journal
 
     @property
     def manifest(self) -> Manifest | None:
@@ -254,7 +183,7 @@ class JobDriver:
         return None if self._runner is None else self._runner.manifest
 
     def metrics(self) -> JobMetrics:
-        return self._metrics.metrics
+        return self.parts.metrics.metrics
 
     # -- the run
 
@@ -266,7 +195,7 @@ class JobDriver:
     def publish(self, skipped: list[Skipped] | None = None) -> Result:
         """Publish what the job's last run has committed and left unpublished, instead of running the job. If ``skipped`` is
         given, records that are refused are skipped, and added to it."""
-        self._publisher.skipped = skipped
+        self.parts.publisher.skipped = skipped
         with logs.within(self):
             return self._run_to_end(self._publish_left)
 
@@ -289,20 +218,24 @@ class JobDriver:
         try:
             result = work()
         except BaseException as error:
-            self._listener.on_event(RunEnded("failed", str(error)))
+            self.parts.listener.on_event(RunEnded("failed", str(error)))
             self._end(error, "superseded" if isinstance(error, StaleGeneration) else "failed", str(error))
             raise
-        self._listener.on_event(RunEnded(result.outcome))
+        self.parts.listener.on_event(RunEnded(result.outcome))
         self._end(JobFailed(f"job {self.job!r} has ended"), result.outcome, self._unsettled)
         return result
 
     def _run(self) -> Result:
         try:
-            check_hosts(self.executor, self._storage, self.graph, self._local_dir)
+            check_hosts(self.executor, self.parts.storage, self.graph, self.request.local_dir)
             check_sinks(self.graph)
-            led = self._succession.lead() if self.standby else Led(self.starter.start(self._predecessor), None)
+            led = (
+                self.parts.succession.lead()
+                if self.standby
+                else Led(self.starter.start(self.request.predecessor), None)
+            )
         except Exception as error:
-            if self._inbox.cancelled and not isinstance(error, StaleGeneration):
+            if self.parts.inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
             raise
         if led is None:
@@ -314,15 +247,17 @@ class JobDriver:
         if self.standby:
             self.standby = False
             self.on_leading()
-        if self._succession.succeeds is not None:
+        if self.parts.succession.succeeds is not None:
             self._way_back = led.manifest.parent.epoch
         return self._run_attempts(led.manifest, led.layout)
 
     def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
         try:
-            lost, published = isinstance(error, EngineLost), self._publisher.published
-            records = self._status.status.run_records
-            self._records.end(outcome, reason, self.now_ms(), engine_lost=lost, published=published, records=records)
+            lost, published = isinstance(error, EngineLost), self.parts.publisher.published
+            records = self.parts.status.status.run_records
+            self.parts.records.end(
+                outcome, reason, self.now_ms(), engine_lost=lost, published=published, records=records
+            )
         except StorageError as unwritten:
             log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
         finally:
@@ -330,15 +265,15 @@ class JobDriver:
 
     def _release(self, error: BaseException) -> None:
         self._closing = True
-        self._inbox.fail_all(error)
-        self._handing_over.close(error)
-        self._publisher.close()
-        self._rescaling.stop()
+        self.parts.inbox.fail_all(error)
+        self.parts.handing_over.close(error)
+        self.parts.publisher.close()
+        self.parts.rescaling.stop()
         try:
-            self._lease.close()
-            self._savepoints.close()
+            self.parts.lease.close()
+            self.parts.savepoints.close()
             self.executor.close()
-            self._rescaling.close(error)
+            self.parts.rescaling.close(error)
         finally:
             self.over.set()
 
@@ -358,7 +293,7 @@ class JobDriver:
                     manifest = self._resume(manifest, failed)
                     if manifest.drained_early:
                         return self._stopping.by_drain(manifest, failed)
-                ended = self._attempt(manifest, prepared or self._layouts.next(manifest, manifest.parallelism))
+                ended = self._attempt(manifest, prepared or self.parts.layouts.next(manifest, manifest.parallelism))
                 if isinstance(ended, Result):
                     if not self._settle(ended.outcome) and ended.outcome == "finished":
                         return self._cancelled(ended.epoch)  # the next run publishes
@@ -366,28 +301,28 @@ class JobDriver:
                 manifest, prepared, failed = ended.manifest, ended.spec, None
             except Exception as error:
                 failed, prepared = error, None
-                if (interrupted := self._rescaling.interrupt()) is not None:
-                    self._inbox.put(interrupted)
-                if self._on_trial and not self._inbox.cancelled:
+                if (interrupted := self.parts.rescaling.interrupt()) is not None:
+                    self.parts.inbox.put(interrupted)
+                if self._on_trial and not self.parts.inbox.cancelled:
                     raise
                 epoch = manifest.epoch if self._runner is None else self._runner.manifest.epoch
                 proven = self._runner is not None and self._runner.manifest.kind != "start"
-                restarting = self._failures.after(error, epoch, proven=proven)
-                if restarting is None or self._inbox.cancelled:
+                restarting = self.parts.failures.after(error, epoch, proven=proven)
+                if restarting is None or self.parts.inbox.cancelled:
                     return self._given_up(manifest, error)
-                self._listener.on_event(restarting)
+                self.parts.listener.on_event(restarting)
                 log.warning(
                     "job %r: %s; restart %d in %.1f s",
                     self.job, restarting.failure, restarting.restarts, restarting.delay_ms / 1000,
                 )  # fmt: skip
-                self._inbox.pause(restarting.delay_ms / 1000)
+                self.parts.inbox.pause(restarting.delay_ms / 1000)
 
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
 
     def _settle(self, outcome: Outcome) -> bool:
         """Wait until what was committed is published; whether it is."""
-        unsettled = self._publisher.settle(lambda: outcome == "cancelled" or self._inbox.cancelled)
+        unsettled = self.parts.publisher.settle(lambda: outcome == "cancelled" or self.parts.inbox.cancelled)
         self._unsettled = unsettled or self._unsettled
         return unsettled is None
 
@@ -395,10 +330,10 @@ class JobDriver:
         """The end of a run that is not restarted: cancelled, or with the error."""
         if isinstance(error, SavepointCorrupt):
             self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
-        if not self._inbox.cancelled or isinstance(error, StaleGeneration):
+        if not self.parts.inbox.cancelled or isinstance(error, StaleGeneration):
             raise error
-        if self._failures.outage is not None:
-            self._unsettled = self._failures.outage.explain(error)
+        if self.parts.failures.outage is not None:
+            self._unsettled = self.parts.failures.outage.explain(error)
             return self._cancelled(manifest.epoch)
         try:
             return self._cancelled(self._resume(manifest, error).epoch)
@@ -408,25 +343,25 @@ class JobDriver:
 
     def _attempt(self, manifest: Manifest, spec: JobSpec) -> Result | Switched:
         """Run from a committed epoch until the job ends, fails or is rescaled."""
-        self._publisher.begin()
+        self.parts.publisher.begin()
         self.executor.start(spec)
         self.parallelism = spec.parallelism
         runner = EpochRunner(
             run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            publisher=self._publisher, timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows,
-            now_ms=self.now_ms, listener=self._listener, until=self._until, trial=self._trial,
+            publisher=self.parts.publisher, timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows,
+            now_ms=self.now_ms, listener=self.parts.listener, until=self.request.until, trial=self._trial,
         )  # fmt: skip
         self._runner = runner
         started = AttemptStarted(
-            manifest.epoch, self._failures.restarts, manifest.watermarks, self.now_ms(), states_of(manifest),
+            manifest.epoch, self.parts.failures.restarts, manifest.watermarks, self.now_ms(), states_of(manifest),
             from_nothing=manifest.kind == "start" and manifest.parent.kind == "none",
         )  # fmt: skip
-        self._listener.on_event(started)
+        self.parts.listener.on_event(started)
         streams: Streams | None = None
         try:
             if self.graph.frame_sources:
                 stops = runner.bound.frame_stops
-                positions = whole(self._storage, manifest.sources)
+                positions = whole(self.parts.storage, manifest.sources)
                 streams = self.executor.start_streams(self.graph, positions, self._on_batch, stops)
             ended = self._loop(runner, streams)
             self._notify_last(runner, ended)
@@ -437,7 +372,7 @@ class JobDriver:
             runner.close()
 
     def _loop(self, runner: EpochRunner, streams: Streams | None) -> Result | Switched:
-        interval_ms = 0 if self._until is not None else self.options.checkpoint.interval_ms or 0
+        interval_ms = 0 if self.request.until is not None else self.options.checkpoint.interval_ms or 0
         pace = Pace(interval_ms, self.options.checkpoint.min_pause_ms)
         while True:
             began = time.monotonic()
@@ -447,18 +382,18 @@ class JobDriver:
                     return result
                 worked = runner.step()
                 if worked:
-                    self._failures.committed()
+                    self.parts.failures.committed()
                 if runner.manifest.kind != "start" and not runner.trial.active:
                     self.starter.proven()
                 if runner.manifest.kind == "end":
-                    self._savepoints.finish(self._inbox, runner.manifest)
+                    self.parts.savepoints.finish(self.parts.inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
                 if runner.reached:
                     return self._stopped_at_bound(runner)
                 if not runner.trial.active:
                     self._trial = None
             self._autoscale(runner, full=worked and runner.planner.full)
-            self._garbage.collect_if_due(runner.manifest, partial(self._pinned, runner))
+            self.parts.garbage.collect_if_due(runner.manifest, partial(self._pinned, runner))
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
             self._wait(runner, worked, began, pace)
@@ -476,28 +411,28 @@ class JobDriver:
             )  # fmt: skip
 
     def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
-        if self._autoscaler is None or runner.trial.active:
+        if self.parts.autoscaler is None or runner.trial.active:
             return
-        wanted = self._autoscaler.wanted(runner.manifest.parallelism, full=full, now_ms=self.now_ms())
+        wanted = self.parts.autoscaler.wanted(runner.manifest.parallelism, full=full, now_ms=self.now_ms())
         if wanted is not None:
-            self._inbox.put(RescaleRequest(wanted))
+            self.parts.inbox.put(RescaleRequest(wanted))
 
     def _switched(self, runner: EpochRunner) -> Switched | None:
         """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""
-        if not self._rescaling.due(runner.manifest, wait=bool(self._savepoints.pinned())):
+        if not self.parts.rescaling.due(runner.manifest, wait=bool(self.parts.savepoints.pinned())):
             return None
-        switched = self._rescaling.switch(runner.manifest)
+        switched = self.parts.rescaling.switch(runner.manifest)
         if switched is not None:
             runner.retire()
         return switched
 
     def _handed_over(self, runner: EpochRunner) -> Result | None:
         """Hand the job over if that was requested. Savepoints and rescalings in progress would be lost, so they come first."""
-        in_progress = self._savepoints.pinned() or self._rescaling.in_progress
-        if not self._handing_over.wanted or in_progress or runner.progress.in_flight:
+        in_progress = self.parts.savepoints.pinned() or self.parts.rescaling.in_progress
+        if not self.parts.handing_over.wanted or in_progress or runner.progress.in_flight:
             return None
         self._closing = True  # no further batch is read
-        self._closing = self._handing_over.hand_over(runner.manifest, self._inbox.pause)
+        self._closing = self.parts.handing_over.hand_over(runner.manifest, self.parts.inbox.pause)
         return Result(self.run_id, "stopped", runner.manifest.epoch) if self._closing else None
 
     def _wait(self, runner: EpochRunner, worked: bool, began: float, pace: Pace) -> None:
@@ -507,46 +442,46 @@ class JobDriver:
             due = runner.due_ms()
             return pace.wait_ms(
                 worked=worked, passed_ms=(time.monotonic() - began) * 1000, in_flight=bool(runner.progress.in_flight),
-                due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self._publisher.full,
+                due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self.parts.publisher.full,
             )  # fmt: skip
 
         if wait_ms() > 0:
             with self._lock:
                 runner.notify()
         # During a trial only a cancel request is handled.
-        (self._inbox.pause if runner.trial.active else self._inbox.wait)(wait_ms() / 1000)
+        (self.parts.inbox.pause if runner.trial.active else self.parts.inbox.wait)(wait_ms() / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """Run a batch of DataFrame sources as an epoch, on the streams' own thread."""
-        while self._publisher.full and not self._closing:
-            self._publisher.wait(IDLE_WAIT_MS / 1000)
+        while self.parts.publisher.full and not self._closing:
+            self.parts.publisher.wait(IDLE_WAIT_MS / 1000)
         with self._lock:
             runner = self._runner
-            if self._closing or runner is None or self._status.status.state != "running" or runner.reached:
+            if self._closing or runner is None or self.parts.status.status.state != "running" or runner.reached:
                 raise JobFailed(f"job {self.job!r} is ending; the next run reads this batch again")
             runner.step(frame=frame, frames=positions)
-        self._inbox.wake()
+        self.parts.inbox.wake()
 
     # -- requests
 
     def _handle_requests(self, runner: EpochRunner) -> Result | None:
         """Handle pending requests; a result if the job is to end."""
         if runner.trial.active:
-            return self._cancelled(runner.manifest.epoch) if self._inbox.cancelled else None
-        if self._schedule is not None and (due := self._schedule.due(runner.manifest)) is not None:
-            self._savepoints.begin(due, runner.manifest)
-        while (request := self._inbox.take()) is not None:
+            return self._cancelled(runner.manifest.epoch) if self.parts.inbox.cancelled else None
+        if self.parts.schedule is not None and (due := self.parts.schedule.due(runner.manifest)) is not None:
+            self.parts.savepoints.begin(due, runner.manifest)
+        while (request := self.parts.inbox.take()) is not None:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
                 return self._cancelled(runner.manifest.epoch)
             if isinstance(request, RescaleRequest):
-                self._rescaling.begin(request, runner.manifest, partial(self._layouts.next, runner.manifest))
+                self.parts.rescaling.begin(request, runner.manifest, partial(self.parts.layouts.next, runner.manifest))
                 continue
             if isinstance(request, HandOverRequest):
-                self._handing_over.begin(request)
+                self.parts.handing_over.begin(request)
                 continue
             if not request.stop:
-                self._savepoints.begin(request, runner.manifest)
+                self.parts.savepoints.begin(request, runner.manifest)
                 continue
             self._closing = True  # no further batch is read
             stopped = self._stopping.stop(request, runner)
@@ -557,28 +492,20 @@ class JobDriver:
 
     def _stopped_at_bound(self, runner: EpochRunner) -> Result:
         """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""
-        assert self._until is not None
-        request = SavepointRequest(note=f"replayed until {self._until.name}", stop=True)
-        path = self._savepoints.make(request, runner.manifest)
+        assert self.request.until is not None
+        request = SavepointRequest(note=f"replayed until {self.request.until.name}", stop=True)
+        path = self.parts.savepoints.make(request, runner.manifest)
         self._closing = True
         clean_sinks(self.graph, self.job, runner.manifest.generation)  # staged by epochs that went too far
         return Result(self.run_id, "stopped", runner.manifest.epoch, path)
 
     def _cancelled(self, epoch: int) -> Result:
-        self._inbox.cancel_all(self.job)
+        self.parts.inbox.cancel_all(self.job)
         return Result(self.run_id, "cancelled", epoch)
 
     def _pinned(self, runner: EpochRunner) -> set[int]:
         """Epochs whose files are still needed, by other things than restarts."""
-        pinned = self._savepoints.pinned() | self._rescaling.pinned(runner.manifest)
+        pinned = self.parts.savepoints.pinned() | self.parts.rescaling.pinned(runner.manifest)
         if self._way_back is not None and (self._on_trial or runner.manifest.epoch < self._way_back + WAY_BACK_EPOCHS):
             pinned.add(self._way_back)
         return pinned
-
-
-def _for_job(operator: Operator, job: str, state_root: str) -> OperatorSpec:
-    """An operator's spec, with its source or sink made for this job."""
-    spec = operator.spec
-    if isinstance(spec, SourceSpec):
-        return replace(spec, source=spec.source.for_job(SourceContext(operator.uid, job, state_root)))
-    return SinkSpec(spec.sink.for_job(job)) if isinstance(spec, SinkSpec) else spec

@@ -183,8 +183,8 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     user: list[UserMetric] = []
 
 
-class CommitRow(msgspec.Struct, frozen=True):
-    """One task's report to the driver; those of all tasks become the manifest.
+class CommitRow(msgspec.Struct):
+    """One task's report to the driver, which the task fills in as it goes; those of all tasks become the manifest.
 
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
     ``mutable``: operators found to have mutable outputs. ``one_by_one``: the one for which this was found too late, which
@@ -212,7 +212,7 @@ class CommitRow(msgspec.Struct, frozen=True):
     one_by_one: list[str] = []
     measured: dict[str, Measured] = {}
     state_size: StoreSize | None = None
-    counted: dict[int, Amount] | None = None
+    counted: Mapping[int, Amount] | None = None
     failure: Failure | None = None
     said: list[str] = []
 

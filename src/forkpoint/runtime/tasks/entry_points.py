@@ -60,9 +60,9 @@ def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
         except ForkpointError as error:
             work.abort()
             if isinstance(error, ChangingOutput):
-                report = work.report(one_by_one=[error.uid])
+                report = work.failed(one_by_one=[error.uid])
             else:
-                report = work.report(failure=Failure(type(error).__name__, str(error)))
+                report = work.failed(failure=Failure(type(error).__name__, str(error)))
             rows = [report, *work.passing]
         except BaseException:
             work.abort()

@@ -21,7 +21,7 @@ from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window, element_positions
 from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
-from forkpoint.runtime.exchange.control import UserMetric, encode_progress
+from forkpoint.runtime.exchange.control import CommitRow, UserMetric, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
 from forkpoint.runtime.operators.base import Epoch, user_code
@@ -190,14 +190,14 @@ class SourceTask(Task):
         """The chunk rows, the progress of the splits, and the commit row."""
         self.clock.switch(None)
         progress = [clock.progress(*piece) for piece, clock in self.clocks.items()]
-        committables = self.committables()
-        report = self.report(
-            progress=progress, committables=committables, records_in=self.records_in, records_out=self.records_out,
-            needs_whole_splits=sorted(self.needs_whole_splits), measured=self.measured(self._user_metrics()),
-        )  # fmt: skip
+        commit = CommitRow(self.stage, self.subtask, self.attempt, progress=progress)
+        commit.committables = self.committables()
+        commit.records_in, commit.records_out = self.records_in, self.records_out
+        commit.needs_whole_splits = sorted(self.needs_whole_splits)
+        commit.measured = self.measured(self._user_metrics())
         targets = range(self.spec.parallelism if self.spec.graph.stages else 0)
         shared = encode_progress([msgspec.structs.replace(p, generator=None) for p in progress])
-        return [*self.rows, *((target, PROGRESS, 0, shared) for target in targets), report]
+        return [*self.rows, *((target, PROGRESS, 0, shared) for target in targets), self.report(commit)]
 
     def _user_metrics(self) -> dict[str, list[UserMetric]]:
         if not self.used:

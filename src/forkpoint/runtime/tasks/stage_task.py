@@ -16,7 +16,7 @@ from forkpoint.graph.transformations import Broadcast, Forward
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Watermarks, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
-from forkpoint.runtime.exchange.control import Snapshot, UserMetric
+from forkpoint.runtime.exchange.control import CommitRow, Snapshot, UserMetric
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, receive
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance
@@ -60,52 +60,44 @@ class StageTask(Task):
         waiting: Waiting = {o.id: {} for o in operators}
         self._user: dict[str, list[UserMetric]] = {}
         self._deliver(inbox, operators, origins, waiting)
-        self._parts: dict[str, Any] = {
-            "states": [],
-            "records_in": {},
-            "records_out": {},
-            "late_records_dropped": {},
-            "mutable": [],
-            "catch_up": catch_up,
-            "in_flight": 0,
-        }
+        commit = self._commit = CommitRow(self.stage, self.subtask, self.attempt, catch_up=catch_up)
         log = Changes([], [])
         timers: list[int | None] = []
         for operator in operators:
             self.clock.switch(operator.uid)
             inputs = self._inputs(operator, waiting.pop(operator.id))
-            self._parts["records_in"][operator.uid] = sum(b.size for b in inputs)
+            commit.records_in[operator.uid] = sum(b.size for b in inputs)
             if isinstance(operator.spec, FeedbackSpec):
-                self._parts["in_flight"] += inputs[0].size
+                commit.in_flight += inputs[0].size
             if isinstance(operator.spec, SinkSpec):
                 self.sink(operator).write(inputs[0])
                 continue
             instance = worker.instance(operator, self.subtask, self.context, self.attempt)
             outputs = instance.run(inputs, self._epoch(operator, watermarks))
-            self._parts["records_out"][operator.uid] = outputs.main.size
+            commit.records_out[operator.uid] = outputs.main.size
             if outputs.mutable:
-                self._parts["mutable"].append(operator.uid)
+                commit.mutable.append(operator.uid)
             if outputs.late_records_dropped:
-                self._parts["late_records_dropped"][operator.uid] = outputs.late_records_dropped
+                commit.late_records_dropped[operator.uid] = outputs.late_records_dropped
             if operator.stateful:
                 stateful = cast(StatefulInstance, instance)
                 changes = stateful.changes()
                 log.keys.extend(changes.keys)
                 log.values.extend(changes.values)
-                self._parts["states"].extend(state.compact() for state in stateful.states())
+                commit.states.extend(state.compact() for state in stateful.states())
                 timers.append(stateful.next_processing_timer_ms())
             for tag, batch in ((None, outputs.main), *outputs.sides.items()):
                 self._forward(operator, batch, tag, waiting)
             if user := worker.user_metrics(operator.id, self.subtask):
                 self._user[operator.uid] = user
         self.clock.switch(None)
-        self._parts["next_processing_timer_ms"] = min((t for t in timers if t is not None), default=None)
-        self._parts["changes"] = self._write_changes(worker, state, log)
+        commit.next_processing_timer_ms = min((t for t in timers if t is not None), default=None)
+        commit.changes = self._write_changes(worker, state, log)
         if self.stage == 1:
-            self._parts["state_size"] = state.store.size()
-            self._parts["counted"] = state.counted(self.context.committed)
+            commit.state_size = state.store.size()
+            commit.counted = state.counted(self.context.committed)
             if self.subtask in self.context.snapshot_subtasks:
-                self._parts["snapshot"] = self._write_snapshot(worker, state)
+                commit.snapshot = self._write_snapshot(worker, state)
 
     def _epoch(self, operator: Operator, watermarks: Watermarks) -> Epoch:
         window = watermarks.windows[operator.id]
@@ -216,13 +208,13 @@ class StageTask(Task):
         data = write_snapshot(state.store.scan(*range_for(0, OPERATOR_KG + 1)), count)
         path = worker.paths.snapshot(self.context.committed, self.subtask, self.attempt)
         worker.storage.put(path, data)
-        self._parts["counted"] = count.amounts
+        self._commit.counted = count.amounts
         return Snapshot(path, self.context.committed, count.entries, len(data), checksum(data))
 
     # -- end
 
     def finish(self) -> list[ChunkRow]:
         passing = [(self.subtask, *row[1:]) for row in self.passing]
-        committables = self.committables()
-        measured = self.measured(self._user)
-        return [*self.rows, *passing, self.report(**self._parts, committables=committables, measured=measured)]
+        self._commit.committables = self.committables()
+        self._commit.measured = self.measured(self._user)
+        return [*self.rows, *passing, self.report(self._commit)]

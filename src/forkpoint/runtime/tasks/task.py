@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from forkpoint.graph.job import InEdge, Operator
 from forkpoint.runtime.exchange.control import (
     CommitRow,
     EpochContext,
+    Failure,
     JobSpec,
     Measured,
     UserMetric,
@@ -80,10 +81,16 @@ class Task(ABC):
             for uid, seconds in self.clock.seconds.items()
         }
 
-    def report(self, **parts: Any) -> ChunkRow:
+    def report(self, commit: CommitRow) -> ChunkRow:
         """The report to the driver, a row that reaches it by way of a subtask."""
-        commit = CommitRow(self.stage, self.subtask, self.attempt, **parts, said=self.log.returned())
+        commit.said = self.log.returned()
         return self.subtask % self.spec.parallelism, COMMIT, 0, encode_commit(commit)
+
+    def failed(self, *, one_by_one: Sequence[str] = (), failure: Failure | None = None) -> ChunkRow:
+        """The report of a task that has done nothing else."""
+        return self.report(
+            CommitRow(self.stage, self.subtask, self.attempt, one_by_one=list(one_by_one), failure=failure)
+        )
 
     def abort(self) -> None:
         for sink in self.sinks.values():
