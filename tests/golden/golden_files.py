@@ -69,7 +69,7 @@ def _arrow_version(file: Path) -> int:
 
 def _modules(package: str) -> Iterator[Any]:
     yield (parent := importlib.import_module(package))
-    for info in pkgutil.iter_modules(parent.__path__, f"{package}."):
+    for info in pkgutil.walk_packages(parent.__path__, f"{package}."):
         yield importlib.import_module(info.name)
 
 

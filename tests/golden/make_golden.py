@@ -24,7 +24,8 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.control.endpoint import ENDPOINT, Endpoint
 from forkpoint.control.programs import PROGRAM, Program
 from forkpoint.driver.commit.claims import CLAIM, Claim
-from forkpoint.driver.run import epochs, layouts
+from forkpoint.driver.run import epochs
+from forkpoint.driver.scale import layouts
 from forkpoint.savepoint.catalog.labels import LABEL, Label
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof
