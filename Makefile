@@ -48,7 +48,7 @@ test: setup ## the core's tests but the slow ones: without Spark, then with Spar
 test-changed: setup ## the tests closest to what has changed, for about a minute; SINCE=main
 	$(RUN) python scripts/test_changed.py $(if $(SINCE),--since $(SINCE))
 
-test-packages: setup ## the tests of the connector packages that have changed since they passed here; ALL=1, or ONLY=kinesis
+test-packages: setup ## the tests of packages/* that have changed since they passed here; ALL=1, or ONLY=kinesis
 	$(RUN) python scripts/test_packages.py $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS)
 

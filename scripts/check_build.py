@@ -1,5 +1,5 @@
 """Builds the distributions and tests them as a user would: in an environment with the core's wheel and its declared dependencies
-only, to which the connector packages are then added.
+only, to which the packages beside it are then added.
 
 The dependencies are linked from the development environment, whose versions are locked, instead of being downloaded again:
 Spark alone is 450 MB. Extras are left out, so this also shows that they are optional.
@@ -54,15 +54,21 @@ def main() -> None:
         assert 'pip install "forkpoint[mqtt]"' in done.stderr, (
             f"forkpoint-mqtt is not reported as missing: {done.stderr}"
         )
+        done = run([command, "import-spark-checkpoint", "checkpoint"], scratch)
+        assert 'pip install "forkpoint[spark-checkpoints]"' in done.stderr, (
+            f"forkpoint-spark-checkpoints is not reported as missing: {done.stderr}"
+        )
         for package in packages:
             pip_install(python, package)
         names = "import forkpoint as fp; from forkpoint import packages; print(*(n for n in packages.__all__ if n in fp.__all__))"
         expect([str(python), "-c", names], scratch, [" ".join(NAMES)])
-    print(f"{wheel.name} installs, and runs a job; {len(packages)} connector packages install beside it")
+        expect([command, "--help"], scratch, ["import-spark-checkpoint"])
+        expect([command, "import-spark-checkpoint", "--help"], scratch, ["--dry-run"])
+    print(f"{wheel.name} installs, and runs a job; {len(packages)} packages install beside it")
 
 
 def build() -> list[Path]:
-    """The wheels of the core and of the connector packages, each built from its source distribution."""
+    """The wheels of the core and of the packages beside it, each built from its source distribution."""
     for old in DIST.glob("forkpoint*"):
         old.unlink()
     command = ["uv", "build", "--quiet", "--offline", "--no-build-isolation", "--all-packages", "--out-dir", str(DIST)]

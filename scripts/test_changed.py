@@ -19,7 +19,7 @@ from pathlib import Path
 
 import grimp
 
-from forkpoint.extras import CONNECTORS
+from forkpoint.extras import PACKAGES
 from forkpoint.lazy import listed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,7 +72,7 @@ def git(*command: str) -> list[str]:
 
 def distances(changed: Iterable[str]) -> dict[str, int]:
     """By file of tests: over how many imports it leads to something that has changed. Itself changed: 0."""
-    graph = grimp.build_graph("forkpoint", *CONNECTORS, cache_dir=str(ROOT / ".import_linter_cache"))
+    graph = grimp.build_graph("forkpoint", *PACKAGES, cache_dir=str(ROOT / ".import_linter_cache"))
     near: dict[str, int] = {}
     waiting = deque((module, 0) for module in map(module_of, changed) if module in graph.modules)
     while waiting:

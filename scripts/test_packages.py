@@ -1,4 +1,4 @@
-"""Runs the tests of the connector packages of which something has changed since they passed on this machine: a file of the
+"""Runs the tests of the packages beside the core of which something has changed since they passed on this machine: a file of the
 package, what it imports of forkpoint, the servers and helpers of the tests, or a version in uv.lock.
 
     python scripts/test_packages.py [--all] [--only NAME] [--list] [ARGUMENT OF PYTEST…]
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import grimp
 
-from forkpoint.extras import CONNECTORS
+from forkpoint.extras import PACKAGES as MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "packages"
@@ -46,12 +46,10 @@ def main() -> int:
     ]
     if not packages:
         parser.error(f"there is no package forkpoint-{options.only}")
-    graph = grimp.build_graph("forkpoint", *CONNECTORS, cache_dir=str(ROOT / ".import_linter_cache"))
+    graph = grimp.build_graph("forkpoint", *MODULES, cache_dir=str(ROOT / ".import_linter_cache"))
     digests = {each: digest(files_of(each, graph)) for each in packages}
     due = [each for each in packages if options.all or options.only or not (PASSED / digests[each]).exists()]
-    print(
-        f"connector packages: {', '.join(each.name for each in due) or 'none'} to test, of {len(packages)}", flush=True
-    )
+    print(f"packages: {', '.join(each.name for each in due) or 'none'} to test, of {len(packages)}", flush=True)
     if options.list or not due:
         return 0
     places = [str(each.relative_to(ROOT)) for each in due]

@@ -1,14 +1,18 @@
 """A feature whose package is not installed says which extra brings it."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import forkpoint as fp
 from forkpoint import extras, packages
+from forkpoint.cli import main
+from forkpoint.cli import packages as command_packages
 from forkpoint.connectors.files.s3 import s3_client
 from forkpoint.errors import ConfigError
 from forkpoint.lazy import listed
@@ -78,6 +82,39 @@ def test_without_a_connector_package_its_extra_is_named(name, monkeypatch):
         exec(f"from forkpoint import {name}")
     assert isinstance(raised.value, ConfigError)
     assert name not in fp.__all__
+
+
+IMPORTER = "forkpoint_spark_checkpoints"
+EXTRA = 'needs forkpoint-spark-checkpoints, which is not installed; run: pip install "forkpoint[spark-checkpoints]"'
+
+
+@pytest.mark.parametrize("module", ["forkpoint.state_processor", "forkpoint.operations"])
+def test_without_the_importer_its_extra_is_named(module):
+    (first, *_) = names = [name for name, place in listed(module) if place.startswith(IMPORTER)]
+    program = f"""
+import os, sys
+sys.path = [place for place in sys.path if not os.path.isdir(os.path.join(place, {IMPORTER!r}))]
+import {module} as module
+from {module} import *
+assert not {set(names)!r} & set(module.__all__)
+for name in {names[1:]!r}:
+    try:
+        getattr(module, name)
+    except ImportError:
+        continue
+    raise AssertionError(name)
+from {module} import {first}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert f"NotInstalled: {module}.{first} {EXTRA}" in done.stderr
+
+
+def test_without_the_importer_its_command_names_the_extra(monkeypatch):
+    monkeypatch.setattr(command_packages, "entry_points", lambda group: [])
+    assert "import-spark-checkpoint" not in CliRunner().invoke(main, ["--help"]).stdout
+    done = CliRunner().invoke(main, ["import-spark-checkpoint", "--help"])
+    assert (done.exit_code, done.stderr) == (1, f"Error: `forkpoint import-spark-checkpoint` {EXTRA}\n")
+    assert "No such command 'import-flink'" in CliRunner().invoke(main, ["import-flink"]).stderr
 
 
 @pytest.mark.parametrize("feature", FEATURES)

@@ -7,7 +7,9 @@ from importlib.metadata import entry_points
 import pytest
 
 import forkpoint
-from forkpoint import extras, lazy
+import forkpoint_spark_checkpoints
+from forkpoint import extras, lazy, operations, state_processor
+from forkpoint.cli import packages
 
 HEAVY = (
     "pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "redis", "cassandra", "boto3", "sqlalchemy", "psycopg",
@@ -32,6 +34,22 @@ def test_the_names_of_the_connector_packages_are_theirs():
     assert {name for package in extras.CONNECTORS for name in import_module(package).__all__} == set(listed)
     found = {each.value for each in entry_points(group="forkpoint.connectors")}
     assert found == set(extras.CONNECTORS) == set(listed.values())
+
+
+@pytest.mark.parametrize("module", [state_processor, operations])
+def test_the_names_of_the_importer_are_among_those_of_the_module(module):
+    listed = {name: place.partition(".")[0] for name, place in lazy.listed(module.__name__)}
+    own = {name for name, package in listed.items() if package != "forkpoint"}
+    assert own < set(module.__all__) < set(listed)
+    assert {getattr(module, name).__module__.partition(".")[0] for name in own} == {"forkpoint_spark_checkpoints"}
+    assert state_processor.__all__[-len(forkpoint_spark_checkpoints.__all__) :] == forkpoint_spark_checkpoints.__all__
+
+
+def test_the_commands_of_packages_are_entry_points_in_them():
+    found = {each.name: each for each in entry_points(group="forkpoint.commands")}
+    assert {name: each.module.partition(".")[0] for name, each in found.items()} == packages.PACKAGES
+    assert {name: each.load().name for name, each in found.items()} == {name: name for name in found}
+    assert set(extras.CONNECTORS) | set(packages.PACKAGES.values()) == set(extras.PACKAGES)
 
 
 def test_names_are_loaded_when_they_are_used():

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.lazy import loader
+from forkpoint.extras import installed_names, loader
 
 if TYPE_CHECKING:
     from forkpoint.packages import *  # noqa: F403 (mypy and pyright know its __all__)
@@ -14,18 +14,10 @@ _load = loader(__name__, "forkpoint.public", "forkpoint.packages")
 def __getattr__(name: str) -> Any:
     """Load each public name when it is first used: a program, a worker and shell completion load only what they need."""
     if name == "__all__":
-        from forkpoint.extras import installed_names
         from forkpoint.public import __all__
 
         return sorted([*__all__, *installed_names()], key=lambda each: (not each.isupper(), each))
-    try:
-        return _load(name)
-    except ModuleNotFoundError as error:
-        from forkpoint.extras import CONNECTORS, not_installed
-
-        if error.name not in CONNECTORS:
-            raise
-        raise not_installed(error.name, f"forkpoint.{name}") from None
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -1,12 +1,14 @@
-"""Optional packages, each installed by an extra of the distribution: the connector packages, and what others need."""
+"""Optional packages, each installed by an extra of the distribution: forkpoint's own, and those of others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from types import FrameType
+from typing import Any
 
+from forkpoint import lazy
 from forkpoint.errors import ConfigError
-from forkpoint.lazy import listed
 
 # The connector packages, by module. Their distributions are named alike, with hyphens.
 CONNECTORS = {
@@ -20,7 +22,10 @@ CONNECTORS = {
     "forkpoint_redis": "redis",
 }
 
-_EXTRAS = CONNECTORS | {
+# All packages of forkpoint's own beside the core.
+PACKAGES = CONNECTORS | {"forkpoint_spark_checkpoints": "spark-checkpoints"}
+
+_EXTRAS = PACKAGES | {
     "duckdb": "sql",
     "pandas": "pandas",
     "rocksdict": "rocksdb",
@@ -41,12 +46,27 @@ _EXTRAS = CONNECTORS | {
 
 
 class NotInstalled(ConfigError, ImportError):
-    """A name is in a connector package that is not installed. The message names the extra."""
+    """A name is in a package of forkpoint's own that is not installed. The message names the extra."""
 
 
 def not_installed(package: str, name: str) -> NotInstalled:
-    """The error for a name of a connector package."""
-    return NotInstalled(_remedy(package.replace("_", "-"), name, CONNECTORS[package]))
+    """The error for a name, or a command, of a package of forkpoint's own."""
+    return NotInstalled(_remedy(package.replace("_", "-"), name, PACKAGES[package]))
+
+
+def loader(module: str, *listings: str) -> Callable[[str], Any]:
+    """As `lazy.loader`, for a module some of whose names are in ``PACKAGES``: NotInstalled for those of a missing one."""
+    load = lazy.loader(module, *listings)
+
+    def load_if_installed(name: str) -> Any:
+        try:
+            return load(name)
+        except ModuleNotFoundError as error:
+            if error.name not in PACKAGES:
+                raise
+            raise not_installed(error.name, f"{module}.{name}") from None
+
+    return load_if_installed
 
 
 def require(package: str, feature: str) -> None:
@@ -60,20 +80,20 @@ def _remedy(package: str, feature: str, extra: str) -> str:
 
 
 def is_own(module: str) -> bool:
-    """Whether a module is of forkpoint or of one of its connector packages."""
+    """Whether a module is of forkpoint or of one of its packages."""
     top = module.partition(".")[0]
-    return top == "forkpoint" or top in CONNECTORS
+    return top == "forkpoint" or top in PACKAGES
 
 
 def is_own_frame(frame: FrameType) -> bool:
-    """Whether code of forkpoint or of one of its connector packages runs there."""
+    """Whether code of forkpoint or of one of its packages runs there."""
     return is_own(str(frame.f_globals.get("__name__", "")))
 
 
 def installed_names() -> list[str]:
     """The names of the installed connector packages."""
     installed = set(filter(is_installed, CONNECTORS))
-    return [name for name, package in listed("forkpoint.packages") if package in installed]
+    return [name for name, package in lazy.listed("forkpoint.packages") if package in installed]
 
 
 def is_installed(package: str) -> bool:

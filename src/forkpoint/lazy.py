@@ -1,6 +1,7 @@
-"""Packages whose names are loaded when somebody uses them, so that a command or a worker loads only what it needs.
+"""Packages and modules whose names are loaded when somebody uses them, so that a command or a worker loads only what it needs.
 
-A package imports its names under ``if TYPE_CHECKING``, where type checkers see them, and has ``__getattr__ = loader(__name__)``.
+A package, or a module, imports its names under ``if TYPE_CHECKING``, where type checkers see them, and has
+``__getattr__ = loader(__name__)``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def loader(package: str, *listings: str) -> Callable[[str], Any]:
                 places.update(listed(listing))
         if name in places:
             value = getattr(import_module(places[name]), name)
-        elif not name.startswith("__") and find_spec(f"{package}.{name}") is not None:
+        elif not name.startswith("__") and _is_module(package, name):
             value = import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -35,13 +36,27 @@ def loader(package: str, *listings: str) -> Callable[[str], Any]:
     return load
 
 
+def _is_module(package: str, name: str) -> bool:
+    return hasattr(sys.modules[package], "__path__") and find_spec(f"{package}.{name}") is not None
+
+
 def listed(module: str) -> Iterator[tuple[str, str]]:
-    """The names that a module imports from forkpoint or its connector packages, and where from; the module is read, not run."""
+    """The names that a module imports from forkpoint or its packages, and where from; the module is read, not run."""
     import ast  # takes longer than the rest of `import forkpoint`
 
     for node in ast.walk(ast.parse(_source(module))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("forkpoint.", "forkpoint_")):
             yield from ((alias.name, node.module) for alias in node.names)
+
+
+def docstring(module: str, function: str) -> str:
+    """That of a function of a module; the module is read, not run. Empty if there is none."""
+    import ast
+
+    for node in ast.parse(_source(module)).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return ast.get_docstring(node) or ""
+    return ""
 
 
 def _source(module: str) -> str:

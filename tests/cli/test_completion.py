@@ -10,13 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main
-from forkpoint.cli.command import COMMANDS
 from forkpoint.cli.commands.jobs import rescale
 from forkpoint.testing import Eof, run_local
 from servers.debian import debian
@@ -119,6 +119,8 @@ def test_bash_completes_commands_options_and_their_values(bash):
     assert bash.complete("forkpoint resc") == "forkpoint rescale "
     assert bash.complete("forkpoint state ", ALL) == "forkpoint state get ls query "
     assert bash.complete("forkpoint run --max-p") == "forkpoint run --max-parallelism "
+    assert bash.complete("forkpoint import-s") == "forkpoint import-spark-checkpoint "
+    assert bash.complete("forkpoint import-spark-checkpoint --dr") == "forkpoint import-spark-checkpoint --dry-run "
     assert bash.complete("forkpoint --output j") == "forkpoint --output json "
     assert bash.complete("forkpoint --output=j") == "forkpoint --output=json "
 
@@ -237,10 +239,28 @@ def test_a_new_version_of_the_commands_is_completed_without_delay_of_the_others(
     completions("forkpoint ", env)
     (kept,) = (tmp_path / "cache" / "forkpoint" / "commands").iterdir()
     tree = json.loads(kept.read_text())
-    assert set(tree["commands"]) == set(COMMANDS)
+    assert set(tree["commands"]) == set(main.list_commands(click.Context(main)))
     kept.write_text("damaged")
     assert "plain,rescale" in completions("forkpoint ", env).stdout
-    assert set(json.loads(kept.read_text())["commands"]) == set(COMMANDS)
+    assert set(json.loads(kept.read_text())["commands"]) == set(main.list_commands(click.Context(main)))
+
+
+def test_a_command_of_a_package_that_is_installed_later_is_completed(shell_env, tmp_path):
+    site = tmp_path / "site"
+
+    def install(name: str, points: str) -> None:
+        directory = site / f"{name}-0.1.0.dist-info"
+        directory.mkdir(parents=True)
+        (directory / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+        (directory / "entry_points.txt").write_text(points)
+
+    install("forkpoint", "")
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    env = shell_env | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": path}
+    assert completions("forkpoint hel", env).stdout.strip() == ""
+    (site / "hello.py").write_text('import click\n\n\n@click.command()\ndef hello():\n    """Say hello."""\n')
+    install("forkpoint-hello", "[forkpoint.commands]\nhello = hello:hello\n")
+    assert completions("forkpoint hel", env).stdout.splitlines() == ["plain,hello"]
 
 
 def test_a_completion_over_100_jobs_takes_less_than_300_ms(shell_env, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from forkpoint.cli import failures
+from forkpoint.cli import failures, packages
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.settings import configure, current, options
 from forkpoint.errors import ForkpointError
@@ -59,10 +59,6 @@ COMMANDS = {
         "savepoints.edit",
         "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path.",
     ),
-    "import-spark-checkpoint": (
-        "import_spark.import_spark",
-        "Make a savepoint from the checkpoint at PATH of a Structured Streaming query, and print its path.",
-    ),
     "dispose": ("savepoints.dispose", "Delete SAVEPOINT (path, URL, id or label)."),
     "label": ("savepoints.label", "Set the label or note of SAVEPOINT (path, URL, id or label), or both."),
     "gc": ("upkeep.gc", "Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs."),
@@ -86,25 +82,26 @@ COMMANDS = {
     ),
     "config": ("config.config", "Show the settings of forkpoint.toml, the environment and the command line."),
 }
-"""By name: where each command is, and its help in one line."""
+"""By name: where each command is, and its help in one line. Those of packages are not among them."""
 
 
 class Group(click.Group):
     """Loads a command when it is called. Turns errors into a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted({*COMMANDS, *packages.names()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return packages.load(cmd_name)
         module, name = COMMANDS[cmd_name][0].split(".")
         command: click.Command = getattr(import_module(f"forkpoint.cli.commands.{module}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        helps = packages.short_helps() | {name: text for name, (_, text) in COMMANDS.items()}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl(sorted(helps.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

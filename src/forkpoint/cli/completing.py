@@ -10,7 +10,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,10 @@ def _tree() -> click.Command:
 def _kept() -> Path:
     """The file of the tree, of this installation as it is."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PROGRAM / "commands"
-    changed = max(path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py"))
-    return home / f"{version(PROGRAM)}-{click.__version__}-{changed}.json"
+    installed = distribution(PROGRAM)
+    site = Path(str(installed.locate_file("")))  # changes when a package with commands is installed beside forkpoint
+    changed = max(path.stat().st_mtime_ns for path in (site, *Path(__file__).parent.rglob("*.py")))
+    return home / f"{installed.version}-{click.__version__}-{changed}.json"
 
 
 def _command(told: Mapping[str, Any]) -> click.Command:

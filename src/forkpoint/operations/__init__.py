@@ -2,7 +2,8 @@
 
     running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
     programs          run (in the background), drive (in this process), supervise, check, upgrade, fork, replay, ab
-    savepoints        savepoints, show, label, dispose, edit, import_spark_checkpoint, inspect_spark_checkpoint
+    savepoints        savepoints, show, label, dispose, edit; import_spark_checkpoint, inspect_spark_checkpoint (in the package
+                      forkpoint-spark-checkpoints)
     saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
                       entries_of, query_of for what they return
     the state root    tree, recover, publish, gc
@@ -14,7 +15,7 @@
 
 from typing import TYPE_CHECKING
 
-from forkpoint.lazy import loader
+from forkpoint.extras import is_installed, loader
 
 if TYPE_CHECKING:
     from forkpoint.driver.start.preflight import HostReport
@@ -42,11 +43,6 @@ if TYPE_CHECKING:
     from forkpoint.operations.observer import Observer
     from forkpoint.operations.saved_state.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
     from forkpoint.operations.saved_state.editing import Edited, EditRequest, StateFilter, edit
-    from forkpoint.operations.saved_state.importing import (
-        ImportRequest,
-        import_spark_checkpoint,
-        inspect_spark_checkpoint,
-    )
     from forkpoint.operations.saved_state.inspecting import (
         QueryResult,
         StateEntries,
@@ -66,6 +62,7 @@ if TYPE_CHECKING:
     from forkpoint.operations.versions.comparing import VersionsCompared, ab
     from forkpoint.operations.versions.replacing import Upgraded
     from forkpoint.operations.versions.upgrading import Refused, upgrade
+    from forkpoint_spark_checkpoints.operations import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
 
 __getattr__ = loader(__name__)
 
@@ -78,7 +75,6 @@ __all__ = [
     "EditRequest",
     "Edited",
     "HostReport",
-    "ImportRequest",
     "NoJob",
     "Observer",
     "ProgramEnd",
@@ -116,8 +112,6 @@ __all__ = [
     "fork",
     "forked",
     "gc",
-    "import_spark_checkpoint",
-    "inspect_spark_checkpoint",
     "label",
     "list_jobs",
     "open_live",
@@ -140,3 +134,5 @@ __all__ = [
     "wait",
     "with_predecessor",
 ]
+if is_installed("forkpoint_spark_checkpoints"):
+    __all__ += ["ImportRequest", "import_spark_checkpoint", "inspect_spark_checkpoint"]

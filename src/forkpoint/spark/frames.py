@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_type
 
 from forkpoint.errors import TypeNotSupported
-from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types import TypeInformation, Types
 from forkpoint.types.information import cast_exactly
 from forkpoint.types.kinds.containers import optional
 
@@ -43,17 +42,29 @@ def type_from_frame(schema: spark.StructType, path: str = "") -> TypeInformation
     naming the column (after ``path``) for Spark types that have no counterpart (VARIANT, INTERVAL YEAR TO MONTH,
     user-defined types).
     """
-    types = [_of_spark(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
+    types = [column_type(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
     return Types.ROW_NAMED(list(schema.names), types)
 
 
-def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformation:
-    """The type of a column of state: Optional only at the paths in ``nulls``, which have nulls (see ``query_state.nulls``).
-
-    A struct becomes a record, for a NamedTuple with the same fields (or, as a value, a dataclass); with fields f0, f1, … a
-    tuple. Raises TypeNotSupported naming the column.
-    """
-    return from_description(_described(of, nulls, path))
+def column_type(data_type: spark.DataType, nullable: bool, path: str) -> TypeInformation:
+    """The type of a column, which ``path`` names, or of a field or element in it: see ``type_from_frame``."""
+    found: TypeInformation | None
+    match data_type:
+        case spark.StructType():
+            found = type_from_frame(data_type, f"{path}.")
+        case spark.ArrayType():
+            found = Types.LIST(column_type(data_type.elementType, data_type.containsNull, f"{path}[]"))
+        case spark.MapType():
+            key = column_type(data_type.keyType, False, f"{path}[key]")
+            found = Types.MAP(key, column_type(data_type.valueType, data_type.valueContainsNull, f"{path}[value]"))
+        case _:
+            found = _SCALARS.get(type(data_type))
+    if found is None:
+        raise TypeNotSupported(
+            f"column {path!r} has the Spark type {data_type.simpleString()}, for which forkpoint has no type; "
+            "cast it in the DataFrame"
+        )
+    return optional(found) if nullable else found
 
 
 def struct_of(schema: pa.Schema) -> spark.StructType:
@@ -92,56 +103,6 @@ def check_columns(
                 f"source {uid!r}: the {role} column {name!r} is not a field of the declared type "
                 f"(it has {', '.join(declared.column_names)}); add it to the type"
             )
-
-
-def _of_spark(data_type: spark.DataType, nullable: bool, path: str) -> TypeInformation:
-    found: TypeInformation | None
-    match data_type:
-        case spark.StructType():
-            found = type_from_frame(data_type, f"{path}.")
-        case spark.ArrayType():
-            found = Types.LIST(_of_spark(data_type.elementType, data_type.containsNull, f"{path}[]"))
-        case spark.MapType():
-            key = _of_spark(data_type.keyType, False, f"{path}[key]")
-            found = Types.MAP(key, _of_spark(data_type.valueType, data_type.valueContainsNull, f"{path}[value]"))
-        case _:
-            found = _SCALARS.get(type(data_type))
-    if found is None:
-        raise TypeNotSupported(
-            f"column {path!r} has the Spark type {data_type.simpleString()}, for which forkpoint has no type; "
-            "cast it in the DataFrame"
-        )
-    return optional(found) if nullable else found
-
-
-def _described(of: spark.DataType, nulls: Set[str], path: str) -> Any:
-    found: Any
-    match of:
-        case spark.StructType():
-            fields = [
-                {"name": field.name, "type": _described(field.dataType, nulls, f"{path}.{field.name}")}
-                for field in of.fields
-            ]
-            if list(of.names) == [f"f{i}" for i in range(len(fields))]:
-                found = {"kind": "record", "name": "tuple", "fields": fields, "flavor": "tuple"}
-            else:
-                found = {"kind": "record", "name": _class_name(path), "fields": fields, "flavor": "namedtuple"}
-        case spark.ArrayType():
-            found = {"kind": "list", "element": _described(of.elementType, nulls, f"{path}[]")}
-        case spark.MapType():
-            key = _described(of.keyType, frozenset(), path)
-            found = {"kind": "map", "key": key, "value": _described(of.valueType, nulls, f"{path}[]")}
-        case _:
-            try:
-                found = _of_spark(of, False, path).describe()
-            except TypeNotSupported as error:
-                raise TypeNotSupported(f"{error}, or select columns with a SQL expression") from error
-    return {"kind": "optional", "of": found} if path in nulls else found
-
-
-def _class_name(path: str) -> str:
-    words = re.findall(r"[A-Za-z0-9]+", path.rpartition(".")[2])
-    return "".join(word.capitalize() for word in words) or "Record"
 
 
 def _struct_field(field: pa.Field) -> spark.StructField:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from forkpoint import operations
 from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli import text
 from forkpoint.cli.names import PlaceType
@@ -23,11 +22,13 @@ from forkpoint.functions import (
     WindowAssigner,
 )
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
-from forkpoint.operations import ImportRequest
 from forkpoint.operations.shapes import attributes
 from forkpoint.savepoint.catalog.display import totals
-from forkpoint.state_processor import CheckpointFound, ImportedCheckpoint, ImportedOperator, ImportedState
 from forkpoint.storage.places import plain_place
+from forkpoint_spark_checkpoints import operations
+from forkpoint_spark_checkpoints.importing import CheckpointFound, ImportedCheckpoint
+from forkpoint_spark_checkpoints.operations import ImportRequest
+from forkpoint_spark_checkpoints.shapes import ImportedOperator, ImportedState
 
 _ONLY = "state"
 

@@ -21,7 +21,7 @@ from forkpoint.types import TypeInformation, type_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from forkpoint.spark.query_state import QueryOperator, QueryState
+    from forkpoint_spark_checkpoints.query_state import QueryOperator, QueryState
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _check_names(operator: QueryOperator, chosen: ImportedOperator) -> None:
 
 
 def _shape(state: QueryState, operator: ImportedOperator) -> _Shaped:
-    from forkpoint.spark.query_state import nulls, select
+    from forkpoint_spark_checkpoints.query_state import nulls, select
 
     wanted = operator.states.get(state.name, ImportedState())
     if wanted.rows is not None and not state.is_timers:
@@ -202,7 +202,7 @@ def _key_type(uid: str, states: Sequence[_Shaped]) -> TypeInformation:
 
 
 def _column_type(shaped_state: _Shaped, column: str, nulls: frozenset[str] | None = None) -> TypeInformation:
-    from forkpoint.spark.frames import state_type
+    from forkpoint_spark_checkpoints.state_types import state_type
 
     found = shaped_state.frame.schema[column].dataType
     return state_type(found, shaped_state.nulls if nulls is None else nulls, column)

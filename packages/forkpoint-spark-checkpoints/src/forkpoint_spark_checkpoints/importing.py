@@ -12,14 +12,14 @@ from forkpoint.graph.options import check_max_parallelism
 from forkpoint.savepoint.edit.drafts import Draft, DraftOperator, write_draft
 from forkpoint.savepoint.format.tasks import Progress, no_progress
 from forkpoint.savepoint.inspect.reader import SavepointReader
-from forkpoint.state_processor.spark_shapes import ImportedOperator, StateFound, counted, shaped
 from forkpoint.storage.base import open_storage
+from forkpoint_spark_checkpoints.shapes import ImportedOperator, StateFound, counted, shaped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from forkpoint.spark.query_log import QueryLog
-    from forkpoint.spark.query_state import QueryOperator
+    from forkpoint_spark_checkpoints.query_log import QueryLog
+    from forkpoint_spark_checkpoints.query_state import QueryOperator
 
 DEFAULT_SPLITS = ("0",)  # of from_dataframe() without split=
 
@@ -49,9 +49,9 @@ def inspect_spark_checkpoint(
 
     Raises ConfigError if it is not such a checkpoint, StorageError if Spark cannot read its state.
     """
-    from forkpoint.spark.query_log import read_log
-    from forkpoint.spark.query_state import HadoopFiles, operators, reading
     from forkpoint.spark.session import get_session
+    from forkpoint_spark_checkpoints.query_log import read_log
+    from forkpoint_spark_checkpoints.query_state import HadoopFiles, operators, reading
 
     session, root = spark or get_session(), _url(path)
     with reading(session):
@@ -91,10 +91,10 @@ def import_spark_checkpoint(
     rows do not fit the given types, AlreadyExists if there is a savepoint.
     """
     from forkpoint.spark.background_tasks import run_tasks_on
-    from forkpoint.spark.query_log import committed, positions, read_log
-    from forkpoint.spark.query_state import HadoopFiles, is_running, reading
-    from forkpoint.spark.query_state import operators as read_operators
     from forkpoint.spark.session import get_session
+    from forkpoint_spark_checkpoints.query_log import committed, positions, read_log
+    from forkpoint_spark_checkpoints.query_state import HadoopFiles, is_running, reading
+    from forkpoint_spark_checkpoints.query_state import operators as read_operators
 
     check_max_parallelism(max_parallelism)
     session, root = spark or get_session(), _url(path)

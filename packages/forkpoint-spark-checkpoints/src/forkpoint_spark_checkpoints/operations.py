@@ -1,4 +1,4 @@
-"""Making a savepoint from the checkpoint of a Structured Streaming query. Starts Spark."""
+"""What the command does, as functions of `forkpoint.operations`. Starts Spark."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.state_processor import CheckpointFound, ImportedCheckpoint, ImportedOperator, spark_import
 from forkpoint.storage.places import absolute
+from forkpoint_spark_checkpoints import importing
+from forkpoint_spark_checkpoints.importing import CheckpointFound, ImportedCheckpoint
+from forkpoint_spark_checkpoints.shapes import ImportedOperator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +32,7 @@ class ImportRequest:
     sources: Mapping[int | str, str] = field(default_factory=dict)
     operators: Mapping[int, ImportedOperator] = field(default_factory=dict)
     skip: Sequence[int] = ()
-    splits: Sequence[str] = spark_import.DEFAULT_SPLITS
+    splits: Sequence[str] = importing.DEFAULT_SPLITS
     batch: int | None = None
     max_parallelism: int = 128
     label: str | None = None
@@ -43,7 +45,7 @@ def inspect_spark_checkpoint(
     path: str, *, batch: int | None = None, spark_settings: Mapping[str, str] | None = None
 ) -> CheckpointFound:
     """The sources, operators and states in a checkpoint. Nothing is written."""
-    return spark_import.inspect_spark_checkpoint(absolute(path), spark=_session(spark_settings or {}), batch=batch)
+    return importing.inspect_spark_checkpoint(absolute(path), spark=_session(spark_settings or {}), batch=batch)
 
 
 def import_spark_checkpoint(
@@ -57,7 +59,7 @@ def import_spark_checkpoint(
     session = _session(request.spark_settings)
     savepoint_id, place = StateRoot(state_root).new_savepoint(request.job, request.to, request.label)
     with observer.progress("importing") as report:
-        return spark_import.import_spark_checkpoint(
+        return importing.import_spark_checkpoint(
             absolute(request.path), place, job=request.job, sources=request.sources or None, operators=request.operators,
             skip=request.skip, splits=request.splits, batch=request.batch, max_parallelism=request.max_parallelism,
             label=request.label, note=request.note, savepoint_id=savepoint_id, spark=session, progress=report,

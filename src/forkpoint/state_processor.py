@@ -5,14 +5,15 @@
     SavepointWriter     a new savepoint from an existing one with changes, or from nothing
     diff                the differences between two savepoints
     import_spark_checkpoint, inspect_spark_checkpoint
-                        a savepoint from a Structured Streaming query's checkpoint
+                        a savepoint from a Structured Streaming query's checkpoint; in the package
+                        forkpoint-spark-checkpoints
 
 After Flink's State Processor API. It runs no jobs; Spark, DuckDB and pandas are loaded only when they are used.
 """
 
 from typing import TYPE_CHECKING
 
-from forkpoint.lazy import loader
+from forkpoint.extras import is_installed, loader
 
 if TYPE_CHECKING:
     from forkpoint.savepoint.edit.writer import SavepointWriter
@@ -21,21 +22,19 @@ if TYPE_CHECKING:
     from forkpoint.savepoint.inspect.live import LiveState, LiveStateReader
     from forkpoint.savepoint.inspect.reader import SavepointReader, StateReader
     from forkpoint.savepoint.inspect.state_rows import StateCollection, StateRows
-    from forkpoint.state_processor.spark_import import (
+    from forkpoint_spark_checkpoints import (
         CheckpointFound,
         ImportedCheckpoint,
+        ImportedOperator,
+        ImportedState,
+        StateFound,
         import_spark_checkpoint,
         inspect_spark_checkpoint,
     )
-    from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState, StateFound
 
 __getattr__ = loader(__name__)
 
 __all__ = [
-    "CheckpointFound",
-    "ImportedCheckpoint",
-    "ImportedOperator",
-    "ImportedState",
     "LiveState",
     "LiveStateReader",
     "Sample",
@@ -45,10 +44,17 @@ __all__ = [
     "StateCollection",
     "StateDiff",
     "StateFollower",
-    "StateFound",
     "StateReader",
     "StateRows",
     "diff",
-    "import_spark_checkpoint",
-    "inspect_spark_checkpoint",
 ]
+if is_installed("forkpoint_spark_checkpoints"):
+    __all__ += [
+        "CheckpointFound",
+        "ImportedCheckpoint",
+        "ImportedOperator",
+        "ImportedState",
+        "StateFound",
+        "import_spark_checkpoint",
+        "inspect_spark_checkpoint",
+    ]

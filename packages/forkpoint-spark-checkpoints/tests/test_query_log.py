@@ -9,8 +9,8 @@ import pytest
 
 from forkpoint.checkpoint.manifest import SplitState
 from forkpoint.errors import ConfigError, SavepointCorrupt
-from forkpoint.spark.query_log import QueryLog, positions, read_log
 from forkpoint.storage.base import LocalStorage
+from forkpoint_spark_checkpoints.query_log import QueryLog, positions, read_log
 
 FILE_ENTRY = 'v1\n{"path":"file:///in/1.json","timestamp":1,"batchId":0}'
 

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.state_processor.spark_import import import_spark_checkpoint
-from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
+from forkpoint_spark_checkpoints.importing import import_spark_checkpoint
+from forkpoint_spark_checkpoints.shapes import ImportedOperator, ImportedState
 from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "from_spark"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "from_spark"
 
 
 def rows(directory: Path) -> list[tuple[Any, ...]]:

@@ -29,8 +29,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from forkpoint.errors import ConfigError, NotFound, StorageError
-from forkpoint.spark.query_log import QueryLog
 from forkpoint.spark.session import settings
+from forkpoint_spark_checkpoints.query_log import QueryLog
 
 StateRole = Literal["value", "list", "map", "timers-event", "timers-processing"]
 

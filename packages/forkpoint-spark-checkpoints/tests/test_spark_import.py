@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import queries
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from queries import EVENTS, HOUR_MS, MINUTE_MS, START_MS, on_rocksdb, run, timed, words
 
 import forkpoint as fp
+import queries
 from forkpoint.api.launch import Launch
 from forkpoint.cli import main
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.inspect.reader import SavepointReader
 from forkpoint.spark.stream_checkpoint import craft
-from forkpoint.state_processor.spark_import import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
-from forkpoint.state_processor.spark_shapes import ImportedOperator, ImportedState
 from forkpoint.types import Types, type_of
+from forkpoint_spark_checkpoints.importing import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
+from forkpoint_spark_checkpoints.shapes import ImportedOperator, ImportedState
+from queries import EVENTS, HOUR_MS, MINUTE_MS, START_MS, on_rocksdb, run, timed, words
 
 pytestmark = pytest.mark.spark
 

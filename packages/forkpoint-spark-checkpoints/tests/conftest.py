@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import queries
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+
+import queries
 
 
 @pytest.fixture(scope="package")

@@ -1,0 +1,41 @@
+"""Commands of other packages: entry points of the group ``forkpoint.commands``, named as the commands are. Each is loaded when
+it is called; its help in one line is in the docstring of its function, which is read without loading it."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+import click
+
+from forkpoint.extras import not_installed
+from forkpoint.lazy import docstring
+
+PACKAGES = {"import-spark-checkpoint": "forkpoint_spark_checkpoints"}
+"""The commands of forkpoint's own packages, which name their extra where the package is missing."""
+
+
+def short_helps() -> dict[str, str]:
+    """The commands of the installed packages, each with its help in one line."""
+    return {name: _short_help(docstring(entry.module, entry.attr)) for name, entry in _installed().items()}
+
+
+def _short_help(text: str) -> str:
+    return click.Command(None, help=text).get_short_help_str(limit=1_000)
+
+
+def names() -> list[str]:
+    """The commands of the installed packages."""
+    return list(_installed())
+
+
+def load(name: str) -> click.Command | None:
+    """A command; None if there is no such command. Raises NotInstalled if its package is missing."""
+    entry = _installed().get(name)
+    if entry is None and name in PACKAGES:
+        raise not_installed(PACKAGES[name], f"`forkpoint {name}`")
+    command: click.Command | None = None if entry is None else entry.load()
+    return command
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="forkpoint.commands")}
