@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Literal
 
 from forkpoint import logs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.contract.source import SourceContext
 from forkpoint.driver.commit.garbage import GarbageCollection
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.measurements import states_of
 from forkpoint.driver.commit.publishing import Publisher, clean_sinks
 from forkpoint.driver.commit.skipping import Skipped
