@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from forkpoint import operations
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 
 JOB = "failover"

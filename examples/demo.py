@@ -34,9 +34,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.registry import RunView, list_runs
-from forkpoint.driver.commit.history import History
+from forkpoint.protocol.registry import RunView, list_runs
 from forkpoint.storage.base import open_storage
 
 REPOSITORY = Path(__file__).resolve().parent.parent

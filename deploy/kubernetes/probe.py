@@ -11,10 +11,10 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from forkpoint.control.client import ControlClient, Unreachable
-from forkpoint.control.endpoint import endpoints
 from forkpoint.errors import ForkpointError
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.client import ControlClient, Unreachable
+from forkpoint.protocol.endpoint import endpoints
 
 READY = ("running", "restarting", "standby")
 SILENT = "silent"

@@ -11,10 +11,10 @@ import pytest
 from cli_process import Cli
 from click.testing import CliRunner
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import SINKS, JobPaths
 from forkpoint.cli import main
-from forkpoint.control.leftovers import find_leftovers, remove_leftovers
-from forkpoint.driver.commit.history import History
+from forkpoint.operations.jobs.cleanup import find_leftovers, remove_leftovers
 from forkpoint.savepoint.format.reading import open_savepoint, verify_files
 from forkpoint.storage.base import LocalStorage
 

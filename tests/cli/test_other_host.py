@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from forkpoint.control.endpoint import endpoints
+from forkpoint.protocol.endpoint import endpoints
 from forkpoint.storage.base import open_storage
 
 # A machine name, a loopback interface and process ids of its own.

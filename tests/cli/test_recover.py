@@ -6,8 +6,8 @@ import signal
 import pytest
 from cli_process import Cli
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import LocalStorage
 
 

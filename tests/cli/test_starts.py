@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 
 FAILING = """

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cli_process import DIGITS
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.failures import Failures
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.operations.launch.supervising import Done, Ended, GivenUp, Restart, next_step

@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.savepoint.format.reading import open_savepoint
 from forkpoint.storage.base import open_storage
 

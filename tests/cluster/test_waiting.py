@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cluster.standalone import Cluster
-from forkpoint.control.endpoint import endpoints
-from forkpoint.control.registry import find_live
+from forkpoint.protocol.endpoint import endpoints
+from forkpoint.protocol.registry import find_live
 from forkpoint.storage.base import open_storage
 
 pytestmark = pytest.mark.spark

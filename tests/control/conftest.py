@@ -7,10 +7,10 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.control.commands import Commands
-from forkpoint.control.endpoint import endpoints
-from forkpoint.control.presence import Presence
-from forkpoint.control.server import ControlServer
+from forkpoint.driver.serve.commands import Commands
+from forkpoint.driver.serve.endpoint_publisher import EndpointPublisher
+from forkpoint.protocol.endpoint import endpoints
+from forkpoint.protocol.port import ControlPort
 from forkpoint.storage.base import open_storage
 from patience import PATIENCE_S
 
@@ -29,8 +29,8 @@ class Control:
     def on_driver(self, driver):
         self.driver = driver
         commands = Commands(driver)
-        self.server = ControlServer(driver.job, commands)
-        presence = Presence(driver, commands, port=self.server.start(), token=self.server.token)
+        self.server = ControlPort(driver.job, commands)
+        presence = EndpointPublisher(driver, commands, port=self.server.start(), token=self.server.token)
         presence.begin()
         (self.endpoint,) = (each for each in endpoints(self.storage) if each.run == driver.run_id)
 

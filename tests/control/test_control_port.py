@@ -12,11 +12,12 @@ import pytest
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control import endpoint as records
-from forkpoint.control.client import ControlClient, Unreachable
-from forkpoint.control.endpoint import HOST
-from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound
+from forkpoint.protocol import endpoint as records
+from forkpoint.protocol.client import Unreachable
+from forkpoint.protocol.endpoint import HOST
+from forkpoint.protocol.http import over_http
+from forkpoint.protocol.registry import drop_stale, find_live, list_runs
 from forkpoint.savepoint.format.reading import open_savepoint
 from patience import PATIENCE_S
 
@@ -26,7 +27,7 @@ NO_PROCESS = 2**30
 
 def test_status_savepoint_and_stop(start, storage, tmp_path):
     control, job = start()
-    with ControlClient(control.endpoint) as client:
+    with over_http(control.endpoint) as client:
         request = client.savepoint(str(tmp_path / "there"), "a label", "a note")
         path = client.wait(request)
         assert path.startswith(f"file://{tmp_path}/there/")
@@ -65,7 +66,7 @@ def test_status_savepoint_and_stop(start, storage, tmp_path):
 
 def test_a_port_does_not_wait_for_ever_for_its_answers_to_be_fetched(start):
     control, _ = start(linger_seconds=0.2)
-    with ControlClient(control.endpoint) as client:
+    with over_http(control.endpoint) as client:
         client.stop()
         assert control.closed.wait(PATIENCE_S)
         with pytest.raises(Unreachable, match="is gone"):
@@ -74,7 +75,7 @@ def test_a_port_does_not_wait_for_ever_for_its_answers_to_be_fetched(start):
 
 def test_cancel(start):
     control, job = start()
-    with ControlClient(control.endpoint) as client:
+    with over_http(control.endpoint) as client:
         client.cancel()
         assert client.wait_gone(PATIENCE_S)
     assert job.get_job_execution_result().result(PATIENCE_S).status is fp.JobStatus.CANCELED
@@ -83,7 +84,7 @@ def test_cancel(start):
 def test_a_savepoint_that_fails_says_why_and_the_job_goes_on(start, tmp_path):
     control, _ = start()
     (tmp_path / "file").write_text("in the way")
-    with ControlClient(control.endpoint) as client:
+    with over_http(control.endpoint) as client:
         with pytest.raises(JobFailed, match=r"no savepoint was made: .*file"):
             client.wait(client.savepoint(str(tmp_path / "file")))
         epoch = client.status().epoch
@@ -184,7 +185,7 @@ def test_records_of_drivers_that_were_killed(storage, start):
 
 
 def test_a_port_that_gives_no_answer_is_not_taken_for_dead(storage, monkeypatch):
-    monkeypatch.setattr("forkpoint.control.registry.PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("forkpoint.protocol.registry.PROBE_SECONDS", 0.1)
     with socket.socket() as busy:
         busy.bind((HOST, 0))
         busy.listen()

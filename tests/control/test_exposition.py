@@ -7,23 +7,24 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
-from forkpoint.control.endpoint import HOST
-from forkpoint.control.exposition import DEFINITIONS, Measured, exposition, exposition_of_roots
-from forkpoint.control.mailbox_client import MailboxClient
-from forkpoint.control.messages import (
+from forkpoint.protocol.endpoint import HOST
+from forkpoint.protocol.exposition import DEFINITIONS, Measured, exposition, exposition_of_roots
+from forkpoint.protocol.mailbox import by_mail
+from forkpoint.protocol.messages import (
     BacklogMetrics,
     CatchUpMetrics,
     DurationMetrics,
     MetricsMessage,
     OperatorMetrics,
-    ProblemMessage,
+    Problem,
     StateMetrics,
     UserMetrics,
     WatermarkMetrics,
 )
-from forkpoint.control.registry import find_live
+from forkpoint.protocol.registry import find_live
 from servers.debian import debian
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ def message(job="job"):
             StateMetrics(uid="map", name="_processing_timers", kind="timers-processing", entries=0, bytes=0),
         ],
         silent_ms={"in": 5_000},
-        problems=[ProblemMessage(severity="warning", kind="no-data", uid="in", text="no data: …")],
+        problems=[Problem(severity="warning", kind="no-data", uid="in", text="no data: …")],
     )  # fmt: skip
 
 
@@ -103,9 +104,7 @@ def test_prometheus_own_parser_reads_each_metric():
 
 
 def test_what_is_unknown_is_left_out():
-    early = message().model_copy(
-        update={"savepoint_ms": None, "state_bytes": None, "operators": {}, "durations": {}, "states": None}
-    )
+    early = structs.replace(message(), savepoint_ms=None, state_bytes=None, operators={}, durations={}, states=None)
     named = {name for name, _ in samples(exposition([early]))}
     assert not named & {
         "forkpoint_savepoint_age_seconds",
@@ -188,7 +187,7 @@ def test_the_port_answers_with_metrics(running, storage):
 
 
 def test_the_mailbox_answers_with_metrics(running, storage):
-    with MailboxClient(storage, running.endpoint) as client:
+    with by_mail(storage, running.endpoint) as client:
         metrics = client.metrics()
     assert metrics.operators["counts"].records_in > 0
 

@@ -17,20 +17,20 @@ from starlette.routing import Route
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
-from forkpoint.control import limits
-from forkpoint.control.commands import Commands
-from forkpoint.control.endpoint import HOST
-from forkpoint.control.server import ControlServer
+from forkpoint.driver.serve.commands import Commands
+from forkpoint.protocol import listening as limits
+from forkpoint.protocol.endpoint import HOST
+from forkpoint.protocol.port import ControlPort
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
+def server(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlPort]:
     """A job's own port."""
     monkeypatch.setattr(limits, "REQUEST_SECONDS", 1.0)
     servers = []
 
     def on_driver(driver):
-        servers.append(ControlServer(driver.job, Commands(driver)))
+        servers.append(ControlPort(driver.job, Commands(driver)))
         servers[0].port = servers[0].start()
         return lambda outcome: servers[0].close(0)
 
@@ -43,11 +43,11 @@ def server(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]
     job.cancel().result()
 
 
-def connect(server: ControlServer) -> socket.socket:
+def connect(server: ControlPort) -> socket.socket:
     return socket.create_connection((HOST, server.port))
 
 
-def head(server: ControlServer, *lines: str, token: str | None = None) -> bytes:
+def head(server: ControlPort, *lines: str, token: str | None = None) -> bytes:
     first = ["POST /v1/savepoints HTTP/1.1", "host: x", f"authorization: Bearer {token or server.token}"]
     return "\r\n".join([*first, *lines, "", ""]).encode()
 
@@ -73,7 +73,7 @@ def send(sock: socket.socket, part: bytes, times: int) -> int:
     return times
 
 
-def works(server: ControlServer) -> bool:
+def works(server: ControlPort) -> bool:
     with connect(server) as sock:
         sock.sendall(
             head(server, "content-length: 0", "connection: close").replace(b"POST /v1/savepoints", b"GET /v1/status")
@@ -83,7 +83,7 @@ def works(server: ControlServer) -> bool:
 
 @pytest.mark.parametrize("token", [None, "wrong"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_without_end_is_refused_and_not_kept(server: ControlServer, token: str | None, chunked: bool) -> None:
+def test_a_body_without_end_is_refused_and_not_kept(server: ControlPort, token: str | None, chunked: bool) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     size = 200 << 20
     part = b"x" * (1 << 20)
@@ -98,7 +98,7 @@ def test_a_body_without_end_is_refused_and_not_kept(server: ControlServer, token
     assert works(server)
 
 
-def test_what_is_too_long_is_told(server: ControlServer) -> None:
+def test_what_is_too_long_is_told(server: ControlPort) -> None:
     with connect(server) as sock:
         sock.sendall(head(server, f"content-length: {limits.MAX_BODY_BYTES + 1}") + b"x" * (limits.MAX_BODY_BYTES + 1))
         assert answer(sock).startswith(b"HTTP/1.1 413")
@@ -113,7 +113,7 @@ def test_what_is_too_long_is_told(server: ControlServer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", ["nothing", "half a head", "a head without its body", "a second request's half"])
-def test_half_open_connections_are_closed(server: ControlServer, sent: str) -> None:
+def test_half_open_connections_are_closed(server: ControlPort, sent: str) -> None:
     with connect(server) as sock:
         if sent == "half a head":
             sock.sendall(b"POST /v1/stop HTTP/1.1\r\nhost")
@@ -132,16 +132,14 @@ def test_half_open_connections_are_closed(server: ControlServer, sent: str) -> N
         assert time.monotonic() - began >= 0.5
 
 
-def test_drop_by_drop_is_half_open_too(server: ControlServer) -> None:
+def test_drop_by_drop_is_half_open_too(server: ControlPort) -> None:
     with connect(server) as sock:
         sock.sendall(head(server, "content-length: 1000"))
         while send(sock, b" ", 1):  # until the other side closes
             time.sleep(0.05)
 
 
-def test_those_who_only_hold_connections_keep_nobody_out(
-    server: ControlServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_who_only_hold_connections_keep_nobody_out(server: ControlPort, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REQUEST_SECONDS", 600.0)
     held = []
     for _ in range(limits.MAX_CONNECTIONS + 20):
@@ -177,7 +175,7 @@ def test_a_slow_answer_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.join()
 
 
-def test_a_kept_connection_is_answered_without_delay(server: ControlServer) -> None:
+def test_a_kept_connection_is_answered_without_delay(server: ControlPort) -> None:
     """Head and body of an answer must not wait for the client to acknowledge each other: 40 ms on Linux."""
     connection = http.client.HTTPConnection(HOST, server.port)
     seconds = []

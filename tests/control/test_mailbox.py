@@ -14,14 +14,14 @@ import pytest
 
 from forkpoint.checkpoint.manifest import RUN
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control import mailbox, registry
-from forkpoint.control.client import Unreachable
-from forkpoint.control.endpoint import Endpoint, endpoints, register
-from forkpoint.control.leftovers import find_leftovers
-from forkpoint.control.mailbox_client import MailboxClient
-from forkpoint.control.messages import MailedAnswer, StatusMessage
-from forkpoint.control.registry import drop_stale, find_live, list_runs
 from forkpoint.errors import ForkpointError, JobFailed, JobNotFound, StorageError
+from forkpoint.operations.jobs.cleanup import find_leftovers
+from forkpoint.protocol import mailbox, registry
+from forkpoint.protocol.client import Unreachable
+from forkpoint.protocol.endpoint import Endpoint, endpoints, register
+from forkpoint.protocol.mailbox import MailboxCarrier, by_mail
+from forkpoint.protocol.messages import StatusMessage
+from forkpoint.protocol.registry import drop_stale, find_live, list_runs
 from forkpoint.savepoint.format.reading import open_savepoint
 from patience import PATIENCE_S
 from programs import Python
@@ -33,7 +33,7 @@ PATHS = JobPaths(JOB)
 @pytest.fixture
 def client(start, storage):
     control, _ = start()
-    with MailboxClient(storage, control.endpoint) as mailed:
+    with by_mail(storage, control.endpoint) as mailed:
         yield mailed
 
 
@@ -47,13 +47,13 @@ def ask(storage, run, data):
     storage.create(PATHS.request_file(run, request_id), data)
     while not storage.exists(PATHS.answer_file(run, request_id)):
         time.sleep(0.02)
-    return MailedAnswer.model_validate_json(storage.read(PATHS.answer_file(run, request_id)))
+    return json.loads(storage.read(PATHS.answer_file(run, request_id)))
 
 
 def test_status_savepoint_and_stop_leave_nothing_behind(start, storage, tmp_path):
     control, job = start()
     run = control.endpoint.run
-    with MailboxClient(storage, control.endpoint) as client:
+    with by_mail(storage, control.endpoint) as client:
         path = client.wait(client.savepoint(str(tmp_path / "there"), "a label", "a note"))
         savepoint = open_savepoint(path).savepoint
         assert (savepoint.label, savepoint.note, savepoint.job) == ("a label", "a note", JOB)
@@ -99,15 +99,15 @@ def test_a_savepoint_that_fails_says_why_and_the_job_goes_on(client, tmp_path):
 def test_requests_that_are_refused(client, storage, data, message):
     run = client.endpoint.run
     answer = ask(storage, run, data.replace(b"RUN", run.encode()))
-    assert answer.error is not None
-    assert answer.error.code == "bad-request"
-    assert re.search(message, answer.error.message), answer.error.message
+    assert answer.keys() == {"error"}
+    assert answer["error"]["code"] == "bad-request"
+    assert re.search(message, answer["error"]["message"]), answer["error"]["message"]
     assert client.status().state == "running"
 
 
 def test_many_requests_at_once_are_each_answered_once(client, storage, tmp_path):
     def one(number):
-        with MailboxClient(storage, client.endpoint) as own:
+        with by_mail(storage, client.endpoint) as own:
             return own.wait(own.savepoint(str(tmp_path / "many"), f"label {number}"))
 
     with ThreadPoolExecutor(4) as pool:
@@ -195,7 +195,7 @@ def test_a_driver_that_is_killed_before_it_answers(program, storage):
 
         def wait():
             with pytest.raises(Unreachable) as caught:
-                MailboxClient(storage, client.endpoint, patience_seconds=3).stop()
+                by_mail(storage, client.endpoint, patience_seconds=3).stop()
             failures.append(str(caught.value))
 
         waiting = threading.Thread(target=wait)
@@ -220,12 +220,12 @@ def test_a_driver_that_is_killed_before_it_answers(program, storage):
 
 def test_a_driver_that_is_killed_during_a_savepoint(program, storage, monkeypatch):
     with find_live(storage, JOB) as client:
-        client._patience = 2.0
-        monkeypatch.setattr("forkpoint.control.mailbox_client.ALIVE_SECONDS", 1.0)
+        client.carrier._patience = 2.0
+        monkeypatch.setattr("forkpoint.protocol.mailbox.ALIVE_SECONDS", 1.0)
         request = client.savepoint()
         program.kill()
         program.wait()
-        known = client._last[request][0]
+        known = client.carrier._last[request.id]
         if known.status == "IN_PROGRESS":
             with pytest.raises(JobFailed, match="before it said that its savepoint was complete"):
                 client.wait(request)
@@ -237,7 +237,7 @@ def test_a_run_on_another_machine(start, storage, monkeypatch):
     (view,) = list_runs(storage)
     assert (view.state, view.run) == ("running", control.endpoint.run)
     with find_live(storage, JOB) as client:
-        assert isinstance(client, MailboxClient)
+        assert isinstance(client.carrier, MailboxCarrier)
         assert isinstance(client.status(), StatusMessage)
         client.cancel()
         assert client.wait_gone(PATIENCE_S)
@@ -257,7 +257,7 @@ def test_a_run_on_another_machine_that_does_not_answer(storage, monkeypatch):
         find_live(storage, JOB)
     assert mail(storage, "away") == []
     with pytest.raises(ForkpointError, match="has not answered for 1 s"):
-        MailboxClient(storage, endpoints(storage)[0], 1.0).cancel()
+        by_mail(storage, endpoints(storage)[0], 1.0).cancel()
 
 
 @pytest.mark.slow
@@ -268,6 +268,6 @@ def test_a_driver_that_lives_and_does_not_answer(start, storage, monkeypatch):
     (view,) = list_runs(storage)
     assert view.state == "silent"
     with pytest.raises(ForkpointError, match="is alive, but has not answered for 5 s") as caught:
-        MailboxClient(storage, control.endpoint, 5.0).cancel()
+        by_mail(storage, control.endpoint, 5.0).cancel()
     assert not isinstance(caught.value, Unreachable)
     assert mail(storage, control.endpoint.run) == []

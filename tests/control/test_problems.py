@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.contract.source import Backlog
-from forkpoint.control.problems import Problem, Situation, SourceNow, TimedOperator, problem_of_run, problems, silences
 from forkpoint.driver.commit.measurements import Hold
-from forkpoint.driver.observe.journal import EpochEntry, FailureEntry
 from forkpoint.driver.observe.metrics import BacklogThen
+from forkpoint.driver.observe.problems import Situation, SourceNow, TimedOperator, problems, silences
 from forkpoint.functions import MIN_WATERMARK
+from forkpoint.protocol.messages import EpochEntry, FailureEntry, Problem
+from forkpoint.protocol.registry import problem_of_run
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 
 NOW = 1_790_000_000_000

@@ -3,14 +3,14 @@
 import httpx
 import pytest
 
-from forkpoint.control.client import ControlClient
-from forkpoint.control.server import HOST
 from forkpoint.errors import JobFailed
+from forkpoint.protocol.http import over_http
+from forkpoint.protocol.port import HOST
 
 
 def test_a_job_is_rescaled(start):
     control, _ = start()
-    with ControlClient(control.endpoint) as client:
+    with over_http(control.endpoint) as client:
         before = client.status()
         epoch = client.wait_epoch(client.rescale(before.parallelism + 1), "rescaled")
         after = client.status()
@@ -22,7 +22,7 @@ def test_a_job_is_rescaled(start):
 
 def test_a_refusal_says_why(start):
     control, _ = start()
-    with ControlClient(control.endpoint) as client:
+    with over_http(control.endpoint) as client:
         with pytest.raises(
             JobFailed, match=r"was not rescaled: .*parallelism 1000 is above its max parallelism of 128"
         ):

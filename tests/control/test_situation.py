@@ -10,8 +10,8 @@ from typing import Any
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.control.problems import Situation, problems, silences
-from forkpoint.control.situation import situation
+from forkpoint.driver.observe.problems import Situation, problems, silences
+from forkpoint.driver.serve.reports import situation
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 
 RULES = fp.MapStateDescriptor("rules", int, int)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.observe.events import Listener
 from forkpoint.driver.run.stopping import Result
 from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions

@@ -11,8 +11,8 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.savepoints.background import Savepoints
 from forkpoint.errors import StorageError

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.lead import handing_over
 from forkpoint.driver.lead.handing_over import Follower, HandingOver, Successor, is_close
 from forkpoint.driver.lead.lease import LeaseKeeper

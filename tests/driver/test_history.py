@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forkpoint.checkpoint.history import LIST_ALL_EVERY, History
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest, Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import LIST_ALL_EVERY, History
 from forkpoint.errors import StaleGeneration, StorageError
 from forkpoint.storage.base import Storage, open_storage
 

@@ -14,9 +14,9 @@ from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run
 
 import forkpoint as fp
 from forkpoint.checkpoint.gc import needed_files, plan_gc
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.commit import garbage
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import RestartStrategy

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import forkpoint as fp
@@ -16,8 +17,6 @@ from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import SplitState
 from forkpoint.contract.source import Backlog
-from forkpoint.control.commands import Commands
-from forkpoint.control.messages import BacklogMetrics, MetricsMessage
 from forkpoint.driver.commit.measurements import Hold, Measurements, UserReport, hold_of
 from forkpoint.driver.observe.events import (
     AttemptStarted,
@@ -29,7 +28,9 @@ from forkpoint.driver.observe.events import (
     SavepointEnded,
 )
 from forkpoint.driver.observe.metrics import BOUNDS_MS, CatchUps, Durations, JobMetrics, UserKey, UserValue, after
+from forkpoint.driver.serve.commands import Commands
 from forkpoint.graph.options import RestartStrategy
+from forkpoint.protocol.messages import BacklogMetrics, MetricsMessage
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.control import CatchUp, UserMetric
 from forkpoint.runtime.tasks.measuring import MetricReporter, Stopwatch
@@ -284,4 +285,4 @@ def test_after_a_failure_counts_are_since_the_restart(tmp_path: Path) -> None:
 
 def test_a_message_survives_json(tmp_path: Path) -> None:
     message = metrics_of(tmp_path)
-    assert MetricsMessage.model_validate_json(message.model_dump_json()) == message
+    assert msgspec.json.decode(msgspec.json.encode(message), type=MetricsMessage) == message

@@ -250,7 +250,7 @@ def test_two_drivers_remove_the_same(tmp_path: Path) -> None:
 def test_a_run_that_was_replaced_removes_nothing(tmp_path: Path) -> None:
     clock = ManualClock()
     run(tmp_path, [*ticks([1] * 4), 7, Eof()], SavepointSchedule(HOUR_MS), clock)
-    from forkpoint.driver.commit.history import History
+    from forkpoint.checkpoint.history import History
 
     history = History(LocalStorage(str(tmp_path)), JobPaths("test"))
     assert Schedule(SavepointSchedule(HOUR_MS, keep_last=1), history, "stale", None, clock).remove_expired() == []

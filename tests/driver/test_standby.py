@@ -5,10 +5,10 @@ import threading
 import pytest
 from jobs import Crash, StopAfter, clicks, run
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.publishing import Republisher
 from forkpoint.driver.lead.handing_over import Follower
 from forkpoint.driver.lead.lease import LeaseKeeper

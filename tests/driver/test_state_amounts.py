@@ -17,12 +17,12 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.control.commands import Commands
-from forkpoint.control.messages import MetricsMessage
 from forkpoint.driver.commit.amounts import JobAmounts, redistributed_amounts, saved
 from forkpoint.driver.observe.events import EpochReached, Event
 from forkpoint.driver.run import epochs
+from forkpoint.driver.serve.commands import Commands
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy
+from forkpoint.protocol.messages import MetricsMessage
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import CommitRow
 from forkpoint.runtime.tasks.committed_state import CommittedState, Share

@@ -13,9 +13,9 @@ import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.gc import needed_files
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit import garbage
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.graph.options import CheckpointOptions
 from forkpoint.storage.base import open_storage

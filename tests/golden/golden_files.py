@@ -39,7 +39,7 @@ _TRAILER_BYTES = struct.calcsize(">HHIQQIII4s")
 def formats() -> dict[str, Format[Any]]:
     """Every format of JSON files that the code has."""
     found: dict[str, Format[Any]] = {}
-    for package in ("checkpoint", "savepoint", "driver", "control"):
+    for package in ("checkpoint", "savepoint", "driver", "protocol"):
         for module in _modules(f"{forkpoint.__name__}.{package}"):
             found.update({f.name: f for f in vars(module).values() if isinstance(f, Format)})
     return found

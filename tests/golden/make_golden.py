@@ -21,11 +21,11 @@ import golden_job
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.control.endpoint import ENDPOINT, Endpoint
-from forkpoint.control.programs import PROGRAM, Program
 from forkpoint.driver.commit.claims import CLAIM, Claim
 from forkpoint.driver.run import epochs
 from forkpoint.driver.scale import layouts
+from forkpoint.driver.start.programs import PROGRAM, Program
+from forkpoint.protocol.endpoint import ENDPOINT, Endpoint
 from forkpoint.savepoint.catalog.labels import LABEL, Label
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof

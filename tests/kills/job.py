@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.driver.commit.history import History
+from forkpoint.checkpoint.history import History
 from forkpoint.driver.run.epochs import EpochRunner
 from forkpoint.runtime.tasks import committing
 

@@ -28,9 +28,9 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main as forkpoint
-from forkpoint.driver.commit.history import History
 from forkpoint.storage.base import open_storage
 from programs import ENVIRONMENT
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from deaths import die_at
+from forkpoint.checkpoint.history import History
 from forkpoint.connectors.files import s3, sink, staged
-from forkpoint.driver.commit.history import History
 
 KEYS = 10
 EPOCH_ROWS = 20  # a file of 40 numbers counts as 10, by its size

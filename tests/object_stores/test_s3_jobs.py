@@ -18,9 +18,9 @@ import forkpoint as fp
 from background import InBackground
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.connectors.files import s3
-from forkpoint.driver.commit.history import History
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.storage import object_storage
 from object_stores.buckets import Bucket

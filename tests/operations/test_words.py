@@ -6,7 +6,7 @@ import pytest
 
 from forkpoint import operations
 from forkpoint.cli.output import _Steps
-from forkpoint.control.programs import Program
+from forkpoint.driver.start.programs import Program
 from forkpoint.errors import SavepointNotFound
 from forkpoint.operations.versions.replaying import until_from
 from forkpoint.operations.versions.upgrading import _engine

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from shop import HOSTILE, READ, Shop
 
-from forkpoint.control.endpoint import endpoints
+from forkpoint.protocol.endpoint import endpoints
 from forkpoint.storage.base import open_storage
 
 Open = Callable[..., Page]

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from shop import Shop
 
-from forkpoint.control.endpoint import endpoints
+from forkpoint.protocol.endpoint import endpoints
 from forkpoint.storage.base import open_storage
 
 Open = Callable[..., Page]

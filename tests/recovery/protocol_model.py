@@ -29,13 +29,14 @@ from unittest.mock import patch
 import forkpoint as fp
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint import history
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.connectors.files import local as local_files
 from forkpoint.connectors.files import sink as file_sink
 from forkpoint.contract.sink import SinkContext
-from forkpoint.driver.commit import garbage, history
-from forkpoint.driver.commit.history import History
+from forkpoint.driver.commit import garbage
 from forkpoint.driver.lead import succession
 from forkpoint.driver.lead.standby import Standby
 from forkpoint.driver.run import epochs

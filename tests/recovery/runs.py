@@ -20,8 +20,8 @@ import program
 import pyarrow.parquet as pq
 from program import JOB, Plan
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.savepoint.export.exporting import export_savepoint
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import open_storage

@@ -33,8 +33,8 @@ from protocol_model import (
 )
 
 from forkpoint.checkpoint import gc
+from forkpoint.checkpoint.history import History
 from forkpoint.connectors.files.sink import FileSink
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.publishing import Publisher
 from forkpoint.driver.start.starter import Starter
 from forkpoint.errors import NotFound

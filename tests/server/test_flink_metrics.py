@@ -10,16 +10,16 @@ import pytest
 from rest_server import Server
 
 from forkpoint.checkpoint.plan import PlanInput, PlanOperator
-from forkpoint.control.messages import (
+from forkpoint.errors import ConfigError
+from forkpoint.protocol.messages import (
     BacklogMetrics,
-    EpochMessage,
+    EpochEntry,
     JournalMessage,
     MetricsMessage,
     OperatorMetrics,
     UserMetrics,
     WatermarkMetrics,
 )
-from forkpoint.errors import ConfigError
 from forkpoint.server import flink_metrics
 from forkpoint.server.flink import vertex_id
 
@@ -149,13 +149,13 @@ def test_sources_say_what_they_have_still_to_read_and_for_how_long_they_have_rea
 
 
 def test_a_rate_is_that_of_the_last_minute() -> None:
-    def epoch(number: int, at_ms: int, **phases: int) -> EpochMessage:
-        return EpochMessage(
+    def epoch(number: int, at_ms: int, **phases: int) -> EpochEntry:
+        return EpochEntry(
             epoch=number, phases={"planned": at_ms, "committed": at_ms + 500, **phases}, records={"a": 300}
         )
 
     epochs = [epoch(1, NOW_MS - 70_000), epoch(2, NOW_MS - 20_000), epoch(3, NOW_MS - 10_000)]
-    under_way = EpochMessage(epoch=4, phases={"planned": NOW_MS - 100}, records={"a": 7})
+    under_way = EpochEntry(epoch=4, phases={"planned": NOW_MS - 100}, records={"a": 7})
     journal = JournalMessage(
         job="job", run="run", epochs=[*epochs, under_way], failures=[], savepoints=[], committed=3, failed=0
     )

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from rest_server import READ, Server, result
 
-from forkpoint.control.registry import list_runs
+from forkpoint.protocol.registry import list_runs
 from forkpoint.storage.base import open_storage
 
 COUNTS = """

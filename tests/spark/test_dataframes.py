@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit import garbage
-from forkpoint.driver.commit.history import History
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.format import source_logs
 from forkpoint.savepoint.format.reading import open_savepoint

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import forkpoint as fp
 from forkpoint.api.execution import prepare
-from forkpoint.control.commands import Commands
+from forkpoint.driver.serve.commands import Commands
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ from spark_runs import ECHO, context, graph_of
 
 import forkpoint as fp
 from forkpoint.api.launch import Launch
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.runtime.exchange.control import JobSpec
 from forkpoint.spark.executor import SparkExecutor
 from forkpoint.state import OPERATOR_KG, open_store, range_for

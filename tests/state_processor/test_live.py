@@ -18,8 +18,8 @@ from saved_job import EVENTS, Event, build, saved
 
 import forkpoint as fp
 from example_counts import examples
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run import epochs
 from forkpoint.errors import ConfigError, EpochGone, JobNotFound, StateNotFound, StorageUnavailable, TypeNotSupported
 from forkpoint.savepoint.export import committed_epochs

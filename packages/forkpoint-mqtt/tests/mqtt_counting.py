@@ -12,8 +12,8 @@ from typing import Any
 
 import forkpoint as fp
 from deaths import die_at
+from forkpoint.checkpoint.history import History
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
-from forkpoint.driver.commit.history import History
 from forkpoint_mqtt.consuming import SessionConnection
 from forkpoint_mqtt.source import MqttSource
 

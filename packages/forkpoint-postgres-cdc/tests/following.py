@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.driver.commit.history import History
+from forkpoint.checkpoint.history import History
 from forkpoint_postgres_cdc import chunks, feed, slot
 from forkpoint_postgres_cdc.enumerator import PostgresEnumerator
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import forkpoint as fp
 from deaths import die_at
+from forkpoint.checkpoint.history import History
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.contract.format import SerializationSchema
-from forkpoint.driver.commit.history import History
 from forkpoint_rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint_rabbitmq.consuming import QueueConnection
 from forkpoint_rabbitmq.publishing import ConfirmedPublisher

@@ -19,13 +19,13 @@ from forkpoint.api.dataframes import stage_batch_frames
 from forkpoint.api.interrupting import JobInterrupted, ctrl_c_cancels, interrupted, show_briefly
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import AREAS, JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.config_file import state_root
 from forkpoint.connectors.sinks import CollectSink
 from forkpoint.contract.sink import Sink
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.job_driver import JobDriver
@@ -49,7 +49,7 @@ from forkpoint.types.lookup import Program, values_of
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.streams.streams import DataStream
-    from forkpoint.control.telemetry import Telemetry
+    from forkpoint.driver.serve.telemetry import Telemetry
 
 UNNAMED = "forkpoint-job"
 LOCAL_PARALLELISM = 2
@@ -77,7 +77,7 @@ class Job:
         if self.launch.on_driver is not None:
             ended = self.launch.on_driver(self.driver)
         elif self.temporary is None:
-            from forkpoint.control.presence import attend  # not needed for `import forkpoint`
+            from forkpoint.driver.serve.endpoint_publisher import attend  # not needed for `import forkpoint`
 
             ended = attend(self.driver, _spark_settings(self.options))
         return lambda: self._run(ended)
@@ -214,7 +214,7 @@ def _telemetry(job: str) -> Telemetry | None:
     asked = any(os.environ.get(name) for name in _OTLP) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not asked or not is_installed("opentelemetry.sdk"):
         return None
-    from forkpoint.control.telemetry import Telemetry  # not needed for `import forkpoint`
+    from forkpoint.driver.serve.telemetry import Telemetry  # not needed for `import forkpoint`
 
     return Telemetry(job)
 

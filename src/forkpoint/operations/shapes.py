@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.operations.jobs.lineage import Tree, job_of
 from forkpoint.savepoint.catalog.display import totals
@@ -15,12 +17,12 @@ from forkpoint.wording import type_name
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.lineage import Node
-    from forkpoint.control.leftovers import Leftovers
-    from forkpoint.control.registry import RunView
+    from forkpoint.operations.jobs.cleanup import Leftovers
     from forkpoint.operations.jobs.recovering import Recovery
     from forkpoint.operations.saved_state.catalog import SavepointShown
     from forkpoint.operations.saved_state.editing import Edited
     from forkpoint.operations.saved_state.inspecting import QueryResult, StateEntries, StateShown, StatesShown
+    from forkpoint.protocol.registry import RunView
     from forkpoint.savepoint.catalog.naming import Found
     from forkpoint.state_processor import SavepointDiff
 
@@ -36,7 +38,7 @@ def view_json(view: RunView) -> dict[str, Any]:
         **attributes(view, "job run state newest epoch started_ms ended_ms uptime_ms records_read"),
         "late_records_dropped": None if late is None else dict(late),
         **attributes(view, "restarts reason doing"),
-        "problems": [asdict(each) for each in view.problems],
+        "problems": [structs.asdict(each) for each in view.problems],
         "parent": view.parent.model_dump(mode="json"),
         **attributes(view.endpoint, "pid machine port log"),
     }

@@ -6,11 +6,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from msgspec import structs
+
 from forkpoint.checkpoint.manifest import Manifest, Run, SourcePosition
 from forkpoint.checkpoint.plan import Plan, PlanOperator
-from forkpoint.control.messages import (
+from forkpoint.driver.commit.measurements import hold_of, states_of
+from forkpoint.driver.serve.reports import watermark_metrics
+from forkpoint.functions import MIN_WATERMARK
+from forkpoint.protocol.messages import (
     BacklogMetrics,
-    EpochMessage,
+    EpochEntry,
     JournalMessage,
     MetricsMessage,
     OperatorMetrics,
@@ -18,9 +23,6 @@ from forkpoint.control.messages import (
     StatusMessage,
     WatermarkMetrics,
 )
-from forkpoint.control.metrics import watermark_metrics
-from forkpoint.driver.commit.measurements import MeasuredState, hold_of, states_of
-from forkpoint.functions import MIN_WATERMARK
 from forkpoint.server import messages as m
 from forkpoint.server.service import JobEntry
 
@@ -72,7 +74,7 @@ def overview(entry: JobEntry, now_ms: int) -> m.JobOverview:
         forkpoint_state=view.state, run=view.run, root=entry.root.place, epoch=view.epoch, restarts=view.restarts,
         records_read=view.records_read, late_records_dropped=None if late is None else sum(late.values()),
         parallelism=parallelism, doing=view.doing, reason=view.reason,
-        problems=[m.ProblemShown(**vars(each)) for each in view.problems],
+        problems=[m.ProblemShown(**structs.asdict(each)) for each in view.problems],
     )  # fmt: skip
 
 
@@ -242,13 +244,13 @@ def checkpoints(entry: JobEntry, journal: JournalMessage | None) -> m.Checkpoint
         ),
         latest=m.LatestCheckpoints(
             completed=completed[0] if completed else None,
-            savepoint=made[-1].model_dump() if made else None, restored=restored,
+            savepoint=structs.asdict(made[-1]) if made else None, restored=restored,
         ),
         history=history,
     )  # fmt: skip
 
 
-def checkpoint(epoch: EpochMessage, subtasks: int) -> m.Checkpoint:
+def checkpoint(epoch: EpochEntry, subtasks: int) -> m.Checkpoint:
     """An epoch as a checkpoint."""
     begun, newest = min(epoch.phases.values()), max(epoch.phases.values())
     done = "committed" in epoch.phases
@@ -298,7 +300,7 @@ def _count(uid: str, status: StatusMessage | None, record: Run | None, newest: M
 def _vertex(
     shown: m.JobOverview, operator: PlanOperator, status: StatusMessage | None, count: int | None,
     watermarks: Mapping[str, int], record: Run | None, measured: MetricsMessage | None,
-    states: Sequence[MeasuredState | StateMetrics] | None,
+    states: Sequence[StateMetrics] | None,
 ) -> m.Vertex:  # fmt: skip
     records = count or 0
     late = 0 if status is None else status.late_records_dropped.get(operator.uid, 0)
@@ -319,20 +321,20 @@ def _vertex(
     )  # fmt: skip
 
 
-def _states(newest: Manifest | None, measured: MetricsMessage | None) -> Sequence[MeasuredState | StateMetrics] | None:
+def _states(newest: Manifest | None, measured: MetricsMessage | None) -> Sequence[StateMetrics] | None:
     """How much there is of each state, as the driver says, or else the newest manifest; None if it is not known."""
     if measured is not None:
         return measured.states
     return None if newest is None else states_of(newest)
 
 
-def _state_size(states: Sequence[MeasuredState | StateMetrics] | None) -> m.StateSize:
+def _state_size(states: Sequence[StateMetrics] | None) -> m.StateSize:
     if states is None:
         return m.StateSize(entries=None, bytes=None)
     return m.StateSize(entries=sum(each.entries for each in states), bytes=sum(each.bytes for each in states))
 
 
-def _states_of(uid: str, states: Sequence[MeasuredState | StateMetrics] | None) -> list[m.StateShown] | None:
+def _states_of(uid: str, states: Sequence[StateMetrics] | None) -> list[m.StateShown] | None:
     if states is None:
         return None
     return [

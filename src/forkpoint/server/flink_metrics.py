@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from forkpoint.checkpoint.plan import PlanOperator
-from forkpoint.control.messages import JournalMessage, MetricsMessage, OperatorMetrics, UserMetrics
 from forkpoint.errors import ConfigError
+from forkpoint.protocol.messages import JournalMessage, MetricsMessage, OperatorMetrics, UserMetrics
 from forkpoint.server import messages as m
 
 Number = int | float

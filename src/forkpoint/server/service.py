@@ -17,12 +17,12 @@ from typing import Any, TypeVar, cast
 from forkpoint.checkpoint.manifest import RUN, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.plan import PLAN, Plan
-from forkpoint.control.client import RunClient
-from forkpoint.control.messages import JournalMessage, MetricsMessage
-from forkpoint.control.registry import RunView, asked, client_of, list_runs
 from forkpoint.errors import ConfigError, ForkpointError, JobNotFound, SavepointNotFound
 from forkpoint.operations import follow_state
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.client import RunClient
+from forkpoint.protocol.messages import JournalMessage, MetricsMessage
+from forkpoint.protocol.registry import RunView, asked, client_of, list_runs
 from forkpoint.savepoint.catalog.naming import all_savepoints
 from forkpoint.savepoint.inspect.query_limits import QueryLimits
 from forkpoint.server.requests import Busy

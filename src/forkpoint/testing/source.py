@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from forkpoint.connectors.collection import fair_shares
 from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator, SplitRange
-from forkpoint.driver.observe.events import Phase
 from forkpoint.errors import ConfigError
 from forkpoint.functions import to_ms
+from forkpoint.protocol.messages import Phase
 from forkpoint.testing.clock import ManualClock
 from forkpoint.types import TypeInformation, type_of
 

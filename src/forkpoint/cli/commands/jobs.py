@@ -17,9 +17,9 @@ from forkpoint.cli import text
 from forkpoint.cli.names import JOB, PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.control.registry import RunView
 from forkpoint.operations import Tree
 from forkpoint.operations.shapes import tree_json, view_json
+from forkpoint.protocol.registry import RunView
 
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable",

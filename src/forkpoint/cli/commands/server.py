@@ -21,7 +21,7 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.private import make_directories, open_new
 
 if TYPE_CHECKING:
-    from forkpoint.control.listening import Listening
+    from forkpoint.protocol.listening import Listening
 
 OPERATE_TOKEN, READ_TOKEN = "FORKPOINT_SERVER_TOKEN", "FORKPOINT_SERVER_READ_TOKEN"
 PORT = 8081
@@ -61,7 +61,7 @@ def server(
     Callers need a token: FORKPOINT_SERVER_TOKEN for everything, FORKPOINT_SERVER_READ_TOKEN to look only. What is not set is
     made up, and printed.
     """
-    from forkpoint.control.listening import Listening  # takes a moment to load
+    from forkpoint.protocol.listening import Listening  # takes a moment to load
     from forkpoint.server.access import Tokens
     from forkpoint.server.app import ServerOptions, application
     from forkpoint.server.commands import Commands

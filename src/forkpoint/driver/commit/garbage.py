@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver.commit.history import History
 from forkpoint.errors import StaleGeneration
 
 log = logging.getLogger("forkpoint")

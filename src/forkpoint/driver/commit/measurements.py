@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from forkpoint.protocol.messages import StateMetrics
 from forkpoint.state.store import StoreSize
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Manifest, SplitState
-    from forkpoint.checkpoint.states import StateKind
     from forkpoint.contract.source import Backlog
     from forkpoint.graph.job import JobGraph
     from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
@@ -52,16 +52,6 @@ class Hold(NamedTuple):
         return self.next is not None and (self.behind_ms is None or self.behind_ms >= NOTABLE_MS)
 
 
-class MeasuredState(NamedTuple):
-    """About how many entries a state of an operator has, and how many bytes their keys and values have."""
-
-    uid: str
-    name: str
-    kind: StateKind
-    entries: int
-    bytes: int
-
-
 @dataclass(frozen=True)
 class Measurements:
     """Of one epoch alone, by operator uid: time at work, bytes in and out; changes of user metrics. At its end: the size of the
@@ -74,12 +64,12 @@ class Measurements:
     state_size: StoreSize | None = None
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
-    states: Sequence[MeasuredState] | None = None
+    states: Sequence[StateMetrics] | None = None
 
 
 def measurements(
     rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], holds: Mapping[str, Hold],
-    states: Sequence[MeasuredState] | None = None,
+    states: Sequence[StateMetrics] | None = None,
 ) -> Measurements:  # fmt: skip
     busy: Counter[str] = Counter()
     read: Counter[str] = Counter()
@@ -94,12 +84,12 @@ def measurements(
     return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, holds, states)
 
 
-def states_of(manifest: Manifest) -> list[MeasuredState] | None:
+def states_of(manifest: Manifest) -> list[StateMetrics] | None:
     """How much there is of each state, as a manifest tells."""
     if manifest.amounts is None:
         return None
     known = {each.sid: (each.entries, each.bytes) for each in manifest.amounts}
-    return [MeasuredState(s.uid, s.name, s.kind, *known.get(s.sid, (0, 0))) for s in manifest.states]
+    return [StateMetrics(s.uid, s.name, s.kind, *known.get(s.sid, (0, 0))) for s in manifest.states]
 
 
 def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forkpoint import logs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
 from forkpoint.contract.sink import CommitterContext, CommittingSink
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.skipping import Skipped, commit_accepted, skipping
 from forkpoint.driver.observe.events import Listener, PublishingProgressed
 from forkpoint.driver.run.executor import Executor

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from forkpoint import logs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE
 from forkpoint.checkpoint.manifest import RUN, Manifest
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.lead.lease import LeaseKeeper
 from forkpoint.driver.lead.standby import Watch, after_commit, seen
 from forkpoint.driver.run.requests import HandOverRequest

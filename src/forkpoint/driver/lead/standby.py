@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE, LEASE_MS, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
-from forkpoint.driver.commit.history import History
 from forkpoint.errors import JobFailed, StorageError
 
 log = logging.getLogger("forkpoint")

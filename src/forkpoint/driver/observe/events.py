@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from forkpoint.driver.commit.measurements import MeasuredState, Measurements
+from forkpoint.driver.commit.measurements import Measurements
+from forkpoint.protocol.messages import Phase, StateMetrics
 
 if TYPE_CHECKING:
     from forkpoint.runtime.exchange.control import CatchUp
 
 Outcome = Literal["finished", "stopped", "cancelled", "failed"]
-Phase = Literal["planned", "computed", "written", "committed", "published"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class AttemptStarted:
     restarts: int
     watermarks: Mapping[str, int]
     at_ms: int | None = None
-    states: Sequence[MeasuredState] | None = None
+    states: Sequence[StateMetrics] | None = None
     from_nothing: bool = False
 
 

@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from forkpoint.driver.observe.events import (
     AttemptStarted,
     EpochCommitted,
     EpochReached,
     Event,
-    Phase,
     Restarting,
     RunEnded,
     SavepointEnded,
     SavepointProgressed,
 )
+from forkpoint.protocol.messages import EpochEntry, FailureEntry, SavepointEntry
 
 KEPT_EPOCHS, KEPT_FAILURES, KEPT_SAVEPOINTS = 200, 20, 50
-
-
-@dataclass(frozen=True)
-class EpochEntry:
-    """An epoch. ``phases``: when it reached each phase, in ms since 1970; without "committed", it is under way or was given up.
-    ``records``: what its operators received, or emitted if they have no input, by uid."""
-
-    epoch: int
-    phases: Mapping[Phase, int]
-    records: Mapping[str, int] = field(default_factory=dict)
-    changes_bytes: int = 0
-    snapshot_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class FailureEntry:
-    """A failure that a restart followed, or that ended the run (``restarts`` is None)."""
-
-    at_ms: int
-    failure: str
-    restarts: int | None
-
-
-@dataclass(frozen=True)
-class SavepointEntry:
-    """A savepoint that this run has made (``path``), failed to make (``failure``), or makes."""
-
-    savepoint: str
-    epoch: int
-    started_ms: int
-    ended_ms: int | None = None
-    path: str | None = None
-    failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +59,7 @@ def after(journal: Journal, event: Event, now_ms: int) -> Journal:
             begun = EpochEntry(epoch, {"planned": at_ms})
             return replace(journal, epochs=(*journal.epochs, begun)[-KEPT_EPOCHS:])
         case EpochReached(epoch, phase, at_ms):
-            return _with_newest(journal, epoch, lambda e: replace(e, phases={**e.phases, phase: at_ms}))
+            return _with_newest(journal, epoch, lambda e: structs.replace(e, phases={**e.phases, phase: at_ms}))
         case EpochCommitted():
             counted = replace(journal, committed=journal.committed + 1)
             return _with_newest(counted, event.epoch, lambda entry: _sized(entry, event))
@@ -114,9 +83,9 @@ def _with_newest(journal: Journal, epoch: int, change: Callable[[EpochEntry], Ep
 
 def _sized(entry: EpochEntry, event: EpochCommitted) -> EpochEntry:
     records = {**event.records_out, **event.records_in}
-    return replace(
+    return structs.replace(
         entry, records=records, changes_bytes=event.changes_bytes, snapshot_bytes=event.snapshot_bytes
-    )  # fmt: skip
+    )
 
 
 def _savepoints(
@@ -125,5 +94,5 @@ def _savepoints(
     before = next((e for e in known if e.savepoint == event.savepoint), None)
     entry = before or SavepointEntry(event.savepoint, event.epoch, now_ms)
     if isinstance(event, SavepointEnded):
-        entry = replace(entry, ended_ms=now_ms, path=event.path, failure=event.failure)
+        entry = structs.replace(entry, ended_ms=now_ms, path=event.path, failure=event.failure)
     return (*(e for e in known if e is not before), entry)[-KEPT_SAVEPOINTS:]

@@ -17,17 +17,17 @@ from forkpoint.driver.observe.events import (
     EpochCommitted,
     EpochReached,
     Event,
-    Phase,
     PublishingProgressed,
     RescaleEnded,
     Restarting,
     SavepointEnded,
     added_up,
 )
+from forkpoint.protocol.messages import Phase, StateMetrics
 
 if TYPE_CHECKING:
     from forkpoint.contract.source import Backlog
-    from forkpoint.driver.commit.measurements import Hold, MeasuredState, UserReport
+    from forkpoint.driver.commit.measurements import Hold, UserReport
     from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
     from forkpoint.state import StoreSize
 
@@ -135,7 +135,7 @@ class JobMetrics:
     changes_bytes: int = 0
     snapshot_bytes: int = 0
     state_size: StoreSize | None = None
-    states: Sequence[MeasuredState] | None = None
+    states: Sequence[StateMetrics] | None = None
     catch_ups: Mapping[CatchUpKind, CatchUps] = field(default_factory=dict)
     stores_reused: int = 0
     unpublished: Mapping[str, int] = field(default_factory=dict)

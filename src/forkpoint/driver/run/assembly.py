@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.contract.source import SourceContext
 from forkpoint.driver.commit.garbage import GarbageCollection
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.publishing import Publisher
 from forkpoint.driver.commit.trial import Trial
 from forkpoint.driver.lead.handing_over import HandingOver

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint import logs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.commit.amounts import JobAmounts, saved, to_save
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.manifests import (
     Positions,
     build_manifest,
@@ -28,7 +28,7 @@ from forkpoint.driver.commit.manifests import (
 from forkpoint.driver.commit.measurements import Measurements, holds, measurements, states_of
 from forkpoint.driver.commit.publishing import Publisher
 from forkpoint.driver.commit.trial import Trial, TrialProgress
-from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, Phase, added_up
+from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, added_up
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.planning import Alignment, SourcePlanner, source_limits
 from forkpoint.driver.run.timing import EpochTimeout, ProcessingClock
@@ -36,6 +36,7 @@ from forkpoint.driver.start.replay import Bound, PositionBound, TimeBound, Until
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
+from forkpoint.protocol.messages import Phase
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
 from forkpoint.runtime.tasks.worker import listening
 from forkpoint.savepoint.format.source_logs import stored

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from forkpoint import logs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.observe.events import Listener, SavepointEnded, SavepointProgressed
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.requests import CancelRequest, Inbox, SavepointRequest

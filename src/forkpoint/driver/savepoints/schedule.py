@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import JOB, Manifest
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.requests import SavepointRequest
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.options import SavepointSchedule

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from forkpoint.checkpoint.format import checksum
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.driver.commit.history import History
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.specs import SinkSpec

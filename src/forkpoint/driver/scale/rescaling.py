@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from forkpoint import logs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.commit.amounts import redistributed_amounts, saved, to_save
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.lead.handing_over import is_close
 from forkpoint.driver.observe.events import Listener, RescaleEnded, RescaleStarted
 from forkpoint.driver.run.executor import Executor

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import RUN, Manifest, OperatorInfo, Run
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.epochs import wall_clock_ms
 from forkpoint.driver.start.restorer import from_checkpoint
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, SavepointCorrupt, StorageError

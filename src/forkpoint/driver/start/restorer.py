@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateAmount
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.start.program_check import check_program
 from forkpoint.errors import RestoreRefused

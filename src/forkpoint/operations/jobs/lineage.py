@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.lineage import Lineage, Node, build_lineage
-from forkpoint.control.programs import load_program
-from forkpoint.control.registry import RunView, list_runs, load_runs
+from forkpoint.driver.start.programs import load_program
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.registry import RunView, list_runs, load_runs
 from forkpoint.savepoint.catalog.naming import known_savepoints
 
 RunKey = tuple[str, str]  # job, run

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.leftovers import DEFAULT_AGE, Leftovers, find_leftovers, remove_leftovers
-from forkpoint.control.programs import NO_RECORD, load_program
-from forkpoint.control.registry import find_client, list_runs
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.commit.skipping import Skipped
+from forkpoint.driver.start.programs import NO_RECORD, load_program
 from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.start.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, JobNotFound
+from forkpoint.operations.jobs.cleanup import DEFAULT_AGE, Leftovers, find_leftovers, remove_leftovers
 from forkpoint.operations.launch.driving import Announcer
 from forkpoint.operations.launch.foreground import drive
 from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.registry import find_client, list_runs
 from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 
 

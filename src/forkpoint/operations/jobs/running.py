@@ -7,19 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.client import DriverGone, RunClient
-from forkpoint.control.registry import RunView, find_live, list_runs
-from forkpoint.control.unpublished import unpublished_of
-from forkpoint.driver.commit.history import History
+from forkpoint.checkpoint.unpublished import unpublished_of
 from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.client import DriverGone, Pending, RunClient
+from forkpoint.protocol.messages import SavepointAnswer
+from forkpoint.protocol.registry import RunView, find_live, list_runs
 from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 from forkpoint.storage.places import absolute, plain_place
 
 if TYPE_CHECKING:
-    from forkpoint.control.endpoint import Endpoint
+    from forkpoint.protocol.endpoint import Endpoint
     from forkpoint.storage.base import Storage
 
 ENDING_SECONDS = 60.0
@@ -82,8 +83,8 @@ def savepoint(
     out saved entries that do not fit their types. Raises JobNotFound, and JobFailed if the savepoint failed.
     """
     with find_live(StateRoot(state_root).storage, job) as client:
-        request_id = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
-        path = wait_for_savepoint(client, request_id, f"savepoint of {job}", observer)
+        pending = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
+        path = wait_for_savepoint(client, pending, f"savepoint of {job}", observer)
     return SavepointTaken(job, client.endpoint.run, path)
 
 
@@ -94,9 +95,9 @@ def rescale(job: str, parallelism: int, *, state_root: str | None = None, observ
     """
     what = f"rescaling {job} to {parallelism}"
     with find_live(StateRoot(state_root).storage, job) as client:
-        request_id = client.rescale(parallelism)
+        pending = client.rescale(parallelism)
         with observer.progress(what):
-            epoch = client.wait_epoch(request_id, "rescaled", _remarks(client, what, observer))
+            epoch = client.wait_epoch(pending, "rescaled", _remarks(client, what, observer))
     return Rescaled(job, client.endpoint.run, parallelism, epoch)
 
 
@@ -107,9 +108,9 @@ def stop(
     """Stop a job with a savepoint; nothing is committed after it. ``drain``: fire all timers and windows first."""
     root = StateRoot(state_root)
     with find_live(root.storage, job) as client:
-        request_id = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
+        pending = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
         try:
-            path = wait_for_savepoint(client, request_id, f"stopping {job}", observer)
+            path = wait_for_savepoint(client, pending, f"stopping {job}", observer)
         except DriverGone as gone:
             raise _died_stopping(root.storage, client.endpoint, gone) from None
         wait_gone(client)
@@ -143,11 +144,11 @@ def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
     return Cancelled(job, client.endpoint.run)
 
 
-def wait_for_savepoint(client: RunClient, request_id: str, what: str, observer: Observer) -> str:
+def wait_for_savepoint(client: RunClient, pending: Pending[SavepointAnswer], what: str, observer: Observer) -> str:
     """Wait for a requested savepoint; return its path."""
     waiting = _remarks(client, what, observer)
     with observer.progress(what) as report:
-        return plain_place(client.wait(request_id, lambda progress: report(progress.done, progress.total), waiting))
+        return plain_place(client.wait(pending, lambda progress: report(progress.done, progress.total), waiting))
 
 
 def _remarks(client: RunClient, what: str, observer: Observer) -> Callable[[str], None]:

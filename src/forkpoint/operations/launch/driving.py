@@ -13,13 +13,13 @@ from functools import partial
 from types import FrameType
 
 from forkpoint import logs
-from forkpoint.control.commands import Commands
-from forkpoint.control.presence import Presence
-from forkpoint.control.registry import drop_stale, find_client
-from forkpoint.control.server import ControlServer, Rest
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.serve.commands import Commands
+from forkpoint.driver.serve.endpoint_publisher import EndpointPublisher
 from forkpoint.errors import ConfigError, StorageError
+from forkpoint.protocol.port import ControlPort, Rest
+from forkpoint.protocol.registry import drop_stale, find_client
 
 log = logging.getLogger("forkpoint")
 
@@ -117,8 +117,8 @@ class Driving:
         self._record(driver)
         self._announcer.begun(driver)
         commands = Commands(driver)
-        server = ControlServer(driver.job, commands, None if self._rest is None else self._rest(driver))
-        presence = Presence(driver, commands, port=server.start(), token=server.token, log=self._log)
+        server = ControlPort(driver.job, commands, None if self._rest is None else self._rest(driver))
+        presence = EndpointPublisher(driver, commands, port=server.start(), token=server.token, log=self._log)
         try:
             presence.begin()
         except BaseException:
@@ -199,7 +199,7 @@ class Driving:
         for driver in list(self._active.values()):
             driver.cancel()
 
-    def _end_process(self, driver: JobDriver, presence: Presence) -> None:
+    def _end_process(self, driver: JobDriver, presence: EndpointPublisher) -> None:
         """End this process, as a function of the cancelled job does not return, whatever is raised in it."""
         with self._changed:
             if list(self._active) != [driver.run_id]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from forkpoint.api.launch import Launch, launching
-from forkpoint.control.server import Rest
 from forkpoint.driver.commit.trial import Trial
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.stopping import Result
@@ -19,6 +18,7 @@ from forkpoint.operations.launch.recorded import Invocation, invocation
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.versions.replaying import capturing, until_from
+from forkpoint.protocol.port import Rest
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog.listing import LATEST
 from forkpoint.savepoint.catalog.naming import savepoint_place

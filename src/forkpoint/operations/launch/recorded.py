@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from forkpoint.checkpoint.paths import PROGRAMS
-from forkpoint.control.programs import Program, find_program, load_files
-from forkpoint.control.recording import ENGINE, StartedProgram, content_of
 from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.start.programs import ENGINE, Program, StartedProgram, content_of, find_program, load_files
 from forkpoint.operations.launch.program import Source
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import Observer

@@ -8,10 +8,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.programs import find_program
-from forkpoint.control.registry import RunView, find_client, find_live, list_runs
-from forkpoint.driver.commit.history import History
+from forkpoint.driver.start.programs import find_program
 from forkpoint.driver.start.restorer import NONE
 from forkpoint.errors import ConfigError, JobFailed, JobNotFound, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.operations.jobs.running import wait_for_savepoint
@@ -20,6 +19,7 @@ from forkpoint.operations.launch.recorded import PREFIX, pack
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.registry import RunView, find_client, find_live, list_runs
 from forkpoint.savepoint.catalog.listing import LATEST
 from forkpoint.savepoint.catalog.naming import all_savepoints, named_savepoint
 from forkpoint.storage.base import Storage

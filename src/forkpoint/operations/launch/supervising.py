@@ -19,11 +19,9 @@ from datetime import timedelta
 from types import FrameType
 from typing import IO, Any
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import RUN
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.endpoint import ENDPOINT
-from forkpoint.control.registry import probe
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.run.failures import Failures, next_delay_ms
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.start.starter import Overtaken
@@ -34,6 +32,8 @@ from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.launch.starting import with_predecessor
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.endpoint import ENDPOINT
+from forkpoint.protocol.registry import probe
 from forkpoint.storage.places import plain_place
 
 RESET_AFTER = timedelta(minutes=10)

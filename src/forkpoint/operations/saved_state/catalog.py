@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.control.registry import list_runs, load_runs
 from forkpoint.errors import ConfigError
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.registry import list_runs, load_runs
 from forkpoint.savepoint.catalog.display import savepoint_html
 from forkpoint.savepoint.catalog.dispose import dispose_savepoint
 from forkpoint.savepoint.catalog.labels import check_label, set_label

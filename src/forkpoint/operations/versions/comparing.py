@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths, unescape
-from forkpoint.driver.commit.history import History
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.operations.launch.detached import driver_command, tail
 from forkpoint.operations.launch.failed import DriverFailed

@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.client import ControlClient, RunClient, Unreachable
-from forkpoint.control.endpoint import ENDPOINT
-from forkpoint.control.registry import client_of, probe
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.lead.succession import NotInPlace
 from forkpoint.driver.start.recovery import go_back
 from forkpoint.errors import ForkpointError, JobFailed, NotFound
@@ -29,6 +26,11 @@ from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.roots import StateRoot
+from forkpoint.protocol.client import Pending, RunClient, Unreachable
+from forkpoint.protocol.endpoint import ENDPOINT
+from forkpoint.protocol.http import over_http
+from forkpoint.protocol.messages import SavepointAnswer
+from forkpoint.protocol.registry import client_of, probe
 
 ENDING_SECONDS = 5.0
 _POLL_SECONDS = 0.1
@@ -157,20 +159,20 @@ class Replacement:
                 )
                 time.sleep(_POLL_SECONDS)
         try:
-            request = old.hand_over(started.run)
+            pending = old.hand_over(started.run)
         except Unreachable:
             raise
         except ForkpointError as error:  # a driver of an earlier release
             raise NotHandedOver(f"run {self.run} cannot hand the job over: {error}") from None
         try:
-            return self.history.load(old.wait_epoch(request, "handed over"))
+            return self.history.load(old.wait_epoch(pending, "handed over"))
         except ForkpointError as error:
             epoch = self._succeeded(started.run)
             if epoch is None:
                 raise self._failed(started, str(error)) from None
             return self.history.load(epoch)
 
-    def _save(self, new: RunClient, started: Started, last: Manifest) -> str:
+    def _save(self, new: RunClient, started: Started, last: Manifest) -> Pending[SavepointAnswer]:
         """Request the savepoint of the old version's last epoch. Raises DriverFailed if the new one has failed already."""
         try:
             return new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
@@ -320,7 +322,7 @@ class Replacement:
         endpoint = ENDPOINT.load_if_whole(self.root.storage, JobPaths(self.job).endpoint_file(started.run))
         if endpoint is None:
             return
-        with ControlClient(endpoint) as client, suppress(ForkpointError):
+        with over_http(endpoint) as client, suppress(ForkpointError):
             client.cancel()
             if client.wait_gone(ENDING_SECONDS):
                 return

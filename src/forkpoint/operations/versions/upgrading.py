@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.control.client import RunClient
-from forkpoint.control.programs import NO_RECORD, Program, load_files, load_program
-from forkpoint.control.registry import find_live
-from forkpoint.driver.commit.history import History
 from forkpoint.driver.start.program_check import check_program
+from forkpoint.driver.start.programs import NO_RECORD, Program, load_files, load_program
 from forkpoint.driver.start.restorer import is_usable_in_place
 from forkpoint.errors import ForkpointError
 from forkpoint.graph.job import JobGraph
@@ -22,6 +20,8 @@ from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.versions.checking import inspect_program
 from forkpoint.operations.versions.replacing import NotHandedOver, Replacement, Upgraded
+from forkpoint.protocol.client import RunClient
+from forkpoint.protocol.registry import find_live
 from forkpoint.pyflink import install
 from forkpoint.savepoint.catalog.dispose import dispose_savepoint
 from forkpoint.savepoint.format.reading import open_savepoint

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from forkpoint import operations
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import LOGS
-from forkpoint.control.programs import load_program
-from forkpoint.driver.commit.history import History
+from forkpoint.driver.start.programs import load_program
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.shapes import savepoints_json
 from forkpoint.savepoint.catalog.labels import check_label

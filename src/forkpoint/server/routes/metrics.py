@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.plan import PlanOperator
-from forkpoint.control.messages import MetricsMessage
-from forkpoint.driver.commit.history import History
 from forkpoint.errors import ConfigError, JobNotFound
+from forkpoint.protocol.messages import MetricsMessage
 from forkpoint.server import flink, flink_metrics
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, Context, Job, Served, now_ms

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field, model_validator
 from starlette.requests import Request
 
-from forkpoint.control.programs import find_program
+from forkpoint.driver.start.programs import find_program
 from forkpoint.errors import ConfigError, JobNotFound
 from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations import RunRequest, with_predecessor

@@ -7,13 +7,14 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from fastapi import APIRouter
+from msgspec import structs
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from forkpoint.control.exposition import CONTENT_TYPE, Measured, exposition, exposition_of_roots
 from forkpoint.errors import ForkpointError
+from forkpoint.protocol.exposition import CONTENT_TYPE, Measured, exposition, exposition_of_roots
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
@@ -117,7 +118,7 @@ def overview(served: Served) -> ClusterOverview:
 def health(served: Served) -> Health:
     """What is wrong with the jobs, in sentences, and how bad that is."""
     found = [
-        HealthProblem(job=entry.name, jid=entry.id, **vars(problem))
+        HealthProblem(job=entry.name, jid=entry.id, **structs.asdict(problem))
         for entry in served.service.jobs() for problem in entry.view.problems
     ]  # fmt: skip
     problems = sorted(found, key=lambda each: each.severity)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from forkpoint.errors import SavepointCorrupt, StorageError
 
 if TYPE_CHECKING:
+    from forkpoint.checkpoint.history import History
     from forkpoint.checkpoint.manifest import Manifest, Run
-    from forkpoint.driver.commit.history import History
 
 
 @dataclass(frozen=True)

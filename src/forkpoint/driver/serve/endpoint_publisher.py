@@ -7,18 +7,18 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
-from forkpoint.control.commands import Commands
-from forkpoint.control.endpoint import HOST, Endpoint, register, withdraw
-from forkpoint.control.mailbox import Mailbox
-from forkpoint.control.recording import own_program
 from forkpoint.driver.run.epochs import wall_clock_ms
 from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.serve.commands import Commands
+from forkpoint.driver.start.programs import own_program
 from forkpoint.errors import StorageError
+from forkpoint.protocol.endpoint import HOST, Endpoint, register, withdraw
+from forkpoint.protocol.mailbox import Mailbox
 
 log = logging.getLogger("forkpoint")
 
 
-class Presence:
+class EndpointPublisher:
     """``port`` and ``token``: those of its control port, if it has one. ``log``: the log file of a detached driver."""
 
     def __init__(
@@ -64,7 +64,7 @@ def attend(driver: JobDriver, spark: Mapping[str, str] | None) -> Callable[[obje
 
     ``spark``: the settings that Spark was started with, as a record of the program; None if it can't be started again.
     """
-    presence = Presence(driver, Commands(driver))
+    presence = EndpointPublisher(driver, Commands(driver))
     try:
         if spark is not None and (program := own_program(spark)) is not None:
             program.record(driver)

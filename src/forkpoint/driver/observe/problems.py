@@ -1,7 +1,7 @@
-"""What is wrong with a job, in plain sentences for people, and with a severity for monitors. Pure.
+"""What is wrong with a running job, in plain sentences for people, and with a severity for monitors. Pure.
 
-The driver of a running job answers with its problems, and whoever asks shows the same words. What is wrong with a driver that
-does not answer is told from its record.
+The driver answers with its problems, and whoever asks shows the same words. `protocol.registry` tells from a run's record what
+is wrong if its driver does not answer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from forkpoint.driver.commit.measurements import Hold, is_time
-from forkpoint.driver.observe.journal import KEPT_FAILURES, EpochEntry, FailureEntry
+from forkpoint.driver.observe.journal import KEPT_FAILURES
+from forkpoint.protocol.messages import EpochEntry, FailureEntry, Problem, Severity
 from forkpoint.wording import about, number, one_line, size
 
 if TYPE_CHECKING:
@@ -29,21 +30,6 @@ GROWTH_MS, GROWTH_TIMES = 240_000, 2
 GROWTH_LEAST = {"elements": 1_000, "bytes": 1_000_000}
 _LATELY = 20  # epochs
 _WORK = {"computed": "compute", "written": "write", "committed": "commit", "published": "publish"}
-
-Severity = Literal["warning", "critical"]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """``severity``: critical if the job stands still, or will not recover by itself. ``uid``: the source or sink that it is
-    about; None if it is about the whole job, or that is not known. ``kind``: lost, failed, silent or elsewhere of a driver that
-    does not answer; restart-loop, restarting, input, no-data, watermark, output, sink-behind, long-epoch, slow-epochs or backlog.
-    ``text``: a sentence, without the job's name."""
-
-    severity: Severity
-    kind: str
-    uid: str | None
-    text: str
 
 
 @dataclass(frozen=True)
@@ -117,20 +103,6 @@ def silences(now: Situation) -> dict[str, int]:
         for each in now.sources
         if not each.bounded and not each.rare
     }
-
-
-def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
-    """What is wrong with a run that does not answer or has ended."""
-    match state:
-        case "lost":
-            return Problem("critical", "lost", None, f"lost: the driver of run {run} was killed; run its program again")
-        case "failed":
-            return Problem("critical", "failed", None, f"failed: {one_line(reason or 'the reason is not on record')}")
-        case "silent":
-            return Problem("critical", "silent", None, "does not answer, although its driver is alive")
-        case "elsewhere":
-            return Problem("warning", "elsewhere", None, "does not answer; its driver ran on another machine")
-    return None
 
 
 def waits_to_publish(unpublished: Mapping[str, int], problem: str) -> str:

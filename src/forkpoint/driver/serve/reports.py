@@ -1,25 +1,30 @@
-"""A run's metrics as a message. Pure."""
+"""What a running driver says of itself: its metrics as a message, and its situation, from which its problems follow."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from forkpoint.control.messages import (
+from forkpoint.driver.commit.measurements import Hold, is_time
+from forkpoint.driver.observe.metrics import BOUNDS_MS, Durations, JobMetrics
+from forkpoint.driver.observe.problems import Situation, SourceNow, TimedOperator, problems, silences
+from forkpoint.driver.observe.status import Status
+from forkpoint.graph.specs import DataFrameSpec, SourceSpec, WatermarkSpec
+from forkpoint.graph.transformations import Broadcast
+from forkpoint.protocol.messages import (
     BacklogMetrics,
     CatchUpMetrics,
     DurationMetrics,
     MetricsMessage,
     OperatorMetrics,
-    ProblemMessage,
-    StateMetrics,
     UserMetrics,
     WatermarkMetrics,
 )
-from forkpoint.control.problems import Situation, problems, silences
-from forkpoint.driver.commit.measurements import Hold, is_time
-from forkpoint.driver.observe.metrics import BOUNDS_MS, Durations, JobMetrics
-from forkpoint.driver.observe.status import Status
+
+if TYPE_CHECKING:
+    from forkpoint.driver.run.job_driver import JobDriver
+    from forkpoint.graph.job import JobGraph, Operator
 
 
 def metrics_message(
@@ -43,18 +48,14 @@ def metrics_message(
         durations={part: _durations(found) for part, found in metrics.durations.items()},
         changelog_bytes=metrics.changes_bytes, snapshot_bytes=metrics.snapshot_bytes,
         state_entries=None if size is None else size.entries, state_bytes=None if size is None else size.bytes,
-        states=None if metrics.states is None else [StateMetrics(**each._asdict()) for each in metrics.states],
+        states=None if metrics.states is None else list(metrics.states),
         catch_ups={
             kind: CatchUpMetrics(count=found.count, sum_ms=found.sum_ms) for kind, found in metrics.catch_ups.items()
         },
         stores_reused=metrics.stores_reused, unpublished=dict(metrics.unpublished), savepoints=metrics.savepoints,
         savepoints_failed=metrics.savepoints_failed, savepoint_ms=metrics.savepoint_ms, silent_ms=silences(now),
-        problems=problem_messages(now),
+        problems=problems(now),
     )  # fmt: skip
-
-
-def problem_messages(now: Situation) -> list[ProblemMessage]:
-    return [ProblemMessage(**vars(each)) for each in problems(now)]
 
 
 def watermark_metrics(hold: Hold, split: str) -> WatermarkMetrics:
@@ -89,3 +90,47 @@ def _time(watermark_ms: int | None) -> int | None:
 
 def _place(item: tuple[object, object]) -> str:
     return str(item[0])
+
+
+def situation(driver: JobDriver, status: Status, now_ms: int, doing: str | None) -> Situation:
+    """``doing``: what a long epoch is doing."""
+    metrics, journal, graph, manifest = driver.metrics(), driver.journal(), driver.graph, driver.manifest
+    finished = set() if manifest is None else {uid for uid, known in manifest.sources.items() if known.finished}
+    timed = set() if manifest is None else {state.uid for state in manifest.states if state.kind == "timers-event"}
+    return Situation(
+        state=status.state, now_ms=now_ms, silence_ms=driver.options.silence_ms, since_ms=metrics.since_ms,
+        sources=[_source(graph, each, status, metrics) for each in graph.sources if each.uid not in finished],
+        operators=[_timed(graph, each) for each in graph.operators if each.uid in timed],
+        holds=metrics.holds, idleness_ms=_idleness(graph), restarts=status.restarts, failure=status.failure,
+        failures=journal.failures, interval_ms=driver.options.checkpoint.interval_ms, epochs=journal.epochs,
+        epoch_ms=driver.epoch_ms, doing=doing, unpublished=status.unpublished,
+        publishing_problem=status.publishing_problem, behind_ms=metrics.behind_ms,
+    )  # fmt: skip
+
+
+def _source(graph: JobGraph, operator: Operator, status: Status, metrics: JobMetrics) -> SourceNow:
+    assert isinstance(operator.spec, SourceSpec | DataFrameSpec)
+    uid = operator.uid
+    return SourceNow(
+        uid, operator.spec.bounded, _only_broadcast(graph, operator), metrics.read_ms.get(uid),
+        status.reading_problems.get(uid), metrics.backlog.get(uid), metrics.backlogs.get(uid, ()),
+    )  # fmt: skip
+
+
+def _only_broadcast(graph: JobGraph, operator: Operator) -> bool:
+    """Whether all of what an operator emits is broadcast, at once or further down."""
+    consumers = [(graph.by_id[consumer], edge) for consumer, edge in graph.consumers.get(operator.id, ())]
+    return bool(consumers) and all(
+        isinstance(edge.partitioning, Broadcast) or _only_broadcast(graph, consumer) for consumer, edge in consumers
+    )
+
+
+def _timed(graph: JobGraph, operator: Operator) -> TimedOperator:
+    origins = sorted(operator.origins)
+    sources = sorted(graph.by_id[each].uid for each in graph.sources_of(origins))
+    return TimedOperator(operator.uid, [graph.by_id[origin].uid for origin in origins], sources)
+
+
+def _idleness(graph: JobGraph) -> dict[str, int]:
+    origins = ((o.uid, o.spec.strategy.idleness_ms) for o in graph.operators if isinstance(o.spec, WatermarkSpec))
+    return {uid: after_ms for uid, after_ms in origins if after_ms is not None}

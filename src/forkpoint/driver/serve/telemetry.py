@@ -20,12 +20,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client.metrics_core import CounterMetricFamily
 
-from forkpoint.control.commands import Commands
-from forkpoint.control.exposition import DEFINITIONS, Definition
-from forkpoint.control.messages import MetricsMessage
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event, Listener
 from forkpoint.driver.observe.metrics import PARTS
 from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.serve.commands import Commands
+from forkpoint.protocol.exposition import DEFINITIONS, Definition
+from forkpoint.protocol.messages import MetricsMessage
 
 _NS = 1_000_000  # in a ms
 

@@ -13,12 +13,12 @@ from datetime import timedelta
 from typing import Literal
 
 from forkpoint.checkpoint.gc import needed_files, staged_epochs
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of, parse_mail_file
-from forkpoint.control.endpoint import is_endpoint
-from forkpoint.control.registry import list_runs
 from forkpoint.driver.commit.claims import CLAIM
-from forkpoint.driver.commit.history import History
 from forkpoint.errors import NotFound, SavepointCorrupt
+from forkpoint.protocol.endpoint import is_endpoint
+from forkpoint.protocol.registry import list_runs
 from forkpoint.savepoint.catalog.listing import jobs_with_savepoints, savepoints_below
 from forkpoint.savepoint.format.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from forkpoint.control.messages import MetricsMessage, UserMetrics
+from forkpoint.protocol.messages import MetricsMessage, UserMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 

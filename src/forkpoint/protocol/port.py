@@ -1,4 +1,4 @@
-"""A running driver's control port: REST on the loopback interface, served by its own thread."""
+"""A running driver's control port: HTTP on the loopback interface, served by its own thread."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 import secrets
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
-from pydantic import ValidationError
+from msgspec import json
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -18,124 +19,76 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forkpoint.control.commands import Commands, Refused, bad_request
-from forkpoint.control.endpoint import HOST
-from forkpoint.control.exposition import CONTENT_TYPE, exposition
-from forkpoint.control.limits import bearer, read_body
-from forkpoint.control.listening import Listening
-from forkpoint.control.messages import (
-    ErrorCode,
-    ErrorDetail,
-    ErrorMessage,
-    HandOverBody,
-    Message,
-    RequestBody,
-    RescaleBody,
-    SavepointBody,
-    StopBody,
-)
+from forkpoint.protocol import messages as m
+from forkpoint.protocol.endpoint import HOST
+from forkpoint.protocol.exposition import CONTENT_TYPE, exposition
+from forkpoint.protocol.http import ANSWERS, ROUTES
+from forkpoint.protocol.listening import Listening, bearer, read_body
 
 LINGER_SECONDS = 10.0
-_CODES: dict[int, ErrorCode] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}
+_CODES: dict[int, m.ErrorCode] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}
 _STATUS = {code: status for status, code in _CODES.items()} | {"bad-request": 400}
 
 Rest = Callable[[str], ASGIApp]
 _PAGE = re.compile(r"/([a-z]+\.(html|css|js|svg))?")  # asks for the token itself
 
-B = TypeVar("B", bound=RequestBody)
 
-
-class ControlServer:
+class ControlPort:
     """The control port of one driver. ``rest``: makes the application for all other paths, given the token."""
 
-    def __init__(self, job: str, commands: Commands, rest: Rest | None = None) -> None:
+    def __init__(self, job: str, driver: m.Answering, rest: Rest | None = None) -> None:
         self.token = secrets.token_urlsafe(32)
-        self._commands = commands
-        own = _make_app(commands)
+        self._driver = driver
+        own = _make_app(driver)
         if rest is not None:
             own.router.default = _WithRest(own.router.not_found, rest, self.token)
-        self._listening = Listening(
-            _Guard(own, self.token, has_page=rest is not None), HOST, name=f"forkpoint-control-{job}"
-        )
+        guarded = _Guard(own, self.token, has_page=rest is not None)
+        self._listening = Listening(guarded, HOST, name=f"forkpoint-control-{job}")
 
     def start(self) -> int:
         """Start serving; returns the port."""
         return self._listening.start()
 
     def close(self, linger_seconds: float = LINGER_SECONDS) -> None:
-        """Stop serving once all answers to savepoint requests have been fetched or the time has passed."""
-        self._commands.wait_fetched(linger_seconds)
+        """Stop serving once all answers to long requests have been fetched or the time has passed."""
+        self._driver.wait_fetched(linger_seconds)
         self._listening.close()
 
 
-def _make_app(commands: Commands) -> Starlette:
-    async def status(request: Request) -> Response:
-        return _reply(await run_in_threadpool(commands.status))
-
-    async def metrics(request: Request) -> Response:
-        return _reply(await run_in_threadpool(commands.metrics))
-
-    async def prometheus(request: Request) -> Response:
-        text = exposition([await run_in_threadpool(commands.metrics)])
-        return Response(text, media_type=CONTENT_TYPE)
-
-    async def savepoint(request: Request) -> Response:
-        return _reply(commands.request(await _body(request, SavepointBody)), 202)
+def _make_app(driver: m.Answering) -> Starlette:
+    async def prometheus(_: Request) -> Response:
+        measured = await run_in_threadpool(driver.ask, m.MetricsRequest())
+        assert isinstance(measured, m.MetricsMessage)
+        return Response(exposition([measured]), media_type=CONTENT_TYPE)
 
     async def answer(request: Request) -> Response:
-        return _reply(await run_in_threadpool(commands.answer, request.path_params["request_id"]))
+        return _reply(await run_in_threadpool(driver.answer, request.path_params["request_id"]))
 
-    async def rescale(request: Request) -> Response:
-        return _reply(commands.request(await _body(request, RescaleBody)), 202)
-
-    async def hand_over(request: Request) -> Response:
-        return _reply(commands.request(await _body(request, HandOverBody)), 202)
-
-    async def stop(request: Request) -> Response:
-        return _reply(commands.request(await _body(request, StopBody)), 202)
-
-    async def journal(request: Request) -> Response:
-        return _reply(await run_in_threadpool(commands.journal))
-
-    async def cancel(request: Request) -> Response:
-        return _reply(await run_in_threadpool(commands.cancel), 202)
-
+    asked = [
+        Route(route.path, partial(_asked, driver, kind, route.status), methods=[route.method])
+        for kind, route in ROUTES.items()
+    ]
+    answers = [Route(f"{path}/{{request_id}}", answer, methods=["GET"]) for path in dict.fromkeys(ANSWERS.values())]
     return Starlette(
-        routes=[
-            Route("/v1/status", status, methods=["GET"]),
-            Route("/v1/journal", journal, methods=["GET"]),
-            Route("/v1/metrics", metrics, methods=["GET"]),
-            Route("/metrics", prometheus, methods=["GET"]),
-            Route("/v1/savepoints", savepoint, methods=["POST"]),
-            Route("/v1/savepoints/{request_id}", answer, methods=["GET"]),
-            Route("/v1/rescale", rescale, methods=["POST"]),
-            Route("/v1/rescale/{request_id}", answer, methods=["GET"]),
-            Route("/v1/hand-over", hand_over, methods=["POST"]),
-            Route("/v1/hand-over/{request_id}", answer, methods=["GET"]),
-            Route("/v1/stop", stop, methods=["POST"]),
-            Route("/v1/cancel", cancel, methods=["POST"]),
-        ],
-        exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _internal_error},
+        routes=[*asked, *answers, Route("/metrics", prometheus, methods=["GET"])],
+        exception_handlers={HTTPException: _http_error, m.Refused: _refused, Exception: _internal_error},
     )
 
 
-async def _body(request: Request, model: type[B]) -> B:
-    data = await read_body(request)
-    try:
-        return model.model_validate_json(data or b"{}")
-    except ValidationError as error:
-        raise bad_request(error, model) from None
+async def _asked(driver: m.Answering, kind: type[m.Request[Any]], status: int, request: Request) -> Response:
+    data = await read_body(request) if kind.__struct_fields__ else b""
+    return _reply(await run_in_threadpool(driver.ask, m.read_request(data or b"{}", kind)), status)
 
 
-def _reply(message: Message, status: int = 200) -> Response:
+def _reply(message: m.Message, status: int = 200) -> Response:
     # A rejected request is not read in full, so the connection can't be reused.
     headers = {"connection": "close"} if status >= 400 else {}
-    return Response(message.model_dump_json(by_alias=True), status, headers, media_type="application/json")
+    return Response(json.encode(message), status, headers, media_type="application/json")
 
 
 def _error(status: int, message: str) -> Response:
-    code: ErrorCode = _CODES.get(status, "internal" if status >= 500 else "bad-request")
-    return _reply(ErrorMessage(error=ErrorDetail(code=code, message=message)), status)
+    code: m.ErrorCode = _CODES.get(status, "internal" if status >= 500 else "bad-request")
+    return _reply(m.ErrorMessage(m.ErrorDetail(code, message)), status)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -150,7 +103,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+    assert isinstance(error, m.Refused)
     return _error(_STATUS[error.detail.code], error.detail.message)
 
 

@@ -10,16 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import RUN, Parent, Run
 from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
-from forkpoint.control.client import ControlClient, RunClient, Unreachable
-from forkpoint.control.endpoint import ENDPOINT, Endpoint, endpoints
-from forkpoint.control.mailbox_client import MailboxClient
-from forkpoint.control.messages import StatusMessage
-from forkpoint.control.problems import Problem, problem_of_run
-from forkpoint.control.unpublished import Unpublished, find_unpublished
-from forkpoint.driver.commit.history import History
+from forkpoint.checkpoint.unpublished import Unpublished, find_unpublished
 from forkpoint.errors import ForkpointError, JobNotFound
+from forkpoint.protocol.client import RunClient, Unreachable
+from forkpoint.protocol.endpoint import ENDPOINT, Endpoint, endpoints
+from forkpoint.protocol.http import over_http
+from forkpoint.protocol.mailbox import by_mail
+from forkpoint.protocol.messages import Problem, StatusMessage
+from forkpoint.wording import one_line
 
 if TYPE_CHECKING:
     from forkpoint.storage.base import Storage
@@ -76,7 +77,7 @@ class RunView:
     def problems(self) -> Sequence[Problem]:
         """What is wrong with it, the worst first. Nothing with a run that a newer one has replaced."""
         if self.status is not None:
-            return [Problem(each.severity, each.kind, each.uid, each.text) for each in self.status.problems]
+            return self.status.problems
         found = problem_of_run(self.state, self.run, self.reason) if self.newest else None
         left = None if self.unpublished is None else Problem("warning", "unpublished", None, self.unpublished.text)
         return [each for each in (found, left) if each is not None]
@@ -89,6 +90,20 @@ class RunView:
     def may_be_live(self) -> bool:
         """Whether it runs, or may run without being reachable from here."""
         return self.is_live or (self.newest and self.state in ("elsewhere", "unknown"))
+
+
+def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
+    """What is wrong with a run that does not answer or has ended."""
+    match state:
+        case "lost":
+            return Problem("critical", "lost", None, f"lost: the driver of run {run} was killed; run its program again")
+        case "failed":
+            return Problem("critical", "failed", None, f"failed: {one_line(reason or 'the reason is not on record')}")
+        case "silent":
+            return Problem("critical", "silent", None, "does not answer, although its driver is alive")
+        case "elsewhere":
+            return Problem("warning", "elsewhere", None, "does not answer; its driver ran on another machine")
+    return None
 
 
 def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
@@ -153,25 +168,25 @@ def find_client(storage: Storage, job: str) -> RunClient | None:
     known = _leading(storage, job)
     here = next((each for each in known if _is_here(each) and _probe_port(each) is not None), None)
     if here is not None:
-        return ControlClient(here)
+        return over_http(here)
     with ThreadPoolExecutor(_PROBES) as pool:
         answers = zip(known, pool.map(lambda each: probe(storage, each, FIND_SECONDS), known), strict=True)
         there = next((each for each, answer in answers if isinstance(answer, StatusMessage)), None)
-    return None if there is None else MailboxClient(storage, there)
+    return None if there is None else by_mail(storage, there)
 
 
 def client_of(storage: Storage, endpoint: Endpoint) -> RunClient:
     """A client of a run that was alive a moment ago."""
     reachable = _is_here(endpoint) and _probe_port(endpoint) is not None
-    return ControlClient(endpoint) if reachable else MailboxClient(storage, endpoint)
+    return over_http(endpoint) if reachable else by_mail(storage, endpoint)
 
 
 def asked(storage: Storage, endpoint: Endpoint, ask: Callable[[RunClient], T]) -> T:
     """What a run that was alive a moment ago answers, by its port or else by its mailbox."""
     if _is_here(endpoint) and endpoint.port is not None:
-        with suppress(Unreachable), ControlClient(endpoint) as client:
+        with suppress(Unreachable), over_http(endpoint) as client:
             return ask(client)
-    with MailboxClient(storage, endpoint) as client:
+    with by_mail(storage, endpoint) as client:
         return ask(client)
 
 
@@ -280,7 +295,7 @@ def probe(
         found = _probe_port(endpoint)
         if found is not None or not _process_exists(endpoint.pid):
             return found
-    with MailboxClient(storage, endpoint, seconds) as client:
+    with by_mail(storage, endpoint, seconds) as client:
         try:
             return client.status()
         except Unreachable:
@@ -292,7 +307,7 @@ def probe(
 def _probe_port(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
     if endpoint.port is None:
         return None
-    with ControlClient(endpoint, PROBE_SECONDS) as client:
+    with over_http(endpoint, PROBE_SECONDS) as client:
         try:
             return client.status()
         except Unreachable:

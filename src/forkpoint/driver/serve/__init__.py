@@ -1,0 +1,1 @@
+"""What a driver answers to requests, and says of itself."""

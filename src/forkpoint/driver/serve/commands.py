@@ -1,0 +1,171 @@
+"""What a driver does when it is asked, whatever carries the request."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from concurrent.futures import Future
+from typing import Any
+
+from forkpoint.driver.observe.problems import problems, waits_for, waits_to_publish
+from forkpoint.driver.run.epochs import wall_clock_ms
+from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.serve.reports import metrics_message, situation
+from forkpoint.protocol.messages import (
+    Accepted,
+    CancelRequest,
+    HandOverAnswer,
+    HandOverRequest,
+    JournalMessage,
+    JournalRequest,
+    LongAnswer,
+    LongRequest,
+    Message,
+    MetricsMessage,
+    MetricsRequest,
+    Refused,
+    Request,
+    RescaleAnswer,
+    RescaleRequest,
+    SavepointAnswer,
+    SavepointProgress,
+    SavepointRequest,
+    StatusMessage,
+    StatusRequest,
+    StopRequest,
+)
+
+SLOW_MS = 2_000
+
+
+class Commands:
+    """The requests to one driver, and the answers to those that take a while, by id."""
+
+    def __init__(self, driver: JobDriver) -> None:
+        self._driver = driver
+        self._accepted: dict[str, tuple[LongRequest[Any], Future[str] | Future[int]]] = {}
+        self._fetched: set[str] = set()
+        self._changed = threading.Condition()
+
+    def ask(self, request: Request[Any]) -> Message:
+        """The answer to a request; to one that takes a while, its acceptance. Raises Refused, as once the job has ended."""
+        match request:
+            case StatusRequest():
+                return self.status()
+            case JournalRequest():
+                return self.journal()
+            case MetricsRequest():
+                return self.metrics()
+            case CancelRequest():
+                self._refuse_ended()
+                self._driver.cancel()
+                return self.status()
+            case LongRequest():
+                return self._accept(request)
+        raise TypeError(f"no command for {request!r}")
+
+    def status(self) -> StatusMessage:
+        driver = self._driver
+        status, doing, now_ms = driver.status(), self._doing(), wall_clock_ms()
+        return StatusMessage(
+            job=status.job, run=status.run, state=status.state, epoch=status.epoch, started_ms=status.started_ms,
+            now_ms=now_ms, restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
+            sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
+            ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
+            savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
+            failure=status.failure, pid=os.getpid(), doing=doing,
+            problems=problems(situation(driver, status, now_ms, doing)),
+        )  # fmt: skip
+
+    def journal(self) -> JournalMessage:
+        journal, driver = self._driver.journal(), self._driver
+        epoch, at_ms = journal.restored or (None, None)
+        return JournalMessage(
+            driver.job, driver.run_id, list(journal.epochs), list(journal.failures), list(journal.savepoints),
+            journal.committed, journal.failed, epoch, at_ms,
+        )  # fmt: skip
+
+    def metrics(self) -> MetricsMessage:
+        driver = self._driver
+        status = driver.status()
+        return metrics_message(
+            status, driver.metrics(), situation(driver, status, wall_clock_ms(), None),
+            sources={o.uid for o in driver.graph.sources}, parallelism=driver.parallelism,
+        )  # fmt: skip
+
+    def _accept(self, request: LongRequest[Any]) -> Accepted:
+        self._refuse_ended()
+        done = self._begun(request)
+        request_id = uuid.uuid4().hex
+        with self._changed:
+            self._accepted[request_id] = request, done
+        return Accepted(request_id)
+
+    def _begun(self, request: LongRequest[Any]) -> Future[str] | Future[int]:
+        driver = self._driver
+        match request:
+            case RescaleRequest(parallelism):
+                return driver.rescale(parallelism).done
+            case HandOverRequest(successor):
+                return driver.hand_over(successor).done
+            case StopRequest(directory, drain, skip):
+                return driver.savepoint(directory, stop=True, drain=drain, skip_unreadable=skip).done
+            case SavepointRequest(directory, label, note, skip, epoch):
+                return driver.savepoint(directory, label, note, skip_unreadable=skip, epoch=epoch).done
+        raise TypeError(f"no command for {request!r}")
+
+    def answer(self, request_id: str) -> LongAnswer:
+        """How far an accepted request has come. Raises Refused for an unknown id."""
+        with self._changed:
+            if request_id not in self._accepted:
+                raise Refused(
+                    "not-found",
+                    f"there is no request {request_id!r}; /v1/savepoints, /v1/rescale and /v1/stop return ids",
+                )
+            request, future = self._accepted[request_id]
+            done = future.done()
+            if done:
+                self._fetched.add(request_id)
+                self._changed.notify_all()
+        if not done:
+            return self._under_way(request)
+        error = future.exception()
+        if error is not None:
+            return request.outcome(status="FAILED", failure=str(error) or type(error).__name__)
+        result = future.result()
+        if isinstance(result, str):
+            return SavepointAnswer(status="COMPLETED", location=result)
+        kind = HandOverAnswer if isinstance(request, HandOverRequest) else RescaleAnswer
+        return kind(status="COMPLETED", epoch=result)
+
+    def _under_way(self, request: LongRequest[Any]) -> LongAnswer:
+        if request.outcome is SavepointAnswer:
+            return SavepointAnswer(status="IN_PROGRESS", doing=self._doing(), progress=self._progress())
+        return request.outcome(status="IN_PROGRESS", doing=self._doing())
+
+    def wait_fetched(self, seconds: float) -> bool:
+        """Wait until every answer has been fetched; False if the time passed first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._accepted.keys() <= self._fetched, seconds)
+
+    def _progress(self) -> SavepointProgress | None:
+        progress = self._driver.status().savepoint_progress
+        return None if progress is None else SavepointProgress(*progress)
+
+    def _doing(self) -> str | None:
+        """A description of a long epoch or start, or why output is not published or input not read. Else None: asking the engine
+        takes a moment."""
+        driver = self._driver
+        status = driver.status()
+        since_ms = wall_clock_ms() - status.started_ms if status.state == "starting" else driver.epoch_ms
+        if status.publishing_problem is not None:
+            return waits_to_publish(status.unpublished, status.publishing_problem)
+        if since_ms > SLOW_MS:
+            return driver.doing()
+        return next((waits_for(uid, trouble) for uid, trouble in status.reading_problems.items()), None)
+
+    def _refuse_ended(self) -> None:
+        driver = self._driver
+        if driver.status().state == "ended":
+            raise Refused("job-ended", f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")

@@ -1,0 +1,1 @@
+"""The protocol of a running job."""

@@ -1,0 +1,197 @@
+"""The client of a running job's driver, over any carrier."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from forkpoint.errors import ForkpointError, JobFailed
+from forkpoint.protocol.messages import (
+    CancelRequest,
+    EpochAnswer,
+    HandOverAnswer,
+    HandOverRequest,
+    JournalMessage,
+    JournalRequest,
+    LongAnswer,
+    LongRequest,
+    Message,
+    MetricsMessage,
+    MetricsRequest,
+    Request,
+    RescaleAnswer,
+    RescaleRequest,
+    SavepointAnswer,
+    SavepointProgress,
+    SavepointRequest,
+    StatusMessage,
+    StatusRequest,
+    StopRequest,
+)
+
+if TYPE_CHECKING:
+    from forkpoint.protocol.endpoint import Endpoint
+
+A = TypeVar("A", bound=Message)
+L = TypeVar("L", bound=LongAnswer)
+E = TypeVar("E", bound=EpochAnswer)
+
+
+class Unreachable(ForkpointError):
+    """A run's driver does not answer: it has ended, or its port belongs to another process."""
+
+
+class DriverGone(JobFailed):
+    """A driver ended, or was killed, before it answered a request that takes a while."""
+
+
+@dataclass(frozen=True)
+class Pending(Generic[L]):
+    """A request that was accepted, by its id."""
+
+    id: str
+    kind: type[LongRequest[L]]
+
+
+class Carrier(ABC):
+    """Brings requests to one run. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
+
+    poll_seconds = 0.1
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    @abstractmethod
+    def ask(self, request: Request[A]) -> A:
+        """The answer to a request; to one that takes a while, its acceptance."""
+
+    @abstractmethod
+    def answer(self, pending: Pending[L]) -> L:
+        """How far an accepted request has come."""
+
+    @abstractmethod
+    def is_gone(self) -> bool:
+        """Whether the driver has ended."""
+
+    def close(self) -> None:  # noqa: B027 - not every carrier has something to close
+        """Close connections."""
+
+    @property
+    def who(self) -> str:
+        return f"run {self.endpoint.run} of job {self.endpoint.job!r}"
+
+    @property
+    def log(self) -> str:
+        return f"; its log is {self.endpoint.log}" if self.endpoint.log else ""
+
+
+class RunClient:
+    """Commands one run and asks it. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+        self.endpoint = carrier.endpoint
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections."""
+        self.carrier.close()
+
+    def status(self) -> StatusMessage:
+        """The run's status."""
+        return self.carrier.ask(StatusRequest())
+
+    def journal(self) -> JournalMessage:
+        """The run's latest epochs, failures and savepoints."""
+        return self.carrier.ask(JournalRequest())
+
+    def metrics(self) -> MetricsMessage:
+        """The run's metrics."""
+        return self.carrier.ask(MetricsRequest())
+
+    def cancel(self) -> None:
+        """Ask the job to end without a savepoint."""
+        self.carrier.ask(CancelRequest())
+
+    def savepoint(
+        self, directory: str | None = None, label: str | None = None, note: str | None = None,
+        *, skip_unreadable: bool = False, epoch: int | None = None,
+    ) -> Pending[SavepointAnswer]:  # fmt: skip
+        """Request a savepoint of the running job, of its newest epoch or an earlier one."""
+        return self._begin(SavepointRequest(directory, label, note, skip_unreadable, epoch))
+
+    def stop(
+        self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False
+    ) -> Pending[SavepointAnswer]:
+        """Ask the job to end with a savepoint."""
+        return self._begin(StopRequest(directory, drain, skip_unreadable))
+
+    def rescale(self, parallelism: int) -> Pending[RescaleAnswer]:
+        """Ask the job to go on at another parallelism."""
+        return self._begin(RescaleRequest(parallelism))
+
+    def hand_over(self, successor: str) -> Pending[HandOverAnswer]:
+        """Ask the run to hand the job over to one that waits for it."""
+        return self._begin(HandOverRequest(successor))
+
+    def _begin(self, request: LongRequest[L]) -> Pending[L]:
+        return Pending(self.carrier.ask(request).request_id, type(request))
+
+    def wait(
+        self, pending: Pending[SavepointAnswer], on_progress: Callable[[SavepointProgress], None] | None = None,
+        on_epoch: Callable[[str], None] | None = None,
+    ) -> str:  # fmt: skip
+        """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it. Raises
+        JobFailed if the savepoint failed or the driver died."""
+
+        def under_way(answer: SavepointAnswer) -> None:
+            if answer.progress is not None and on_progress is not None:
+                on_progress(answer.progress)
+            if answer.progress is None and answer.doing is not None and on_epoch is not None:
+                on_epoch(answer.doing)
+
+        answer = self._last_answer(pending, "it said that its savepoint was complete", under_way)
+        if answer.location is None:
+            raise JobFailed(f"{self.carrier.who}: no savepoint was made: {answer.failure}")
+        return answer.location
+
+    def wait_epoch(self, pending: Pending[E], done: str, on_epoch: Callable[[str], None] | None = None) -> int:
+        """Wait until the job has been rescaled or handed over; returns the answer's epoch. ``done``: which of them, in words.
+        Raises JobFailed if it was refused or the driver died."""
+
+        def under_way(answer: E) -> None:
+            if answer.doing is not None and on_epoch is not None:
+                on_epoch(answer.doing)
+
+        answer = self._last_answer(pending, f"the job was {done}", under_way)
+        if answer.epoch is None:
+            raise JobFailed(f"{self.carrier.who} was not {done}: {answer.failure}")
+        return answer.epoch
+
+    def _last_answer(self, pending: Pending[L], before: str, under_way: Callable[[L], None]) -> L:
+        while True:
+            try:
+                answer = self.carrier.answer(pending)
+            except Unreachable as error:
+                raise DriverGone(f"{error} before {before}{self.carrier.log}") from None
+            if answer.status != "IN_PROGRESS":
+                return answer
+            under_way(answer)
+            time.sleep(self.carrier.poll_seconds)
+
+    def wait_gone(self, seconds: float) -> bool:
+        """Wait until the driver has ended; False if the time has passed first."""
+        until = time.monotonic() + seconds
+        while not self.carrier.is_gone():
+            if time.monotonic() > until:
+                return False
+            time.sleep(self.carrier.poll_seconds)
+        return True

@@ -1,0 +1,305 @@
+"""Requests to a running driver as files below the state root, for callers that cannot reach its port.
+
+A caller creates `requests/<id>.json` beside the run's record: `run operation body`. The driver lists that directory every second,
+takes each request once, writes `answers/<id>.json`, and removes the request. It replaces the answer while a savepoint makes
+progress; the caller removes it once it has read the last one. Whoever can write below the state root can command the job.
+
+An answer is an object with one field, which says what it is: `status`, `journal`, `metrics`, `savepoint` (of everything that
+takes a while), or `error`. Earlier releases write all of these fields, and null for those that are not meant.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from msgspec import DecodeError, Raw, Struct, ValidationError, json
+
+from forkpoint.checkpoint.lease import LEASE
+from forkpoint.checkpoint.manifest import RUN
+from forkpoint.checkpoint.paths import JobPaths, parse_mail_file
+from forkpoint.errors import ForkpointError, NotFound, StorageError
+from forkpoint.protocol.client import Carrier, Pending, RunClient, Unreachable
+from forkpoint.protocol.messages import (
+    REQUESTS,
+    Accepted,
+    Answering,
+    ErrorDetail,
+    JournalMessage,
+    LongAnswer,
+    LongRequest,
+    Message,
+    MetricsMessage,
+    Refused,
+    Request,
+    StatusMessage,
+    StatusRequest,
+    read_request,
+)
+
+if TYPE_CHECKING:
+    from forkpoint.protocol.endpoint import Endpoint
+    from forkpoint.storage.base import Storage
+
+POLL_SECONDS = 1.0
+KEEP_SECONDS = 600.0  # that an answer waits for its caller
+PATIENCE_SECONDS = 20.0  # a driver looks every second, but its storage may be slow
+ALIVE_SECONDS = 15.0  # after this long without news, look whether the driver is still there
+
+A = TypeVar("A", bound=Message)
+L = TypeVar("L", bound=LongAnswer)
+
+log = logging.getLogger("forkpoint")
+
+
+class MailedRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request as a file. ``run``: the only run that it is for."""
+
+    run: str
+    operation: str
+    body: Raw = Raw(b"{}")
+
+
+_FIELDS: Mapping[type[Message], str] = {
+    StatusMessage: "status", JournalMessage: "journal", MetricsMessage: "metrics", LongAnswer: "savepoint", ErrorDetail: "error",
+}  # fmt: skip
+
+
+def _field(kind: type[Message]) -> str:
+    return next(name for base, name in _FIELDS.items() if issubclass(kind, base))
+
+
+def _read_answer(data: bytes, kind: type[A]) -> A | ErrorDetail:
+    """Raises DecodeError if it is torn, or not of this kind."""
+    found = json.decode(data, type=dict[str, Raw])
+    kinds: tuple[type[A | ErrorDetail], ...] = (ErrorDetail, kind)
+    for each in kinds:
+        part = found.get(_field(each))
+        if part is not None and bytes(part) != b"null":
+            return json.decode(part, type=each)
+    raise ValidationError(f"it has no {_field(kind)}")
+
+
+def _is_final(answer: Message) -> bool:
+    """Whether nothing follows."""
+    return not isinstance(answer, LongAnswer) or answer.status != "IN_PROGRESS"
+
+
+@dataclass
+class _Taken:
+    """A request that was taken. ``accepted``: its id with the driver, if it takes a while. ``written``: when ``answer`` was."""
+
+    accepted: str | None
+    answer: Message
+    written: float | None = None
+
+
+class Mailbox:
+    """The driver's side: takes the requests to one run."""
+
+    def __init__(self, storage: Storage, job: str, run: str, driver: Answering) -> None:
+        self._storage, self._paths, self._run, self._driver = storage, JobPaths(job), run, driver
+        self._taken: dict[str, _Taken] = {}
+        self._closing = threading.Event()
+        self._reachable = True
+        self._thread = threading.Thread(target=self._serve, name=f"forkpoint-mailbox-{job}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer what is still open. Call this once the run has ended."""
+        self._closing.set()
+        self._thread.join()
+        if self._taken or not self._reachable:  # else the last round was a moment ago, and callers see the run's end
+            self._round()
+
+    def _serve(self) -> None:
+        while not self._closing.wait(POLL_SECONDS):
+            self._round()
+
+    def _round(self) -> None:
+        try:
+            for path in self._storage.list(self._paths.requests(self._run)):
+                request_id = parse_mail_file(path)
+                if request_id is not None and request_id not in self._taken:
+                    self._take(request_id, path)
+                self._storage.delete(path)
+            self._report()
+            self._reachable = True
+        except StorageError as error:
+            if self._reachable:
+                log.warning("job %r: cannot look for requests: %s", self._paths.job, error)
+            self._reachable = False
+
+    def _take(self, request_id: str, path: str) -> None:
+        """Do what a request asks for. It counts as taken even if its answer cannot be written: it is never done twice."""
+        try:
+            data = self._storage.read(path)
+        except NotFound:  # its caller has given up
+            return
+        try:
+            taken = self._done(data, path)
+        except Refused as refused:
+            taken = _Taken(None, refused.detail)
+        self._taken[request_id] = taken
+        self._write(request_id)
+
+    def _done(self, data: bytes, path: str) -> _Taken:
+        """The request with its first answer. Raises Refused."""
+        mailed = read_request(data, MailedRequest)
+        if mailed.run != self._run:
+            raise Refused("bad-request", f"{path} is for run {mailed.run}, this is run {self._run}")
+        kind = REQUESTS.get(mailed.operation)
+        if kind is None:
+            known = ", ".join(map(repr, REQUESTS))
+            raise Refused("bad-request", f"operation: there is no {mailed.operation!r}, but {known}")
+        answer = self._driver.ask(read_request(mailed.body, kind))
+        if isinstance(answer, Accepted):
+            return _Taken(answer.request_id, self._driver.answer(answer.request_id))
+        return _Taken(None, answer)
+
+    def _report(self) -> None:
+        """Write how far the accepted requests have come, and remove answers that nobody has fetched."""
+        for request_id, taken in list(self._taken.items()):
+            if taken.accepted is not None and not _is_final(taken.answer):
+                answer = self._driver.answer(taken.accepted)
+                if answer != taken.answer:
+                    taken.answer, taken.written = answer, None
+            if taken.written is None:
+                self._write(request_id)
+            elif _is_final(taken.answer) and taken.written < time.monotonic() - KEEP_SECONDS:
+                self._storage.delete(self._paths.answer_file(self._run, request_id))
+                del self._taken[request_id]
+
+    def _write(self, request_id: str) -> None:
+        taken = self._taken[request_id]
+        data = json.encode({_field(type(taken.answer)): taken.answer})
+        self._storage.put(self._paths.answer_file(self._run, request_id), data)
+        taken.written = time.monotonic()
+
+
+class MailboxCarrier(Carrier):
+    """The caller's side, on any host that can write below the state root. Waits ``patience_seconds`` for the first answer to each
+    request."""
+
+    poll_seconds = 0.3
+
+    def __init__(self, storage: Storage, endpoint: Endpoint, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        super().__init__(endpoint)
+        self._storage, self._paths, self._patience = storage, JobPaths(endpoint.job), patience_seconds
+        self._last: dict[str, LongAnswer] = {}  # by request
+        self._heard = time.monotonic()  # when there was news of the driver
+
+    def ask(self, request: Request[A]) -> A:
+        """Raises Unreachable if there is no answer."""
+        if (end := self._end()) is not None:
+            raise Unreachable(f"{self.who} {end}")
+        request_id = uuid.uuid4().hex
+        mailed = MailedRequest(self.endpoint.run, request.operation, Raw(json.encode(request)))
+        path = self._paths.request_file(self.endpoint.run, request_id)
+        self._storage.create(path, json.encode(mailed))
+        try:
+            answer = self._first_answer(
+                request_id, request.outcome if isinstance(request, LongRequest) else request.answer
+            )
+        finally:
+            self._storage.delete(path)  # if it was not taken: nobody waits for it any more
+        self._heard = time.monotonic()
+        if isinstance(answer, LongAnswer):
+            self._last[request_id] = answer
+            answer = Accepted(request_id)
+        return cast("A", answer)
+
+    def answer(self, pending: Pending[L]) -> L:
+        known = cast("L", self._last[pending.id])
+        if _is_final(known):
+            return known
+        end = self._end()
+        # After the look at the end, before which the last answers are written.
+        found = cast("L | None", self._fetch(pending.id, pending.kind.outcome))
+        if found is not None and found != known:
+            self._last[pending.id], self._heard = found, time.monotonic()
+            return found
+        if end is not None:
+            raise Unreachable(f"{self.who} {end}; `forkpoint savepoints {self.endpoint.job}` shows what it has made")
+        self._look_after_long()
+        return known
+
+    def is_gone(self) -> bool:
+        if not self._storage.exists(self._paths.endpoint_file(self.endpoint.run)):
+            return True
+        try:
+            self._look_after_long()
+        except Unreachable:
+            return True
+        return False
+
+    def _look_after_long(self) -> None:
+        """Raise Unreachable if there has been no news for long, and the driver does not answer."""
+        if time.monotonic() - self._heard > ALIVE_SECONDS:
+            self.ask(StatusRequest())
+
+    def _first_answer(self, request_id: str, kind: type[A]) -> A:
+        until = time.monotonic() + self._patience
+        renewals = self._renewals()
+        while True:
+            end = self._end()
+            answer = self._fetch(
+                request_id, kind
+            )  # after the look at the end, before which the last answers are written
+            if answer is not None:
+                return answer
+            if end is not None:
+                raise Unreachable(f"{self.who} {end}")
+            if time.monotonic() > until:
+                if (now := self._renewals()) is not None and now != renewals:
+                    raise ForkpointError(
+                        f"{self.who} is alive, but has not answered for {self._patience:.0f} s; it may be overloaded: try again"
+                    )
+                raise Unreachable(
+                    f"{self.who} has not answered for {self._patience:.0f} s: its driver (process {self.endpoint.pid} on "
+                    f"machine {self.endpoint.machine!r}) was killed, or cannot reach {self._storage.url}"
+                )
+            time.sleep(self.poll_seconds)
+
+    def _fetch(self, request_id: str, kind: type[A]) -> A | None:
+        """The answer; None if there is none yet. Removes it if nothing follows. Raises ForkpointError if it is a refusal."""
+        path = self._paths.answer_file(self.endpoint.run, request_id)
+        try:
+            answer = _read_answer(self._storage.read(path), kind)
+        except NotFound:
+            return None
+        except DecodeError:
+            raise ForkpointError(
+                f"{self.who}: {self._storage.url}/{path} is damaged, or of a newer release: upgrade forkpoint here"
+            ) from None
+        if _is_final(answer):
+            self._storage.delete(path)
+        if isinstance(answer, ErrorDetail):
+            raise ForkpointError(f"{self.who}: {answer.message}")
+        return answer
+
+    def _renewals(self) -> int | None:
+        """How often the driver has renewed its lease; None without one."""
+        lease = LEASE.load_if_whole(self._storage, self._paths.lease_file(self.endpoint.run))
+        return None if lease is None else lease.renewals
+
+    def _end(self) -> str | None:
+        """How the run has ended, according to its record; None if it has not, or may still answer."""
+        record = RUN.load_if_whole(self._storage, self._paths.run_file(self.endpoint.run))
+        if record is None or record.outcome is None:
+            return None
+        if self._storage.exists(self._paths.endpoint_file(self.endpoint.run)):
+            return None
+        return f"has ended ({record.outcome})"
+
+
+def by_mail(storage: Storage, endpoint: Endpoint, patience_seconds: float = PATIENCE_SECONDS) -> RunClient:
+    """A client of a run on any host."""
+    return RunClient(MailboxCarrier(storage, endpoint, patience_seconds))

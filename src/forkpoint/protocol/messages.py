@@ -1,0 +1,437 @@
+"""What a running job's driver can be asked, and what it answers: a struct for each request and each answer.
+
+A request names its answer. What takes a while is accepted first (`LongRequest`), and its answer is fetched until it is final.
+Carriers bring messages from one process to the other as JSON: `http` and `port`, `mailbox`. A message that comes from outside
+is checked when it is read. Fields that a later version adds to an answer are ignored, so that an earlier client understands it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+from msgspec import DecodeError, Struct, ValidationError, field, json
+
+from forkpoint.errors import ForkpointError
+
+S = TypeVar("S", bound=Struct)
+A = TypeVar("A", bound="Message", covariant=True)
+L = TypeVar("L", bound="LongAnswer", covariant=True)
+
+RunState = Literal["starting", "standby", "running", "restarting", "ended"]
+Phase = Literal["planned", "computed", "written", "committed", "published"]
+Severity = Literal["warning", "critical"]
+ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
+
+
+class Message(Struct, frozen=True):
+    """Base of all answers, and of their parts."""
+
+
+# -- answers
+
+
+class Problem(Message, frozen=True):
+    """What is wrong with a job. ``severity``: critical if the job stands still, or will not recover by itself. ``uid``: the
+    source or sink that it is about; None if it is about the whole job, or that is not known. ``kind``: lost, failed, silent or
+    elsewhere of a driver that does not answer; unpublished of a job that does not run; restart-loop, restarting, input, no-data,
+    watermark, output, sink-behind, long-epoch, slow-epochs or backlog. ``text``: a sentence, without the job's name."""
+
+    severity: Severity
+    kind: str
+    uid: str | None
+    text: str
+
+
+class SavepointProgress(Message, frozen=True):
+    """How many of the savepoint's parts are written; ``total`` can grow at the beginning."""
+
+    done: int
+    total: int
+
+
+class StatusMessage(Message, frozen=True, kw_only=True):
+    """The status of a run. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
+
+    ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
+    sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``rescaling_to``: the
+    parallelism for which stores are being built. ``caught_up``: whether the stores of a run that waits to lead are close to the
+    job's epochs. ``doing``: a description of a long epoch or start. ``problems``: the worst first.
+    """
+
+    job: str
+    run: str
+    state: RunState
+    epoch: int
+    started_ms: int
+    now_ms: int
+    restarts: int
+    parallelism: int
+    records: Mapping[str, int]
+    sources: list[str]
+    late_records_dropped: Mapping[str, int] = {}
+    ignored_files: Mapping[str, int] = {}
+    watermarks: Mapping[str, int]
+    savepoint_progress: SavepointProgress | None
+    rescaling_to: int | None = None
+    caught_up: bool = False
+    failure: str | None
+    pid: int
+    doing: str | None = None
+    problems: list[Problem] = []
+
+    @property
+    def records_read(self) -> int:
+        """Elements that the sources have read since the run's last (re)start."""
+        return sum(self.records.get(uid, 0) for uid in self.sources)
+
+
+class EpochEntry(Message, frozen=True):
+    """An epoch of a run. ``phases``: when it reached each phase; without "committed", it is under way or was given up.
+    ``records``: what its operators received, or emitted if they have no input, by uid. The bytes are those of state."""
+
+    epoch: int
+    phases: Mapping[Phase, int]
+    records: Mapping[str, int] = {}
+    changes_bytes: int = 0
+    snapshot_bytes: int = 0
+
+
+class FailureEntry(Message, frozen=True):
+    """A failure, and the number of the restart that followed; None if it ended the run."""
+
+    at_ms: int
+    failure: str
+    restarts: int | None = None
+
+
+class SavepointEntry(Message, frozen=True):
+    """A savepoint that the run makes, has made (``path``), or failed to make (``failure``)."""
+
+    savepoint: str
+    epoch: int
+    started_ms: int
+    ended_ms: int | None = None
+    path: str | None = None
+    failure: str | None = None
+
+
+class JournalMessage(Message, frozen=True):
+    """The latest epochs, failures and savepoints of a run, oldest first. ``committed`` and ``failed``: how many epochs were
+    committed, and attempts failed, in all. ``restored_epoch``: what it has (re)started from, at ``restored_ms``; None if that was
+    from nothing."""
+
+    job: str
+    run: str
+    epochs: list[EpochEntry]
+    failures: list[FailureEntry]
+    savepoints: list[SavepointEntry]
+    committed: int
+    failed: int
+    restored_epoch: int | None = None
+    restored_ms: int | None = None
+
+
+class OperatorMetrics(Message, frozen=True):
+    """An operator's counts since the last (re)start. ``busy_ms``: the time, over all subtasks, in which it was at work.
+    ``bytes_in`` and ``bytes_out``: of exchanges between stages, and of what a source has read as columns. ``watermark_ms``: None
+    before the first one, and after the last element."""
+
+    records_in: int = 0
+    records_out: int = 0
+    late_records_dropped: int = 0
+    busy_ms: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    watermark_ms: int | None = None
+
+
+class WatermarkMetrics(Message, frozen=True):
+    """The lowest watermark among the splits of a source (or timestamp assigner) that are neither idle nor read to their end, None
+    if there is no watermark yet; and the split that has it. ``others``: how many more are as slow. ``next``: the split that is
+    the slowest of the others; None if there is none. ``behind_ms``: by how much the one is behind the other, if both have a
+    watermark; ``notable``: that is much."""
+
+    watermark_ms: int | None
+    split: str
+    others: int = 0
+    next: str | None = None
+    behind_ms: int | None = None
+    notable: bool = False
+
+
+class BacklogMetrics(Message, frozen=True):
+    """What a source knows of and has not planned yet. ``files``: in how many files that is; None if it is not in files."""
+
+    amount: int
+    unit: Literal["elements", "bytes"]
+    files: int | None = None
+
+
+class StateMetrics(Message, frozen=True):
+    """About how many entries a state of an operator has, and how many bytes their keys and values have. ``kind``: such as value,
+    map, or timers-event; each entry of timers is a timer."""
+
+    uid: str
+    name: str
+    kind: str
+    entries: int
+    bytes: int
+
+
+class DurationMetrics(Message, frozen=True):
+    """How many durations there were, their sum, and how many took at most each of ``bounds_ms``."""
+
+    count: int
+    sum_ms: int
+    bounds_ms: list[int]
+    at_most: list[int]
+
+
+class CatchUpMetrics(Message, frozen=True):
+    """How often subtasks' stores were brought to an epoch's initial state in one way, and how long that took."""
+
+    count: int
+    sum_ms: int
+
+
+class UserMetrics(Message, frozen=True):
+    """A metric of a user function; ``group``: the names of its groups, joined by dots. ``value``: a count, or a gauge's value,
+    which has a ``subtask``. Distributions also have a sum, and the least and greatest value."""
+
+    uid: str
+    group: str
+    name: str
+    kind: Literal["counter", "meter", "distribution", "gauge"]
+    value: float
+    subtask: int | None = None
+    sum: float = 0.0
+    least: float | None = None
+    greatest: float | None = None
+
+
+class MetricsMessage(Message, frozen=True, kw_only=True):
+    """The metrics of a run. They add up committed epochs only. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's
+    clock.
+
+    Counts are since the last (re)start, at ``since_ms``; ``restarts``, ``rescalings`` and ``savepoints`` since the run's start.
+    ``operators``: by uid. ``watermarks``: by the uid of the source or timestamp assigner. ``epoch``: the last committed one, at
+    ``committed_ms``; ``epochs``: how many; ``epoch_ms``: how long the one under way has been computing. ``durations``: by part
+    of an epoch (plan, compute, write, commit, publish), and of whole ones ("epoch"). ``state_entries`` and ``state_bytes``:
+    about what the subtasks' stores have; None if unknown. ``states``: about what they have of each state; None if unknown, as
+    after an upgrade from an earlier release until each store has been read once. ``catch_ups``: by kind; ``stores_reused``: the
+    tasks that found their store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid.
+    ``silent_ms``: for how long an unbounded source has read nothing, by uid. ``problems``: what is wrong.
+    """
+
+    job: str
+    run: str
+    state: RunState
+    now_ms: int
+    started_ms: int
+    since_ms: int | None
+    epoch: int
+    epochs: int
+    committed_ms: int | None
+    epoch_ms: int
+    restarts: int
+    rescalings: int
+    parallelism: int
+    operators: dict[str, OperatorMetrics]
+    watermarks: dict[str, WatermarkMetrics]
+    backlog: dict[str, BacklogMetrics]
+    user: list[UserMetrics]
+    durations: dict[str, DurationMetrics]
+    changelog_bytes: int
+    snapshot_bytes: int
+    state_entries: int | None
+    state_bytes: int | None
+    catch_ups: dict[str, CatchUpMetrics]
+    stores_reused: int
+    unpublished: Mapping[str, int]
+    savepoints: int
+    savepoints_failed: int
+    savepoint_ms: int | None
+    states: list[StateMetrics] | None = None
+    silent_ms: Mapping[str, int] = {}
+    problems: list[Problem] = []
+
+
+class Accepted(Message, frozen=True):
+    """The id with which the answer of a long request is fetched."""
+
+    request_id: str = field(name="request-id")
+
+
+class LongAnswer(Message, frozen=True, kw_only=True):
+    """How far a long request has come. ``failure``: why it FAILED. ``doing``: a description of the epoch that it waits for."""
+
+    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+    failure: str | None = None
+    doing: str | None = None
+
+
+class SavepointAnswer(LongAnswer, frozen=True, kw_only=True):
+    """``location``: of the savepoint, if that is COMPLETED."""
+
+    location: str | None = None
+    progress: SavepointProgress | None = None
+
+
+class EpochAnswer(LongAnswer, frozen=True, kw_only=True):
+    """``epoch``: the one that a COMPLETED request has led to."""
+
+    epoch: int | None = None
+
+
+class RescaleAnswer(EpochAnswer, frozen=True):
+    """``epoch``: from which on the job has its new parallelism."""
+
+
+class HandOverAnswer(EpochAnswer, frozen=True):
+    """``epoch``: the last one up to which this run led the job."""
+
+
+class ErrorDetail(Message, frozen=True):
+    code: ErrorCode
+    message: str
+
+
+class ErrorMessage(Message, frozen=True):
+    """All errors: ``{"error": {"code": …, "message": …}}``."""
+
+    error: ErrorDetail
+
+
+# -- requests
+
+
+class Request(Struct, Generic[A], frozen=True, forbid_unknown_fields=True):
+    """Base of what a driver is asked. ``operation``: its name. ``answer``: the struct that answers it."""
+
+    operation: ClassVar[str]
+    answer: ClassVar[type[Message]]
+
+
+class StatusRequest(Request[StatusMessage], frozen=True):
+    operation = "status"
+    answer = StatusMessage
+
+
+class JournalRequest(Request[JournalMessage], frozen=True):
+    operation = "journal"
+    answer = JournalMessage
+
+
+class MetricsRequest(Request[MetricsMessage], frozen=True):
+    operation = "metrics"
+    answer = MetricsMessage
+
+
+class CancelRequest(Request[StatusMessage], frozen=True):
+    """The job ends without a savepoint."""
+
+    operation = "cancel"
+    answer = StatusMessage
+
+
+class LongRequest(Request[Accepted], Generic[L], frozen=True):
+    """What takes a while. ``outcome``: the struct of its last answer, and of those before it."""
+
+    answer = Accepted
+    outcome: ClassVar[type[LongAnswer]]
+
+
+class SavepointRequest(LongRequest[SavepointAnswer], frozen=True):
+    """``directory``: an absolute path or URL below which the savepoint gets a directory; None: the job's default. ``epoch``: an
+    earlier epoch, whose files are still there; None: the newest."""
+
+    operation = "savepoint"
+    outcome = SavepointAnswer
+    directory: str | None = None
+    label: str | None = None
+    note: str | None = None
+    skip_unreadable: bool = False
+    epoch: int | None = None
+
+
+class StopRequest(LongRequest[SavepointAnswer], frozen=True):
+    """The job ends with a savepoint. ``drain``: it fires all timers and windows first."""
+
+    operation = "stop"
+    outcome = SavepointAnswer
+    directory: str | None = None
+    drain: bool = False
+    skip_unreadable: bool = False
+
+
+class RescaleRequest(LongRequest[RescaleAnswer], frozen=True):
+    operation = "rescale"
+    outcome = RescaleAnswer
+    parallelism: int
+
+
+class HandOverRequest(LongRequest[HandOverAnswer], frozen=True):
+    """``successor``: a run of the job, which waits to lead it."""
+
+    operation = "hand-over"
+    outcome = HandOverAnswer
+    successor: str
+
+
+REQUESTS: Mapping[str, type[Request[Any]]] = {
+    each.operation: each
+    for each in (
+        StatusRequest, JournalRequest, MetricsRequest, SavepointRequest, StopRequest, RescaleRequest, HandOverRequest,
+        CancelRequest,
+    )
+}  # fmt: skip
+
+
+# -- both ends
+
+
+class Answering(Protocol):
+    """What answers requests: a driver. Its methods raise Refused."""
+
+    def ask(self, request: Request[Any]) -> Message:
+        """The answer to a request; to one that takes a while, its acceptance."""
+
+    def answer(self, request_id: str) -> LongAnswer:
+        """How far an accepted request has come."""
+
+    def wait_fetched(self, seconds: float) -> bool:
+        """Wait until every answer has been fetched; False if the time passed first."""
+
+
+class Refused(ForkpointError):
+    """A request that the driver refuses."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.detail = ErrorDetail(code, message)
+
+
+_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
+_TYPES = {"`bool`": "a boolean", "`str`": "a string", "`int`": "an integer", "`object`": "an object"}
+
+
+def read_request(data: bytes, kind: type[S]) -> S:
+    """The request, or what envelops it, in ``data``. Raises Refused, which says what it takes."""
+    try:
+        return json.decode(data, type=kind)
+    except DecodeError as error:
+        takes = ", ".join(kind.__struct_fields__)
+        raise Refused("bad-request", f"{_problem(error)}. It takes {takes}") from None
+
+
+def _problem(error: DecodeError) -> str:
+    if not isinstance(error, ValidationError):
+        return f"the body: Invalid JSON: {error}"
+    text, _, place = str(error).partition(" - at `$.")
+    if (found := _FIELD.fullmatch(text)) is not None:
+        return f"{found[2]}: {'Unknown field' if found[1] == 'contains unknown' else 'Field required'}"
+    for name, word in _TYPES.items():
+        text = text.replace(name, word)
+    return f"{place.removesuffix('`') or 'the body'}: {text}"
