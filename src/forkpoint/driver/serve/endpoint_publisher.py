@@ -19,7 +19,8 @@ log = logging.getLogger("forkpoint")
 
 
 class EndpointPublisher:
-    """Between ``begin`` and ``end``, others find the run and command it. ``port`` and ``token``: those of its control port, if it has one. ``log``: the log file of a detached driver."""
+    """Between ``begin`` and ``end``, others find the run and command it. ``port`` and ``token``: those of its control port, if it
+    has one. ``log``: the log file of a detached driver."""
 
     def __init__(
         self, driver: JobDriver, commands: Commands, *, port: int | None = None, token: str | None = None,
@@ -59,8 +60,8 @@ class EndpointPublisher:
 
 
 def attend(driver: JobDriver, spark: Mapping[str, str] | None) -> Callable[[object], None]:
-    """Publish the endpoint of a run whose program was not started by `forkpoint run`, without a port, and record the program. Call
-    the result at the run's end.
+    """Publish the endpoint of a run whose program was not started by `forkpoint run`, without a port, and record the program.
+    Call the result at the run's end.
 
     ``spark``: the settings that Spark was started with, as a record of the program; None if it can't be started again.
     """
