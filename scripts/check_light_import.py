@@ -1,5 +1,5 @@
 """What `forkpoint` loads with its public names must stay light: no Spark, no server, no command line. So must a command that only
-reads records: no Arrow, no columns, no HTTP client.
+reads records, and the protocol of running jobs: no Arrow, no columns, no HTTP client.
 
 The import contracts check the package's own imports; this checks what a fresh interpreter really loads.
 """
@@ -10,7 +10,20 @@ import subprocess
 import sys
 
 PUBLIC = "import forkpoint.public"
+CLIENT = "import forkpoint.protocol.registry"
 LIST = "from forkpoint.cli import main; from forkpoint.cli.commands import jobs; from forkpoint.operations import list_jobs"
+READS_RECORDS = {
+    "pyarrow",
+    "numpy",
+    "cloudpickle",
+    "pyspark",
+    "starlette",
+    "uvicorn",
+    "duckdb",
+    "confluent_kafka",
+    "httpx",
+    "ssl",
+}
 HEAVY = {
     PUBLIC: {
         "pyspark",
@@ -23,18 +36,8 @@ HEAVY = {
         "prometheus_client",
         "opentelemetry",
     },
-    LIST: {
-        "pyarrow",
-        "numpy",
-        "cloudpickle",
-        "pyspark",
-        "starlette",
-        "uvicorn",
-        "duckdb",
-        "confluent_kafka",
-        "httpx",
-        "ssl",
-    },
+    LIST: READS_RECORDS,
+    CLIENT: READS_RECORDS | {"click", "rich", "prometheus_client"},
 }
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from forkpoint.errors import ForkpointError
 from forkpoint.operations.roots import StateRoot
-from forkpoint.protocol.client import ControlClient, Unreachable
+from forkpoint.protocol.client import Unreachable
 from forkpoint.protocol.endpoint import endpoints
+from forkpoint.protocol.http import over_http
 
 READY = ("running", "restarting", "standby")
 SILENT = "silent"
@@ -27,7 +28,7 @@ def states(job: str) -> Iterator[str]:
     """What the job's drivers in this pod answer. Those that have ended do not."""
     for endpoint in endpoints(StateRoot().storage, job):
         if endpoint.machine == socket.gethostname() and endpoint.port is not None:
-            with ControlClient(endpoint, SECONDS) as client:
+            with over_http(endpoint, SECONDS) as client:
                 try:
                     yield client.status().state
                 except Unreachable:

@@ -6,11 +6,9 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from forkpoint.functions.watermarks import MAX_WATERMARK, MIN_WATERMARK
-
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
-_FAR_MS = 2**60
+_FAR_MS = 2**60  # the first and last watermarks are beyond that
 _UNITS = ("kB", "MB", "GB", "TB")
 # Characters that move a terminal's cursor, reorder or hide text, or cannot be encoded: control characters, directional
 # marks, line and paragraph separators, lone surrogates.
@@ -47,9 +45,9 @@ def moment(ms: int | None) -> str:
 
 def watermark(ms: int) -> str:
     """A watermark: to the millisecond if it is a plausible time, else the number; ∞ at both ends."""
-    if ms >= min(MAX_WATERMARK, _FAR_MS):
+    if ms >= _FAR_MS:
         return "+∞"
-    if ms <= max(MIN_WATERMARK, -_FAR_MS):
+    if ms <= -_FAR_MS:
         return "-∞"
     if _DAY * 365 <= ms < _END_MS:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

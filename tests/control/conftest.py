@@ -30,12 +30,12 @@ class Control:
         self.driver = driver
         commands = Commands(driver)
         self.server = ControlPort(driver.job, commands)
-        presence = EndpointPublisher(driver, commands, port=self.server.start(), token=self.server.token)
-        presence.begin()
+        publisher = EndpointPublisher(driver, commands, port=self.server.start(), token=self.server.token)
+        publisher.begin()
         (self.endpoint,) = (each for each in endpoints(self.storage) if each.run == driver.run_id)
 
         def ended(outcome):
-            presence.end()
+            publisher.end()
             self.server.close(self.linger_seconds)
             self.closed.set()
 

@@ -1,4 +1,7 @@
-"""Results of operations as JSON, the same on the command line and over HTTP. Pure."""
+"""Results of operations as JSON, the same on the command line and over HTTP. Pure.
+
+`forkpoint list` needs nothing of savepoints, so each function imports what it needs of them.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.operations.jobs.lineage import Tree, job_of
-from forkpoint.savepoint.catalog.display import totals
 from forkpoint.storage.places import plain_place
 from forkpoint.types.readable import plain
 from forkpoint.wording import type_name
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.lineage import Node
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.operations.jobs.cleanup import Leftovers
+    from forkpoint.operations.jobs.lineage import Tree
     from forkpoint.operations.jobs.recovering import Recovery
     from forkpoint.operations.saved_state.catalog import SavepointShown
     from forkpoint.operations.saved_state.editing import Edited
@@ -56,6 +58,8 @@ def savepoints_json(found: Sequence[Found]) -> dict[str, Any]:
 
 
 def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
+    from forkpoint.savepoint.catalog.display import totals
+
     entries, size = totals(savepoint)
     shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
     return {**shown, "entries": entries, "bytes": size, "path": path}
@@ -63,6 +67,8 @@ def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
 
 def savepoint_json(shown: SavepointShown) -> dict[str, Any]:
     """A savepoint's whole description."""
+    from forkpoint.savepoint.catalog.display import totals
+
     entries, size = totals(shown.savepoint)
     record = shown.savepoint.model_dump(mode="json")
     return {"path": shown.path, "entries": entries, "bytes": size, "savepoint": record}
@@ -74,6 +80,9 @@ def tree_json(tree: Tree) -> dict[str, Any]:
 
 
 def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
+    from forkpoint.operations.jobs.lineage import job_of
+
     key, parent, record = node.key, node.parent, node.record
     run = (key.job, key.id) if key.kind == "run" else None
     savepoint = record if isinstance(record, Savepoint) else None

@@ -1,7 +1,4 @@
-"""A port that serves an application over HTTP, within the limits of ``limits``.
-
-Limits of the control port: any user of the machine can connect to it, with or without the token.
-"""
+"""A port that serves an application over HTTP, within limits: any user of the machine can connect, with or without a token."""
 
 from __future__ import annotations
 
@@ -17,6 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_CONNECTIONS = 64
+MAX_HEAD_BYTES = 16 << 10
+MAX_BODY_BYTES = 64 << 10
+REQUEST_SECONDS = 10.0
+
+_log = logging.getLogger("forkpoint.control")
+_log.setLevel(logging.ERROR)  # strangers must not write to the job's log
 
 
 class Listening:
@@ -63,15 +68,6 @@ class Listening:
         if self._thread.ident is not None:
             self._thread.join(5)
         self._socket.close()
-
-
-MAX_CONNECTIONS = 64
-MAX_HEAD_BYTES = 16 << 10
-MAX_BODY_BYTES = 64 << 10
-REQUEST_SECONDS = 10.0
-
-_log = logging.getLogger("forkpoint.control")
-_log.setLevel(logging.ERROR)  # strangers must not write to the job's log
 
 
 def bearer(authorization: bytes) -> bytes:

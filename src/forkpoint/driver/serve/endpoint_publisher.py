@@ -1,4 +1,4 @@
-"""A run that can be found and commanded: its endpoint.json and its mailbox, while it runs."""
+"""Publishes where a run can be reached: its endpoint.json and its mailbox, while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ log = logging.getLogger("forkpoint")
 
 
 class EndpointPublisher:
-    """``port`` and ``token``: those of its control port, if it has one. ``log``: the log file of a detached driver."""
+    """Between ``begin`` and ``end``, others find the run and command it. ``port`` and ``token``: those of its control port, if it
+    has one. ``log``: the log file of a detached driver."""
 
     def __init__(
         self, driver: JobDriver, commands: Commands, *, port: int | None = None, token: str | None = None,
@@ -59,17 +60,17 @@ class EndpointPublisher:
 
 
 def attend(driver: JobDriver, spark: Mapping[str, str] | None) -> Callable[[object], None]:
-    """Make the run of a program that was not started by `forkpoint run` present, without a port, and record its program. Call the
-    result at its end.
+    """Publish the endpoint of a run whose program was not started by `forkpoint run`, without a port, and record the program.
+    Call the result at the run's end.
 
     ``spark``: the settings that Spark was started with, as a record of the program; None if it can't be started again.
     """
-    presence = EndpointPublisher(driver, Commands(driver))
+    publisher = EndpointPublisher(driver, Commands(driver))
     try:
         if spark is not None and (program := own_program(spark)) is not None:
             program.record(driver)
-        presence.begin()
+        publisher.begin()
     except StorageError as error:  # if the state root is really unusable, the run itself says so
         log.warning("job %r: run %s cannot be commanded from outside: %s", driver.job, driver.run_id, error)
         return lambda outcome: None
-    return lambda outcome: presence.end()
+    return lambda outcome: publisher.end()

@@ -16,7 +16,6 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.client import DriverGone, Pending, RunClient
 from forkpoint.protocol.messages import SavepointAnswer
 from forkpoint.protocol.registry import RunView, find_live, list_runs
-from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 from forkpoint.storage.places import absolute, plain_place
 
 if TYPE_CHECKING:
@@ -119,6 +118,8 @@ def stop(
 
 def _died_stopping(storage: Storage, endpoint: Endpoint, gone: DriverGone) -> JobFailed:
     """The error if a driver died while it was stopped: also what it had done by then."""
+    from forkpoint.savepoint.catalog.listing import list_savepoints, readable  # `forkpoint list` needs none of it
+
     history = History(storage, JobPaths(endpoint.job))
     newest = history.newest()
     if newest is None or newest.run != endpoint.run:

@@ -118,20 +118,20 @@ class Driving:
         self._announcer.begun(driver)
         commands = Commands(driver)
         server = ControlPort(driver.job, commands, None if self._rest is None else self._rest(driver))
-        presence = EndpointPublisher(driver, commands, port=server.start(), token=server.token, log=self._log)
+        publisher = EndpointPublisher(driver, commands, port=server.start(), token=server.token, log=self._log)
         try:
-            presence.begin()
+            publisher.begin()
         except BaseException:
             server.close(0)
             raise
-        driver.on_stuck = partial(self._end_process, driver, presence)
+        driver.on_stuck = partial(self._end_process, driver, publisher)
         with self._changed:
             self.started += 1
             self._active[driver.run_id] = driver
         threading.Thread(target=self._watch, args=(driver,), name=f"forkpoint-watch-{driver.job}", daemon=True).start()
 
         def ended(outcome: Result | BaseException) -> None:
-            presence.end()
+            publisher.end()
             if isinstance(outcome, Result):
                 self._announce_running(driver)
                 self._announcer.ended(driver, outcome)
@@ -199,7 +199,7 @@ class Driving:
         for driver in list(self._active.values()):
             driver.cancel()
 
-    def _end_process(self, driver: JobDriver, presence: EndpointPublisher) -> None:
+    def _end_process(self, driver: JobDriver, publisher: EndpointPublisher) -> None:
         """End this process, as a function of the cancelled job does not return, whatever is raised in it."""
         with self._changed:
             if list(self._active) != [driver.run_id]:
@@ -209,7 +209,7 @@ class Driving:
         try:
             with suppress(StorageError):
                 driver.note_cancelled()
-                presence.withdraw()
+                publisher.withdraw()
             self._announcer.killed(message)
         finally:
             os._exit(0 if self.interrupted is None else 128 + self.interrupted)
