@@ -7,6 +7,7 @@
     lead        which run leads, which one waits, and which one takes over
     observe     what people and monitors see of a run
     savepoints  savepoints of a running job, on request and on schedule
+    serve       answers to those who ask and command the run
 
 An epoch is decided by one write: that of its manifest (``commit.history``). What happened before can be repeated, what follows
 will be. ``run.job_driver`` puts the rooms together; ``run.epochs`` is the loop.
