@@ -19,7 +19,7 @@ S = TypeVar("S", bound=Struct)
 A = TypeVar("A", bound="Message", covariant=True)
 L = TypeVar("L", bound="LongAnswer", covariant=True)
 
-RunState = Literal["starting", "standby", "running", "restarting", "ended"]
+DriverState = Literal["starting", "standby", "running", "restarting", "ended"]
 Phase = Literal["planned", "computed", "written", "committed", "published"]
 Severity = Literal["warning", "critical"]
 ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
@@ -62,7 +62,7 @@ class StatusMessage(Message, frozen=True, kw_only=True):
 
     job: str
     run: str
-    state: RunState
+    state: DriverState
     epoch: int
     started_ms: int
     now_ms: int
@@ -227,7 +227,7 @@ class MetricsMessage(Message, frozen=True, kw_only=True):
 
     job: str
     run: str
-    state: RunState
+    state: DriverState
     now_ms: int
     started_ms: int
     since_ms: int | None
