@@ -92,6 +92,12 @@ def test_a_savepoint_that_fails_says_why_and_the_job_goes_on(client, tmp_path):
     [
         (b"", "Invalid JSON"),
         (b'{"run": "RUN", "operation": "sav', "Invalid JSON"),
+        pytest.param(b'{"run": "RUN", "operation": "status", "body": ' + b"[" * 100_000, "Invalid JSON", id="deep"),
+        (b'{"run": "\xff", "operation": "status"}', "Invalid JSON"),
+        (
+            b'{"run": "RUN", "operation": "savepoint", "body": {"label": 5}}',
+            "label: Expected a string or null, got an integer",
+        ),
         (b'{"run": "RUN", "operation": "explode"}', "operation: .*'savepoint'"),
         (b'{"run": "RUN", "operation": "stop", "body": {"drain": "yes"}}', "drain: .*boolean"),
         (b'{"run": "RUN", "operation": "savepoint", "body": {"path": "x"}}', "path: .*It takes directory, label, note"),
@@ -293,7 +299,16 @@ def test_an_answer_of_the_first_release(storage):
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b'{"status": {"job": "odd', b"[]", b"{}", b'{"status": {"job": 1}}', b"\xff\x00"]
+    "answer",
+    [
+        b"",
+        b'{"status": {"job": "odd',
+        b"[]",
+        b"{}",
+        pytest.param(b"[" * 100_000, id="deep"),
+        b'{"status": {"job": 1}}',
+        b"\xff\x00",
+    ],
 )
 def test_an_answer_that_is_damaged(storage, answer):
     client, end = answered(storage, answer)

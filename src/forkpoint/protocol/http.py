@@ -107,8 +107,8 @@ class HttpCarrier(Carrier):
             raise Unreachable(f"{self.who}: its driver (process {self.endpoint.pid}) is gone") from None
         try:
             if response.is_success:
-                return json.decode(response.content, type=expected)
-            error = json.decode(response.content, type=m.ErrorMessage).error
+                return m.read(response.content, expected)
+            error = m.read(response.content, m.ErrorMessage).error
         except DecodeError:
             raise Unreachable(
                 f"{self.who}: its port {self.endpoint.port} now belongs to something other than a forkpoint driver"

@@ -62,12 +62,12 @@ def _field(kind: type[m.Message]) -> str:
 
 def _read_answer(data: bytes, kind: type[A]) -> A | m.ErrorDetail:
     """Raises DecodeError if it is torn, or not of this kind."""
-    found = json.decode(data, type=dict[str, Raw])
+    found = m.read(data, dict[str, Raw])
     kinds: tuple[type[A | m.ErrorDetail], ...] = (m.ErrorDetail, kind)
     for each in kinds:
         part = found.get(_field(each))
         if part is not None and bytes(part) != b"null":
-            return json.decode(part, type=each)
+            return m.read(part, each)
     raise ValidationError(f"it has no {_field(kind)}")
 
 
