@@ -9,6 +9,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from patience import PATIENCE_S
 from programs import Python
 
 JOB = "odd / name"
+FIRST_RELEASE = json.loads((Path(__file__).parent / "rest-v1.json").read_bytes())
 PATHS = JobPaths(JOB)
 
 
@@ -90,6 +92,12 @@ def test_a_savepoint_that_fails_says_why_and_the_job_goes_on(client, tmp_path):
     [
         (b"", "Invalid JSON"),
         (b'{"run": "RUN", "operation": "sav', "Invalid JSON"),
+        pytest.param(b'{"run": "RUN", "operation": "status", "body": ' + b"[" * 100_000, "Invalid JSON", id="deep"),
+        (b'{"run": "\xff", "operation": "status"}', "Invalid JSON"),
+        (
+            b'{"run": "RUN", "operation": "savepoint", "body": {"label": 5}}',
+            "label: Expected a string or null, got an integer",
+        ),
         (b'{"run": "RUN", "operation": "explode"}', "operation: .*'savepoint'"),
         (b'{"run": "RUN", "operation": "stop", "body": {"drain": "yes"}}', "drain: .*boolean"),
         (b'{"run": "RUN", "operation": "savepoint", "body": {"path": "x"}}', "path: .*It takes directory, label, note"),
@@ -258,6 +266,57 @@ def test_a_run_on_another_machine_that_does_not_answer(storage, monkeypatch):
     assert mail(storage, "away") == []
     with pytest.raises(ForkpointError, match="has not answered for 1 s"):
         by_mail(storage, endpoints(storage)[0], 1.0).cancel()
+
+
+def answered(storage, answer):
+    """A client of a run whose driver answers each request with these bytes; call the result at the end."""
+    register(storage, Endpoint(job=JOB, run="away", pid=1, machine="another", host="127.0.0.1", started_ms=1))
+    over = threading.Event()
+
+    def serve():
+        while not over.wait(0.01):
+            for path in storage.list(PATHS.requests("away")):
+                storage.put(path.replace("/requests/", "/answers/"), answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+
+    def end():
+        over.set()
+        thread.join()
+
+    return by_mail(storage, endpoints(storage)[0]), end
+
+
+def test_an_answer_of_the_first_release(storage):
+    (status,) = (each["answer"] for each in FIRST_RELEASE if each["name"] == "status")
+    whole = {"status": status, "journal": None, "metrics": None, "savepoint": None, "error": None}
+    client, end = answered(storage, json.dumps(whole).encode())
+    try:
+        assert client.status().records == status["records"]
+    finally:
+        end()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b'{"status": {"job": "odd',
+        b"[]",
+        b"{}",
+        pytest.param(b"[" * 100_000, id="deep"),
+        b'{"status": {"job": 1}}',
+        b"\xff\x00",
+    ],
+)
+def test_an_answer_that_is_damaged(storage, answer):
+    client, end = answered(storage, answer)
+    try:
+        with pytest.raises(ForkpointError, match=r"answers/.*json is damaged, or of a newer release"):
+            client.status()
+    finally:
+        end()
 
 
 @pytest.mark.slow

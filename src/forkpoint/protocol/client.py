@@ -9,35 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from forkpoint.errors import ForkpointError, JobFailed
-from forkpoint.protocol.messages import (
-    CancelRequest,
-    EpochAnswer,
-    HandOverAnswer,
-    HandOverRequest,
-    JournalMessage,
-    JournalRequest,
-    LongAnswer,
-    LongRequest,
-    Message,
-    MetricsMessage,
-    MetricsRequest,
-    Request,
-    RescaleAnswer,
-    RescaleRequest,
-    SavepointAnswer,
-    SavepointProgress,
-    SavepointRequest,
-    StatusMessage,
-    StatusRequest,
-    StopRequest,
-)
+from forkpoint.protocol import messages as m
 
 if TYPE_CHECKING:
     from forkpoint.protocol.endpoint import Endpoint
 
-A = TypeVar("A", bound=Message)
-L = TypeVar("L", bound=LongAnswer)
-E = TypeVar("E", bound=EpochAnswer)
+A = TypeVar("A", bound=m.Message)
+L = TypeVar("L", bound=m.LongAnswer)
+E = TypeVar("E", bound=m.EpochAnswer)
 
 
 class Unreachable(ForkpointError):
@@ -53,7 +32,7 @@ class Pending(Generic[L]):
     """A request that was accepted, by its id."""
 
     id: str
-    kind: type[LongRequest[L]]
+    kind: type[m.LongRequest[L]]
 
 
 class Carrier(ABC):
@@ -65,7 +44,7 @@ class Carrier(ABC):
         self.endpoint = endpoint
 
     @abstractmethod
-    def ask(self, request: Request[A]) -> A:
+    def ask(self, request: m.Request[A]) -> A:
         """The answer to a request; to one that takes a while, its acceptance."""
 
     @abstractmethod
@@ -105,54 +84,54 @@ class RunClient:
         """Close connections."""
         self.carrier.close()
 
-    def status(self) -> StatusMessage:
+    def status(self) -> m.StatusMessage:
         """The run's status."""
-        return self.carrier.ask(StatusRequest())
+        return self.carrier.ask(m.StatusRequest())
 
-    def journal(self) -> JournalMessage:
+    def journal(self) -> m.JournalMessage:
         """The run's latest epochs, failures and savepoints."""
-        return self.carrier.ask(JournalRequest())
+        return self.carrier.ask(m.JournalRequest())
 
-    def metrics(self) -> MetricsMessage:
+    def metrics(self) -> m.MetricsMessage:
         """The run's metrics."""
-        return self.carrier.ask(MetricsRequest())
+        return self.carrier.ask(m.MetricsRequest())
 
     def cancel(self) -> None:
         """Ask the job to end without a savepoint."""
-        self.carrier.ask(CancelRequest())
+        self.carrier.ask(m.CancelRequest())
 
     def savepoint(
         self, directory: str | None = None, label: str | None = None, note: str | None = None,
         *, skip_unreadable: bool = False, epoch: int | None = None,
-    ) -> Pending[SavepointAnswer]:  # fmt: skip
+    ) -> Pending[m.SavepointAnswer]:  # fmt: skip
         """Request a savepoint of the running job, of its newest epoch or an earlier one."""
-        return self._begin(SavepointRequest(directory, label, note, skip_unreadable, epoch))
+        return self._begin(m.SavepointRequest(directory, label, note, skip_unreadable, epoch))
 
     def stop(
         self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False
-    ) -> Pending[SavepointAnswer]:
+    ) -> Pending[m.SavepointAnswer]:
         """Ask the job to end with a savepoint."""
-        return self._begin(StopRequest(directory, drain, skip_unreadable))
+        return self._begin(m.StopRequest(directory, drain, skip_unreadable))
 
-    def rescale(self, parallelism: int) -> Pending[RescaleAnswer]:
+    def rescale(self, parallelism: int) -> Pending[m.RescaleAnswer]:
         """Ask the job to go on at another parallelism."""
-        return self._begin(RescaleRequest(parallelism))
+        return self._begin(m.RescaleRequest(parallelism))
 
-    def hand_over(self, successor: str) -> Pending[HandOverAnswer]:
+    def hand_over(self, successor: str) -> Pending[m.HandOverAnswer]:
         """Ask the run to hand the job over to one that waits for it."""
-        return self._begin(HandOverRequest(successor))
+        return self._begin(m.HandOverRequest(successor))
 
-    def _begin(self, request: LongRequest[L]) -> Pending[L]:
+    def _begin(self, request: m.LongRequest[L]) -> Pending[L]:
         return Pending(self.carrier.ask(request).request_id, type(request))
 
     def wait(
-        self, pending: Pending[SavepointAnswer], on_progress: Callable[[SavepointProgress], None] | None = None,
+        self, pending: Pending[m.SavepointAnswer], on_progress: Callable[[m.SavepointProgress], None] | None = None,
         on_epoch: Callable[[str], None] | None = None,
     ) -> str:  # fmt: skip
         """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it. Raises
         JobFailed if the savepoint failed or the driver died."""
 
-        def under_way(answer: SavepointAnswer) -> None:
+        def under_way(answer: m.SavepointAnswer) -> None:
             if answer.progress is not None and on_progress is not None:
                 on_progress(answer.progress)
             if answer.progress is None and answer.doing is not None and on_epoch is not None:

@@ -9,23 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec import DecodeError, json
 
 from forkpoint.errors import ForkpointError
+from forkpoint.protocol import messages as m
 from forkpoint.protocol.client import Carrier, Pending, RunClient, Unreachable
-from forkpoint.protocol.messages import (
-    CancelRequest,
-    ErrorMessage,
-    HandOverRequest,
-    JournalRequest,
-    LongAnswer,
-    LongRequest,
-    Message,
-    MetricsRequest,
-    Request,
-    RescaleRequest,
-    SavepointRequest,
-    StatusMessage,
-    StatusRequest,
-    StopRequest,
-)
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -34,8 +19,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 
-A = TypeVar("A", bound=Message)
-L = TypeVar("L", bound=LongAnswer)
+A = TypeVar("A", bound=m.Message)
+L = TypeVar("L", bound=m.LongAnswer)
 
 
 class Route(NamedTuple):
@@ -46,19 +31,19 @@ class Route(NamedTuple):
     status: int = 200
 
 
-ROUTES: Mapping[type[Request[Any]], Route] = {
-    StatusRequest: Route("GET", "/v1/status"),
-    JournalRequest: Route("GET", "/v1/journal"),
-    MetricsRequest: Route("GET", "/v1/metrics"),
-    SavepointRequest: Route("POST", "/v1/savepoints", 202),
-    RescaleRequest: Route("POST", "/v1/rescale", 202),
-    HandOverRequest: Route("POST", "/v1/hand-over", 202),
-    StopRequest: Route("POST", "/v1/stop", 202),
-    CancelRequest: Route("POST", "/v1/cancel", 202),
+ROUTES: Mapping[type[m.Request[Any]], Route] = {
+    m.StatusRequest: Route("GET", "/v1/status"),
+    m.JournalRequest: Route("GET", "/v1/journal"),
+    m.MetricsRequest: Route("GET", "/v1/metrics"),
+    m.SavepointRequest: Route("POST", "/v1/savepoints", 202),
+    m.RescaleRequest: Route("POST", "/v1/rescale", 202),
+    m.HandOverRequest: Route("POST", "/v1/hand-over", 202),
+    m.StopRequest: Route("POST", "/v1/stop", 202),
+    m.CancelRequest: Route("POST", "/v1/cancel", 202),
 }
-ANSWERS: Mapping[type[LongRequest[Any]], str] = {
-    SavepointRequest: "/v1/savepoints", StopRequest: "/v1/savepoints", RescaleRequest: "/v1/rescale",
-    HandOverRequest: "/v1/hand-over",
+ANSWERS: Mapping[type[m.LongRequest[Any]], str] = {
+    m.SavepointRequest: "/v1/savepoints", m.StopRequest: "/v1/savepoints", m.RescaleRequest: "/v1/rescale",
+    m.HandOverRequest: "/v1/hand-over",
 }  # fmt: skip
 """Where the answers of accepted requests are, by id."""
 
@@ -91,11 +76,11 @@ class HttpCarrier(Carrier):
     def close(self) -> None:
         self._http.close()
 
-    def ask(self, request: Request[A]) -> A:
+    def ask(self, request: m.Request[A]) -> A:
         route = ROUTES[type(request)]
         body = json.encode(request) if request.__struct_fields__ else None
         found: A = self._call(route.method, route.path, request.answer, body)
-        if isinstance(found, StatusMessage) and found.run != self.endpoint.run:
+        if isinstance(found, m.StatusMessage) and found.run != self.endpoint.run:
             raise Unreachable(f"{self.who}: its port now belongs to run {found.run} of job {found.job!r}")
         return found
 
@@ -105,7 +90,7 @@ class HttpCarrier(Carrier):
 
     def is_gone(self) -> bool:
         try:
-            self.ask(StatusRequest())
+            self.ask(m.StatusRequest())
         except Unreachable:
             return True
         return False
@@ -122,8 +107,8 @@ class HttpCarrier(Carrier):
             raise Unreachable(f"{self.who}: its driver (process {self.endpoint.pid}) is gone") from None
         try:
             if response.is_success:
-                return json.decode(response.content, type=expected)
-            error = json.decode(response.content, type=ErrorMessage).error
+                return m.read(response.content, expected)
+            error = m.read(response.content, m.ErrorMessage).error
         except DecodeError:
             raise Unreachable(
                 f"{self.who}: its port {self.endpoint.port} now belongs to something other than a forkpoint driver"

@@ -24,23 +24,8 @@ from forkpoint.checkpoint.lease import LEASE
 from forkpoint.checkpoint.manifest import RUN
 from forkpoint.checkpoint.paths import JobPaths, parse_mail_file
 from forkpoint.errors import ForkpointError, NotFound, StorageError
+from forkpoint.protocol import messages as m
 from forkpoint.protocol.client import Carrier, Pending, RunClient, Unreachable
-from forkpoint.protocol.messages import (
-    REQUESTS,
-    Accepted,
-    Answering,
-    ErrorDetail,
-    JournalMessage,
-    LongAnswer,
-    LongRequest,
-    Message,
-    MetricsMessage,
-    Refused,
-    Request,
-    StatusMessage,
-    StatusRequest,
-    read_request,
-)
 
 if TYPE_CHECKING:
     from forkpoint.protocol.endpoint import Endpoint
@@ -51,8 +36,8 @@ KEEP_SECONDS = 600.0  # that an answer waits for its caller
 PATIENCE_SECONDS = 20.0  # a driver looks every second, but its storage may be slow
 ALIVE_SECONDS = 15.0  # after this long without news, look whether the driver is still there
 
-A = TypeVar("A", bound=Message)
-L = TypeVar("L", bound=LongAnswer)
+A = TypeVar("A", bound=m.Message)
+L = TypeVar("L", bound=m.LongAnswer)
 
 log = logging.getLogger("forkpoint")
 
@@ -65,29 +50,30 @@ class MailedRequest(Struct, frozen=True, forbid_unknown_fields=True):
     body: Raw = Raw(b"{}")
 
 
-_FIELDS: Mapping[type[Message], str] = {
-    StatusMessage: "status", JournalMessage: "journal", MetricsMessage: "metrics", LongAnswer: "savepoint", ErrorDetail: "error",
+_FIELDS: Mapping[type[m.Message], str] = {
+    m.StatusMessage: "status", m.JournalMessage: "journal", m.MetricsMessage: "metrics", m.LongAnswer: "savepoint",
+    m.ErrorDetail: "error",
 }  # fmt: skip
 
 
-def _field(kind: type[Message]) -> str:
+def _field(kind: type[m.Message]) -> str:
     return next(name for base, name in _FIELDS.items() if issubclass(kind, base))
 
 
-def _read_answer(data: bytes, kind: type[A]) -> A | ErrorDetail:
+def _read_answer(data: bytes, kind: type[A]) -> A | m.ErrorDetail:
     """Raises DecodeError if it is torn, or not of this kind."""
-    found = json.decode(data, type=dict[str, Raw])
-    kinds: tuple[type[A | ErrorDetail], ...] = (ErrorDetail, kind)
+    found = m.read(data, dict[str, Raw])
+    kinds: tuple[type[A | m.ErrorDetail], ...] = (m.ErrorDetail, kind)
     for each in kinds:
         part = found.get(_field(each))
         if part is not None and bytes(part) != b"null":
-            return json.decode(part, type=each)
+            return m.read(part, each)
     raise ValidationError(f"it has no {_field(kind)}")
 
 
-def _is_final(answer: Message) -> bool:
+def _is_final(answer: m.Message) -> bool:
     """Whether nothing follows."""
-    return not isinstance(answer, LongAnswer) or answer.status != "IN_PROGRESS"
+    return not isinstance(answer, m.LongAnswer) or answer.status != "IN_PROGRESS"
 
 
 @dataclass
@@ -95,14 +81,14 @@ class _Taken:
     """A request that was taken. ``accepted``: its id with the driver, if it takes a while. ``written``: when ``answer`` was."""
 
     accepted: str | None
-    answer: Message
+    answer: m.Message
     written: float | None = None
 
 
 class Mailbox:
     """The driver's side: takes the requests to one run."""
 
-    def __init__(self, storage: Storage, job: str, run: str, driver: Answering) -> None:
+    def __init__(self, storage: Storage, job: str, run: str, driver: m.Answering) -> None:
         self._storage, self._paths, self._run, self._driver = storage, JobPaths(job), run, driver
         self._taken: dict[str, _Taken] = {}
         self._closing = threading.Event()
@@ -145,22 +131,22 @@ class Mailbox:
             return
         try:
             taken = self._done(data, path)
-        except Refused as refused:
+        except m.Refused as refused:
             taken = _Taken(None, refused.detail)
         self._taken[request_id] = taken
         self._write(request_id)
 
     def _done(self, data: bytes, path: str) -> _Taken:
         """The request with its first answer. Raises Refused."""
-        mailed = read_request(data, MailedRequest)
+        mailed = m.read_request(data, MailedRequest)
         if mailed.run != self._run:
-            raise Refused("bad-request", f"{path} is for run {mailed.run}, this is run {self._run}")
-        kind = REQUESTS.get(mailed.operation)
+            raise m.Refused("bad-request", f"{path} is for run {mailed.run}, this is run {self._run}")
+        kind = m.REQUESTS.get(mailed.operation)
         if kind is None:
-            known = ", ".join(map(repr, REQUESTS))
-            raise Refused("bad-request", f"operation: there is no {mailed.operation!r}, but {known}")
-        answer = self._driver.ask(read_request(mailed.body, kind))
-        if isinstance(answer, Accepted):
+            known = ", ".join(map(repr, m.REQUESTS))
+            raise m.Refused("bad-request", f"operation: there is no {mailed.operation!r}, but {known}")
+        answer = self._driver.ask(m.read_request(mailed.body, kind))
+        if isinstance(answer, m.Accepted):
             return _Taken(answer.request_id, self._driver.answer(answer.request_id))
         return _Taken(None, answer)
 
@@ -193,10 +179,10 @@ class MailboxCarrier(Carrier):
     def __init__(self, storage: Storage, endpoint: Endpoint, patience_seconds: float = PATIENCE_SECONDS) -> None:
         super().__init__(endpoint)
         self._storage, self._paths, self._patience = storage, JobPaths(endpoint.job), patience_seconds
-        self._last: dict[str, LongAnswer] = {}  # by request
+        self._last: dict[str, m.LongAnswer] = {}  # by request
         self._heard = time.monotonic()  # when there was news of the driver
 
-    def ask(self, request: Request[A]) -> A:
+    def ask(self, request: m.Request[A]) -> A:
         """Raises Unreachable if there is no answer."""
         if (end := self._end()) is not None:
             raise Unreachable(f"{self.who} {end}")
@@ -206,14 +192,14 @@ class MailboxCarrier(Carrier):
         self._storage.create(path, json.encode(mailed))
         try:
             answer = self._first_answer(
-                request_id, request.outcome if isinstance(request, LongRequest) else request.answer
+                request_id, request.outcome if isinstance(request, m.LongRequest) else request.answer
             )
         finally:
             self._storage.delete(path)  # if it was not taken: nobody waits for it any more
         self._heard = time.monotonic()
-        if isinstance(answer, LongAnswer):
+        if isinstance(answer, m.LongAnswer):
             self._last[request_id] = answer
-            answer = Accepted(request_id)
+            answer = m.Accepted(request_id)
         return cast("A", answer)
 
     def answer(self, pending: Pending[L]) -> L:
@@ -243,7 +229,7 @@ class MailboxCarrier(Carrier):
     def _look_after_long(self) -> None:
         """Raise Unreachable if there has been no news for long, and the driver does not answer."""
         if time.monotonic() - self._heard > ALIVE_SECONDS:
-            self.ask(StatusRequest())
+            self.ask(m.StatusRequest())
 
     def _first_answer(self, request_id: str, kind: type[A]) -> A:
         until = time.monotonic() + self._patience
@@ -281,7 +267,7 @@ class MailboxCarrier(Carrier):
             ) from None
         if _is_final(answer):
             self._storage.delete(path)
-        if isinstance(answer, ErrorDetail):
+        if isinstance(answer, m.ErrorDetail):
             raise ForkpointError(f"{self.who}: {answer.message}")
         return answer
 

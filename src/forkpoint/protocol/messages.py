@@ -16,10 +16,11 @@ from msgspec import DecodeError, Struct, ValidationError, field, json
 from forkpoint.errors import ForkpointError
 
 S = TypeVar("S", bound=Struct)
+T = TypeVar("T")
 A = TypeVar("A", bound="Message", covariant=True)
 L = TypeVar("L", bound="LongAnswer", covariant=True)
 
-RunState = Literal["starting", "standby", "running", "restarting", "ended"]
+DriverState = Literal["starting", "standby", "running", "restarting", "ended"]
 Phase = Literal["planned", "computed", "written", "committed", "published"]
 Severity = Literal["warning", "critical"]
 ErrorCode = Literal["bad-request", "unauthorized", "not-found", "method-not-allowed", "job-ended", "internal"]
@@ -62,7 +63,7 @@ class StatusMessage(Message, frozen=True, kw_only=True):
 
     job: str
     run: str
-    state: RunState
+    state: DriverState
     epoch: int
     started_ms: int
     now_ms: int
@@ -227,7 +228,7 @@ class MetricsMessage(Message, frozen=True, kw_only=True):
 
     job: str
     run: str
-    state: RunState
+    state: DriverState
     now_ms: int
     started_ms: int
     since_ms: int | None
@@ -414,13 +415,21 @@ class Refused(ForkpointError):
 
 
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
-_TYPES = {"`bool`": "a boolean", "`str`": "a string", "`int`": "an integer", "`object`": "an object"}
+_TYPES = {"bool": "a boolean", "str": "a string", "int": "an integer", "object": "an object", "array": "an array"}
+
+
+def read(data: bytes, kind: type[T]) -> T:
+    """What is in ``data``. Raises DecodeError, whatever is wrong."""
+    try:
+        return json.decode(data, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(str(error)) from None
 
 
 def read_request(data: bytes, kind: type[S]) -> S:
     """The request, or what envelops it, in ``data``. Raises Refused, which says what it takes."""
     try:
-        return json.decode(data, type=kind)
+        return read(data, kind)
     except DecodeError as error:
         takes = ", ".join(kind.__struct_fields__)
         raise Refused("bad-request", f"{_problem(error)}. It takes {takes}") from None
@@ -432,6 +441,5 @@ def _problem(error: DecodeError) -> str:
     text, _, place = str(error).partition(" - at `$.")
     if (found := _FIELD.fullmatch(text)) is not None:
         return f"{found[2]}: {'Unknown field' if found[1] == 'contains unknown' else 'Field required'}"
-    for name, word in _TYPES.items():
-        text = text.replace(name, word)
+    text = re.sub(r"`(.+?)`", lambda types: " or ".join(_TYPES.get(each, each) for each in types[1].split(" | ")), text)
     return f"{place.removesuffix('`') or 'the body'}: {text}"

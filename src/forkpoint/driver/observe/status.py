@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from forkpoint.driver.observe.events import (
     AttemptStarted,
@@ -25,8 +24,7 @@ from forkpoint.driver.observe.events import (
     StandingBy,
     added_up,
 )
-
-State = Literal["starting", "standby", "running", "restarting", "ended"]
+from forkpoint.protocol.messages import DriverState
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Status:
     job: str
     run: str
     started_ms: int
-    state: State = "starting"
+    state: DriverState = "starting"
     epoch: int = 0
     restarts: int = 0
     records: Mapping[str, int] = field(default_factory=dict)

@@ -12,29 +12,7 @@ from forkpoint.driver.observe.problems import problems, waits_for, waits_to_publ
 from forkpoint.driver.run.epochs import wall_clock_ms
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.serve.reports import metrics_message, situation
-from forkpoint.protocol.messages import (
-    Accepted,
-    CancelRequest,
-    HandOverAnswer,
-    HandOverRequest,
-    JournalMessage,
-    JournalRequest,
-    LongAnswer,
-    LongRequest,
-    Message,
-    MetricsMessage,
-    MetricsRequest,
-    Refused,
-    Request,
-    RescaleAnswer,
-    RescaleRequest,
-    SavepointAnswer,
-    SavepointProgress,
-    SavepointRequest,
-    StatusMessage,
-    StatusRequest,
-    StopRequest,
-)
+from forkpoint.protocol import messages as m
 
 SLOW_MS = 2_000
 
@@ -44,31 +22,31 @@ class Commands:
 
     def __init__(self, driver: JobDriver) -> None:
         self._driver = driver
-        self._accepted: dict[str, tuple[LongRequest[Any], Future[str] | Future[int]]] = {}
+        self._accepted: dict[str, tuple[m.LongRequest[Any], Future[str] | Future[int]]] = {}
         self._fetched: set[str] = set()
         self._changed = threading.Condition()
 
-    def ask(self, request: Request[Any]) -> Message:
+    def ask(self, request: m.Request[Any]) -> m.Message:
         """The answer to a request; to one that takes a while, its acceptance. Raises Refused, as once the job has ended."""
         match request:
-            case StatusRequest():
+            case m.StatusRequest():
                 return self.status()
-            case JournalRequest():
+            case m.JournalRequest():
                 return self.journal()
-            case MetricsRequest():
+            case m.MetricsRequest():
                 return self.metrics()
-            case CancelRequest():
+            case m.CancelRequest():
                 self._refuse_ended()
                 self._driver.cancel()
                 return self.status()
-            case LongRequest():
+            case m.LongRequest():
                 return self._accept(request)
         raise TypeError(f"no command for {request!r}")
 
-    def status(self) -> StatusMessage:
+    def status(self) -> m.StatusMessage:
         driver = self._driver
         status, doing, now_ms = driver.status(), self._doing(), wall_clock_ms()
-        return StatusMessage(
+        return m.StatusMessage(
             job=status.job, run=status.run, state=status.state, epoch=status.epoch, started_ms=status.started_ms,
             now_ms=now_ms, restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
             sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
@@ -78,15 +56,15 @@ class Commands:
             problems=problems(situation(driver, status, now_ms, doing)),
         )  # fmt: skip
 
-    def journal(self) -> JournalMessage:
+    def journal(self) -> m.JournalMessage:
         journal, driver = self._driver.journal(), self._driver
         epoch, at_ms = journal.restored or (None, None)
-        return JournalMessage(
+        return m.JournalMessage(
             driver.job, driver.run_id, list(journal.epochs), list(journal.failures), list(journal.savepoints),
             journal.committed, journal.failed, epoch, at_ms,
         )  # fmt: skip
 
-    def metrics(self) -> MetricsMessage:
+    def metrics(self) -> m.MetricsMessage:
         driver = self._driver
         status = driver.status()
         return metrics_message(
@@ -94,32 +72,32 @@ class Commands:
             sources={o.uid for o in driver.graph.sources}, parallelism=driver.parallelism,
         )  # fmt: skip
 
-    def _accept(self, request: LongRequest[Any]) -> Accepted:
+    def _accept(self, request: m.LongRequest[Any]) -> m.Accepted:
         self._refuse_ended()
         done = self._begun(request)
         request_id = uuid.uuid4().hex
         with self._changed:
             self._accepted[request_id] = request, done
-        return Accepted(request_id)
+        return m.Accepted(request_id)
 
-    def _begun(self, request: LongRequest[Any]) -> Future[str] | Future[int]:
+    def _begun(self, request: m.LongRequest[Any]) -> Future[str] | Future[int]:
         driver = self._driver
         match request:
-            case RescaleRequest(parallelism):
+            case m.RescaleRequest(parallelism):
                 return driver.rescale(parallelism).done
-            case HandOverRequest(successor):
+            case m.HandOverRequest(successor):
                 return driver.hand_over(successor).done
-            case StopRequest(directory, drain, skip):
+            case m.StopRequest(directory, drain, skip):
                 return driver.savepoint(directory, stop=True, drain=drain, skip_unreadable=skip).done
-            case SavepointRequest(directory, label, note, skip, epoch):
+            case m.SavepointRequest(directory, label, note, skip, epoch):
                 return driver.savepoint(directory, label, note, skip_unreadable=skip, epoch=epoch).done
         raise TypeError(f"no command for {request!r}")
 
-    def answer(self, request_id: str) -> LongAnswer:
+    def answer(self, request_id: str) -> m.LongAnswer:
         """How far an accepted request has come. Raises Refused for an unknown id."""
         with self._changed:
             if request_id not in self._accepted:
-                raise Refused(
+                raise m.Refused(
                     "not-found",
                     f"there is no request {request_id!r}; /v1/savepoints, /v1/rescale and /v1/stop return ids",
                 )
@@ -135,13 +113,13 @@ class Commands:
             return request.outcome(status="FAILED", failure=str(error) or type(error).__name__)
         result = future.result()
         if isinstance(result, str):
-            return SavepointAnswer(status="COMPLETED", location=result)
-        kind = HandOverAnswer if isinstance(request, HandOverRequest) else RescaleAnswer
+            return m.SavepointAnswer(status="COMPLETED", location=result)
+        kind = m.HandOverAnswer if isinstance(request, m.HandOverRequest) else m.RescaleAnswer
         return kind(status="COMPLETED", epoch=result)
 
-    def _under_way(self, request: LongRequest[Any]) -> LongAnswer:
-        if request.outcome is SavepointAnswer:
-            return SavepointAnswer(status="IN_PROGRESS", doing=self._doing(), progress=self._progress())
+    def _under_way(self, request: m.LongRequest[Any]) -> m.LongAnswer:
+        if request.outcome is m.SavepointAnswer:
+            return m.SavepointAnswer(status="IN_PROGRESS", doing=self._doing(), progress=self._progress())
         return request.outcome(status="IN_PROGRESS", doing=self._doing())
 
     def wait_fetched(self, seconds: float) -> bool:
@@ -149,9 +127,9 @@ class Commands:
         with self._changed:
             return self._changed.wait_for(lambda: self._accepted.keys() <= self._fetched, seconds)
 
-    def _progress(self) -> SavepointProgress | None:
+    def _progress(self) -> m.SavepointProgress | None:
         progress = self._driver.status().savepoint_progress
-        return None if progress is None else SavepointProgress(*progress)
+        return None if progress is None else m.SavepointProgress(*progress)
 
     def _doing(self) -> str | None:
         """A description of a long epoch or start, or why output is not published or input not read. Else None: asking the engine
@@ -168,4 +146,6 @@ class Commands:
     def _refuse_ended(self) -> None:
         driver = self._driver
         if driver.status().state == "ended":
-            raise Refused("job-ended", f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")
+            raise m.Refused(
+                "job-ended", f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests"
+            )
