@@ -26,10 +26,11 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 class Record(BaseModel):
     """Base of everything stored: frozen, no unknown fields, no conversions between JSON types.
 
-    Lists and dicts in a record must not be changed either. NaN and infinities, which JSON lacks, are kept.
+    Lists and dicts in a record must not be changed either. NaN and infinities, which JSON lacks, are kept. Validators are built
+    when a record is first read or made: most commands need few of them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants", defer_build=True)
 
 
 R = TypeVar("R", bound=Record)

@@ -201,7 +201,7 @@ class Manifest(Record):
     unpublished: dict[str, list[EpochOutput]] = Field(default_factory=dict)
     staged_from: Epoch | None = None
     incarnation: str | None = None
-    parent: Parent = Parent()
+    parent: Parent = Parent.model_construct()
     drained: bool = False
     withheld: bool = False
     rescaled: bool = False
@@ -260,7 +260,7 @@ class Run(Record):
     job: Name
     run: Name
     generation: Count
-    parent: Parent = Parent()
+    parent: Parent = Parent.model_construct()
     started_ms: int
     ended_ms: int | None = None
     outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"] | None = None

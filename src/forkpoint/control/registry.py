@@ -39,7 +39,7 @@ not answer in time. ``elsewhere``: it ran on another machine and does not answer
 root. ``lost``: it was killed. ``unknown``: an older release started it, and there is no end on record. The rest are recorded
 outcomes."""
 
-_FROM_NOTHING = Parent()
+_FROM_NOTHING = Parent.model_construct()  # nothing to validate
 _ENDS: dict[RunState, str] = {
     "finished": "has finished",
     "stopped": "was stopped",

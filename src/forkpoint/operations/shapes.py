@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.operations.jobs.lineage import Tree, job_of
+from forkpoint.checkpoint.manifest import Run
 from forkpoint.savepoint.catalog.display import totals
 from forkpoint.storage.places import plain_place
 from forkpoint.types.readable import plain
@@ -15,8 +14,10 @@ from forkpoint.wording import type_name
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.lineage import Node
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.control.leftovers import Leftovers
     from forkpoint.control.registry import RunView
+    from forkpoint.operations.jobs.lineage import Tree
     from forkpoint.operations.jobs.recovering import Recovery
     from forkpoint.operations.saved_state.catalog import SavepointShown
     from forkpoint.operations.saved_state.editing import Edited
@@ -72,9 +73,11 @@ def tree_json(tree: Tree) -> dict[str, Any]:
 
 
 def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
+    from forkpoint.operations.jobs.lineage import job_of  # with what few commands need
+
     key, parent, record = node.key, node.parent, node.record
     run = (key.job, key.id) if key.kind == "run" else None
-    savepoint = record if isinstance(record, Savepoint) else None
+    savepoint = None if isinstance(record, Run) else record
     return {
         **attributes(key, "kind id"),
         "job": job_of(node),

@@ -6,20 +6,23 @@ import contextlib
 import os
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
 from forkpoint import operations
-from forkpoint.checkpoint.lineage import Node
 from forkpoint.checkpoint.manifest import Run
 from forkpoint.cli import text
 from forkpoint.cli.names import JOB, PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.control.registry import RunView
-from forkpoint.operations import Tree
 from forkpoint.operations.shapes import tree_json, view_json
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.lineage import Node
+    from forkpoint.control.registry import RunView
+    from forkpoint.operations import Tree
 
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable",

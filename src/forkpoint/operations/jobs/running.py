@@ -15,7 +15,6 @@ from forkpoint.driver.commit.history import History
 from forkpoint.errors import ForkpointError, JobFailed
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 from forkpoint.storage.places import absolute, plain_place
 
 if TYPE_CHECKING:
@@ -124,6 +123,8 @@ def _died_stopping(storage: Storage, endpoint: Endpoint, gone: DriverGone) -> Jo
         return gone
     path = newest.metadata.get("savepoint") if newest.drained_early and not newest.withheld else None
     if path is None:
+        from forkpoint.savepoint.catalog.listing import list_savepoints, readable  # not for a list of jobs
+
         saved = readable(list_savepoints(storage, endpoint.job))
         path = next((at for each, at in saved if (each.run, each.epoch) == (newest.run, newest.epoch)), None)
     if path is None:
