@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from durations import UNKNOWN_S, recorded
 from example_counts import examples
+from files_in_memory import keep_files_in_memory
 
 # The plugin's own fixtures, also where forkpoint was installed before it had a plugin.
 from forkpoint.pytest_plugin import (  # noqa: F401
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from servers.kafka import Kafka
     from servers.postgres import Postgres
+
+keep_files_in_memory()
 
 # A test that hangs is ended after the time in pyproject.toml; it gets longer where others want the processors, too. No test
 # has a limit of its own (see patience.py).
@@ -47,7 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], UNKNOWN_S))
 
 
-SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+# Without these, compiling what ends soon takes half of the processors' time.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
+
+SETTINGS = {
+    "spark.master": "local[2]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -188,10 +188,23 @@ def preload() -> list[str]:
             path.remove(directory)
     for module in MODULES:
         import_module(module)
+    _build_validators()
     sys.path[:] = path
     gc.collect()
     gc.freeze()
     return path
+
+
+def _build_validators() -> None:
+    """Of all records and messages: they are built when first used, which would be in each program again."""
+    from forkpoint.control.messages import Message
+
+    from forkpoint.checkpoint.format import Record
+
+    models = [Record, Message]
+    for model in models:
+        models += model.__subclasses__()
+        model.model_rebuild()
 
 
 def _directories() -> list[str]:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from servers.jars import jars, java
+from servers.jars import compiled, jars, java
 
 HERE = Path(__file__).parent / "hadoop"
 
@@ -20,9 +20,11 @@ class MiniHadoop:
     def __init__(self, directory: Path, *services: str) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
+        path = f"{jars('hadoop', HERE / 'pom.xml')}/*"
         command = [java(), "--add-opens", "java.base/java.lang=ALL-UNNAMED", f"-Xmx{1024 if services else 384}m",
-                   "-cp", f"{jars('hadoop', HERE / 'pom.xml')}/*",
-                   str(HERE / "MiniHadoop.java"), str(directory), *services]  # fmt: skip
+                   "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",  # starts fast
+                   "-cp", f"{compiled(HERE / 'MiniHadoop.java', path)}:{path}", "MiniHadoop",
+                   str(directory), *services]  # fmt: skip
         with open(directory / "log", "wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=directory

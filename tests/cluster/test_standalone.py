@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 from published import Published
-from standalone import Cluster
+from standalone import QUICK_EXECUTORS, Cluster
 
 pytestmark = pytest.mark.spark
 
 A, B = "127.0.0.2", "127.0.0.3"
-ROWS = 40_000
+ROWS = 8_000
 KEYS = 100
-EXECUTORS = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
+EXECUTORS = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1", *QUICK_EXECUTORS]
 ALL_REGISTERED = ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
 BOTH_HOSTS = ["--conf", "spark.cores.max=2", *ALL_REGISTERED]
 # An executor that does not answer is given up after seconds instead of minutes.
@@ -119,9 +119,9 @@ def program(tmp_path: Path, cluster: Cluster) -> Program:
 
 def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: Cluster, program: Program) -> None:
     cluster.start_worker(A, cores=2)  # two executors, whose processes share the host's state
-    cluster.start_worker(B, cores=2)
+    cluster.start_worker(B)
     program.write(0, 4)
-    process = program.start("--conf", "spark.cores.max=4", *ALL_REGISTERED)
+    process = program.start("--conf", "spark.cores.max=3", *ALL_REGISTERED)
     program.wait_for(ROWS // 4, process)
     assert program.stores(A)
     assert program.stores(B)

@@ -86,14 +86,24 @@ def random_sales(count, seed=5, disorder=(0, 0, 0, 4)):
     return found
 
 
+WINDOWED = [
+    *product([("tumbling", 10, 0), ("sliding", 12, 4), ("session", 6)], ["int", "text", "pair", "none"]),
+    *product([None], ["int", "text", "pair"]),
+]
+ENDS = [("sum", "amount"), ("min", "weight"), ("max_by", "opened")]  # the key is nothing to them
+
+
 @pytest.mark.parametrize(
-    ("windows", "key"),
+    ("end", "windows", "key"),
     [
-        *product([("tumbling", 10, 0), ("sliding", 12, 4), ("session", 6)], ["int", "text", "pair", "none"]),
-        *product([None], ["int", "text", "pair"]),
+        *((("agg", *AGGREGATES), *each) for each in WINDOWED),
+        *(
+            pytest.param(end, windows, key, marks=[] if key == "int" else [pytest.mark.slow])
+            for end in ENDS
+            for windows, key in WINDOWED
+        ),
     ],
 )
-@pytest.mark.parametrize("end", [("agg", *AGGREGATES), ("sum", "amount"), ("min", "weight"), ("max_by", "opened")])
 def test_columns_are_computed_as_columns(windows, end, key):
     setup = Setup(windows, end, key, 0, 5)
     events = random_sales(120)

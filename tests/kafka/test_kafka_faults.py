@@ -85,7 +85,7 @@ class Job:
     def wait_for_all(self) -> None:
         while self.arrived() < self.records:
             self.program.runs()
-            time.sleep(0.1)
+            time.sleep(0.3)
         assert received(self._kafka, self._to) == expected(self.records)
 
     def wait_until_shown(self, *words: str) -> None:
@@ -96,7 +96,7 @@ class Job:
             (view,) = operations.list_jobs(state_root=str(self._root))
             said = f"{view.doing} {view.reason if view.state == 'restarting' else ''}"
             shown = said if any(word in said for word in words) else shown
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def wait_until_well(self) -> None:
         """Until `list` says nothing any more."""
@@ -105,7 +105,7 @@ class Job:
             (view,) = operations.list_jobs(state_root=str(self._root))
             if view.state == "running" and view.doing is None:
                 return
-            time.sleep(0.1)
+            time.sleep(0.3)
 
 
 @contextmanager
@@ -113,10 +113,10 @@ def job(kafka: Kafka, port: int, root: Path) -> Iterator[Job]:
     """The job, after it has written some records; in the end all must be there, and it must still run."""
     started = Job(kafka, f"127.0.0.1:{port}", root)
     with started.program:
-        started.produce(2000)
+        started.produce(500)
         started.wait_for_all()
         yield started
-        started.produce(1000)
+        started.produce(300)
         started.wait_for_all()
         started.wait_until_well()
 
@@ -124,16 +124,16 @@ def job(kafka: Kafka, port: int, root: Path) -> Iterator[Job]:
 def test_a_slow_network(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
         network.slow(latency_s=0.1, bytes_per_second=50_000)
-        running.produce(1000)
+        running.produce(300)
         running.wait_for_all()
         network.heal()
 
 
 def test_packets_vanish_and_come_back(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
-        running.produce(1000)
+        running.produce(300)
         network.vanish()
-        running.produce(1000)
+        running.produce(300)
         running.wait_until_shown("Kafka at 127.0.0.1", "sink 'kafka'")
         network.heal()
         running.wait_for_all()
@@ -141,7 +141,7 @@ def test_packets_vanish_and_come_back(far_kafka: Kafka, network: Network, tmp_pa
 
 def test_the_broker_is_away(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
-        running.produce(1000)
+        running.produce(300)
         far_kafka.kill()
         running.wait_until_shown("Kafka at 127.0.0.1", "sink 'kafka'")
         far_kafka.start()
@@ -156,6 +156,7 @@ def test_the_broker_is_away_while_there_is_nothing_to_write(far_kafka: Kafka, ne
         far_kafka.start()
 
 
+@pytest.mark.slow  # to a job, it is a broker that goes away
 def test_the_brokers_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
     kafka = Kafka(tmp_path / "broker", data=small_disk / "data")
     try:

@@ -28,6 +28,14 @@ from servers.kafka import Kafka
 
 PROGRAM = Path(__file__).with_name("refused.py")
 HOUR_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def ask_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stalls the client: each refused record does."""
+    monkeypatch.setattr(transactions, "_STALL_SECONDS", 0.1)
+
+
 AGAIN = RestartStrategy.fixed_delay(20, 100)
 LARGE = {"message.max.bytes": "5000000"}
 
@@ -127,10 +135,10 @@ def test_many_records_go_to_a_topic_that_takes_small_batches_only(
 ) -> None:
     """Brokers refuse a batch that is larger than max.message.bytes, however small its records are."""
     topic = kafka.create_topic(partitions=1, max_message_bytes="2000")
-    job(tmp_path, kafka, Shape(topic, bytes=1000), 3000, {"compression.type": compression, "linger.ms": "50"}).begin()()
-    while len(found := keys(kafka, topic)) < 3000:
+    job(tmp_path, kafka, Shape(topic, bytes=1000), 600, {"compression.type": compression, "linger.ms": "50"}).begin()()
+    while len(found := keys(kafka, topic)) < 600:
         time.sleep(0.01)
-    assert found == list(range(3000))
+    assert found == list(range(600))
 
 
 def test_limits_that_are_raised_meanwhile_are_noticed(kafka: Kafka) -> None:

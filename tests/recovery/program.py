@@ -194,7 +194,7 @@ def _watch_more_steps(steps: Signaller) -> None:
 
 
 def forked(plan: Plan) -> None:
-    """The target of a forked process: an error is left in a file."""
+    """What a forked process does: an error is left in a file."""
     try:
         run(plan)
     except BaseException:
@@ -207,4 +207,5 @@ def to_json(plan: Plan) -> str:
 
 
 if __name__ == "__main__":
-    run(Plan(**json.loads(sys.argv[1])))
+    *how, plan = sys.argv[1:]
+    (forked if how else run)(Plan(**json.loads(plan)))

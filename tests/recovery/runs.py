@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -25,9 +24,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.savepoint.export.exporting import export_savepoint
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import open_storage
-
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["forkpoint.api.execution", "forkpoint.local.executor", "pyarrow.parquet", "lmdb"])
+from programs import ENVIRONMENT, Python
 
 KILLED = -signal.SIGKILL
 
@@ -51,16 +48,13 @@ def write_input(directory: Path, elements: int = 100, files: int = 4, seed: int 
         os.utime(path, (1_700_000_000 + number,) * 2)
 
 
-def start(plan: Plan) -> Any:
+def start(plan: Plan) -> Python:
     """A forked process that runs the plan (local engine)."""
-    process = _forks.Process(target=program.forked, args=(plan,))
-    process.start()
-    return process
+    return Python([program.__file__, "forked", program.to_json(plan)], env=ENVIRONMENT, start_new_session=True)
 
 
-def finish(process: Any) -> int:
-    process.join()
-    return int(process.exitcode)
+def finish(process: Python) -> int:
+    return process.wait()
 
 
 def run_forked(plan: Plan) -> int:

@@ -151,7 +151,7 @@ def set_lists(plain: list[str], union: list[tuple[str, int]]) -> Callable[[Opera
     return step
 
 
-@examples(40, suppress_health_check=list(HealthCheck))
+@examples(25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
     draw = data.draw

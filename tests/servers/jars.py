@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -30,6 +31,13 @@ def jars(server: str, pom: Path) -> Path:
     return downloaded(
         place, lambda into: [*command, f"-DoutputDirectory={into}"], f"Maven cannot fetch the jars of {server}"
     )
+
+
+def compiled(source: Path, classpath: str) -> Path:
+    """The directory of the classes of a Java program, which the first call compiles: that takes longer than many a test."""
+    place = BUILD / "classes" / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    command = [java("javac"), "-cp", classpath, str(source)]
+    return downloaded(place, lambda into: [*command, "-d", str(into)], f"{source.name} cannot be compiled")
 
 
 def downloaded(place: Path, command: Callable[[Path], Sequence[str]], problem: str) -> Path:

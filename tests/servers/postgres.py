@@ -20,6 +20,7 @@ wal_level = logical
 max_wal_senders = 20
 max_replication_slots = 20
 max_connections = 50
+dynamic_shared_memory_type = mmap
 shared_buffers = 32MB
 max_prepared_transactions = 10
 log_min_messages = fatal

@@ -111,7 +111,10 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return by_key(run("local", tmp_path_factory.mktemp("straight"), 1, 10_000))
 
 
-@pytest.mark.parametrize(("before", "after", "rows"), [(1, 4, 60), (3, 2, 35), (4, 1, 110)])
+@pytest.mark.parametrize(
+    ("before", "after", "rows"),
+    [(1, 4, 60), pytest.param(3, 2, 35, marks=pytest.mark.slow), pytest.param(4, 1, 110, marks=pytest.mark.slow)],
+)
 def test_a_savepoint_restored_at_another_parallelism(
     session: SparkSession, tmp_path: Path, expected: dict[str, list[Any]], before: int, after: int, rows: int
 ) -> None:

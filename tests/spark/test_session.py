@@ -51,6 +51,7 @@ print(*[each for each in options if "Tiered" in each])  # the last one holds
 """
 
 
+@pytest.mark.slow  # for one option it starts a JVM of its own
 @pytest.mark.spark
 def test_the_user_s_options_override_those_of_a_job_s_jvm() -> None:
     done = subprocess.run([sys.executable, "-c", LEVELS], capture_output=True, text=True, check=True)

@@ -95,6 +95,7 @@ def test_the_next_run_of_a_program_reads_objects_of_its_main_module(tmp_path: Pa
     check(tmp_path, "local")
 
 
+@pytest.mark.slow  # in test_cli_on_spark.py, too, classes of the main module reach Spark's workers
 @pytest.mark.spark
 def test_and_so_do_the_workers_of_spark(tmp_path: Path) -> None:
     check(tmp_path, "spark")

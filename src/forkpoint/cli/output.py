@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -49,7 +49,7 @@ class Output(Observer, ABC):
 
     def remark(self, text: str) -> None:
         """Print a warning or hint to stderr."""
-        print(visible(text), file=sys.stderr)
+        _say(visible(text), sys.stderr)
 
 
 class TextOutput(Output):
@@ -60,7 +60,7 @@ class TextOutput(Output):
         show(self)
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        print(visible(text), file=sys.stderr, flush=True)
+        _say(visible(text), sys.stderr)
 
     def failure(self, failure: Failure) -> None:
         console = _console(sys.stderr)
@@ -134,13 +134,19 @@ class JsonOutput(Output):
         print(_json(data, indent=2))
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        print(_json({"event": name, **data}), flush=True)
+        _say(_json({"event": name, **data}), sys.stdout)
 
     def failure(self, failure: Failure) -> None:
         error = {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}
         if failure.details is not None:
             error["details"] = failure.details
-        print(_json({"error": error}), file=sys.stderr)
+        _say(_json({"error": error}), sys.stderr)
+
+
+def _say(text: str, stream: TextIO) -> None:
+    """Write a line beside what other threads log and print: at once, unlike ``print``, which writes the end of a line apart."""
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
+from typing import TYPE_CHECKING
+
 from forkpoint.markup import facts, page, table
 from forkpoint.wording import duration, moment, number, size, type_name, watermark
+
+if TYPE_CHECKING:
+    from forkpoint.checkpoint.savepoint_manifest import Savepoint
 
 OPERATOR_TITLES = ("operator", "kind", "state", "key", "type", "entries", "size", "watermark")
 
