@@ -120,14 +120,8 @@ def become(request: Request, kept_path: list[str]) -> None:
 def fork_forkpoint(requests: socket.socket) -> None:
     import programs
 
-    new = subprocess.Popen
     programs.serve_by(requests)
-
-    def start(command: Any, **options: Any) -> Any:
-        own = command[:4] == [sys.executable, "-P", "-m", "forkpoint.cli"] and "--supervisor" not in command
-        return programs.Python(command[1:], **options) if own else new(command, **options)
-
-    subprocess.Popen = start  # type: ignore[assignment, misc]
+    subprocess.Popen = programs.popen  # type: ignore[assignment, misc]
 
 
 class _Safe:
