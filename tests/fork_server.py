@@ -190,11 +190,10 @@ def preload() -> list[str]:
 
 
 def _build_validators() -> None:
-    """Of all records and messages: they are built when first used, which would be in each program again."""
+    """Of all records: they are built when first used, which would be in each program again."""
     from forkpoint.checkpoint.format import Record
-    from forkpoint.control.messages import Message
 
-    models = [Record, Message]
+    models = [Record]
     for model in models:
         models += model.__subclasses__()
         model.model_rebuild()

@@ -133,7 +133,7 @@ class Savepoint(Record):
     run: Name
     epoch: Epoch
     created_ms: int
-    parent: Parent = Parent()
+    parent: Parent = Parent.model_construct()
     label: str | None = None
     note: str | None = None
     drained: bool = False

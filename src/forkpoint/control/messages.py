@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 class Message(BaseModel):
     """Fields that a later version adds are ignored, so that an earlier client understands its answers."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
 class RequestBody(Message):
