@@ -120,14 +120,8 @@ def become(request: Request, kept_path: list[str]) -> None:
 def fork_forkpoint(requests: socket.socket) -> None:
     import programs
 
-    new = subprocess.Popen
     programs.serve_by(requests)
-
-    def start(command: Any, **options: Any) -> Any:
-        own = command[:4] == [sys.executable, "-P", "-m", "forkpoint.cli"] and "--supervisor" not in command
-        return programs.Python(command[1:], **options) if own else new(command, **options)
-
-    subprocess.Popen = start  # type: ignore[assignment, misc]
+    subprocess.Popen = programs.popen  # type: ignore[assignment, misc]
 
 
 class _Safe:
@@ -188,23 +182,10 @@ def preload() -> list[str]:
             path.remove(directory)
     for module in MODULES:
         import_module(module)
-    _build_validators()
     sys.path[:] = path
     gc.collect()
     gc.freeze()
     return path
-
-
-def _build_validators() -> None:
-    """Of all records and messages: they are built when first used, which would be in each program again."""
-    from forkpoint.control.messages import Message
-
-    from forkpoint.checkpoint.format import Record
-
-    models = [Record, Message]
-    for model in models:
-        models += model.__subclasses__()
-        model.model_rebuild()
 
 
 def _directories() -> list[str]:

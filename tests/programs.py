@@ -86,6 +86,15 @@ class Python(subprocess.Popen[Any]):
         return self.returncode
 
 
+_new = subprocess.Popen
+
+
+def popen(command: Any, **options: Any) -> subprocess.Popen[Any]:
+    """``subprocess.Popen``, with drivers that forkpoint starts forked."""
+    own = list(command[:4]) == [sys.executable, "-P", "-m", "forkpoint.cli"] and "--supervisor" not in command
+    return Python(command[1:], **options) if own else _new(command, **options)
+
+
 def run_python(
     arguments: Sequence[object], *, capture_output: bool = False, check: bool = False, **options: Any
 ) -> subprocess.CompletedProcess[Any]:

@@ -32,7 +32,7 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main as forkpoint
 from forkpoint.storage.base import open_storage
-from programs import ENVIRONMENT
+from programs import ENVIRONMENT, Python
 
 PROGRAM = """
 import sys
@@ -96,11 +96,13 @@ class Place:
         return str(self.directory / ".forkpoint")
 
     def command(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, *arguments], cwd=self.directory,
-            env=ENVIRONMENT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, *arguments]
+        options: dict[str, Any] = {
+            "cwd": self.directory, "env": ENVIRONMENT, "text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT, "start_new_session": True,
+        }  # fmt: skip
+        # The driver of an upgrade must be a child of the command, to be found in the middle of its start.
+        return subprocess.Popen(command, **options) if arguments[0] == "upgrade" else Python(command[1:], **options)
 
     def end(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         process = self.command(*arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
+import fork_server
 import forkpoint as fp
+import programs
 from forkpoint import operations as ops
 from forkpoint.api.launch import Launch, launching
 from forkpoint.errors import ConfigError, JobNotFound, RestoreRefused, SavepointNotFound, StateNotFound, StorageError
@@ -67,12 +70,15 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setattr(subprocess, "Popen", programs.popen)
     made = Place(tmp_path)
     yield made
     for pid in made.pids:
         command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and str(tmp_path) in command.read_text():  # else the number may be another process's by now
+        if (
+            command.exists() and fork_server.__file__ in command.read_text()
+        ):  # else the number is another process's by now
             os.kill(pid, signal.SIGKILL)
 
 

@@ -20,7 +20,7 @@ from forkpoint.storage.base import open_storage
 Open = Callable[..., Page]
 Shot = Callable[[Page, str], None]
 PROGRAM = Path(__file__).with_name("trouble.py")
-WIDTHS = (390, 1280, 1920)
+WIDTHS = (390, pytest.param(1280, marks=pytest.mark.slow), 1920)  # other tests are 1280 wide
 TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 ACTIONS = ("Take savepoint", "Upgrade", "Fork", "Rescale", "Stop", "Cancel", "Start again")
 ERROR = "the price list has no entry for this drink"

@@ -320,7 +320,7 @@ def mutated(data: st.DataObject, key: Any, value: Any) -> Any:
     return data.draw(st.sampled_from(ANYTHING))
 
 
-@fuzz(50)
+@fuzz(30)
 def test_metadata_that_is_sealed_anew(copy: Copy, data: st.DataObject) -> None:
     metadata = copy.metadata()
     paths = sorted(places(metadata), key=str)
@@ -391,7 +391,7 @@ DAMAGES = [
 ]  # fmt: skip
 
 
-@fuzz(25)
+@fuzz(20)
 def test_parts_with_other_rows_that_are_sealed_anew(copy: Copy, data: st.DataObject) -> None:
     states = [state for operator in copy.metadata()["operators"] for state in operator["states"]]
     state = data.draw(st.sampled_from([state for state in states if state["entries"]]))

@@ -17,7 +17,7 @@ JOB = """
 import forkpoint as fp
 
 env = fp.StreamExecutionEnvironment.get_execution_environment()
-env.enable_checkpointing(50)
+env.enable_checkpointing(100)
 numbers = env.from_source(fp.CounterSource(per_epoch=100), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 counts = numbers.key_by(lambda n: n % 10, int).map_with_state(lambda n, c: ((n, c or 0), (c or 0) + 1), int).uid("counts")
 counts.sink_to(fp.DiscardSink()).uid("out")
