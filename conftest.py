@@ -3,6 +3,7 @@ the property tests look at."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -42,6 +43,12 @@ UNTIMED = examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True, database=None)
 settings.register_profile("other", UNTIMED, print_blob=True)
 settings.load_profile(os.environ.get("EXAMPLES", "same"))
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look at thousands of tests and modules again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,5 +23,6 @@ def keep_files_in_memory() -> None:
             shutil.rmtree(left, ignore_errors=True)
     directory = MEMORY / f"{PREFIX}{os.getpid()}"
     with suppress(PermissionError):  # of another user's run, with the same number
-        directory.mkdir(mode=0o755, exist_ok=True)  # servers run as other users
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o1777)  # as /tmp: servers run as other users
         os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
