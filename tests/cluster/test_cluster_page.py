@@ -16,7 +16,7 @@ from forkpoint.state import lmdb_store, write_back
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
-SOURCES = ["driver/preflight.py", "runtime/tasks/preflight.py", "spark/failures.py", "storage/object_storage.py"]
+SOURCES = ["driver/start/preflight.py", "runtime/tasks/preflight.py", "spark/failures.py", "storage/object_storage.py"]
 
 
 def section(title: str) -> str:
