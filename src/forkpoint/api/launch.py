@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from forkpoint.driver.start.replay import Until
     from forkpoint.graph.job import JobGraph
 
+PREFIX = "FORKPOINT_JOB__"
+_OWN_VARIABLES = {"execution.engine": "FORKPOINT_ENGINE", "spark.master": "SPARK_MASTER"}  # read where they are used
+_STATE_ROOT = "execution.checkpointing.dir"
+SETTABLE = (*(key for key in KEYS if key != _STATE_ROOT), "spark.master")
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -96,12 +101,6 @@ def launching(launch: Launch) -> Iterator[None]:
 def current_launch() -> Launch:
     """The launch settings for new environments."""
     return _of_this_process[-1]
-
-
-PREFIX = "FORKPOINT_JOB__"
-_OWN_VARIABLES = {"execution.engine": "FORKPOINT_ENGINE", "spark.master": "SPARK_MASTER"}  # read where they are used
-_STATE_ROOT = "execution.checkpointing.dir"
-SETTABLE = (*(key for key in KEYS if key != _STATE_ROOT), "spark.master")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ _NO_FILE = "<dynamic-code>"
 
 _preparations: list[Callable[[], None]] = []
 
+_MOST_STEPS = 20
+
 
 def before_loading(prepare: Callable[[], None]) -> None:
     """Have other processes call ``prepare``, a module-level function, before they load anything that `dumps` returns."""
@@ -182,9 +184,6 @@ def _fill(cls: Any, sent: dict[str, Any]) -> None:
         if name == "__post_init__":
             getattr(cls.__dict__[name], "real", []).append(value)
         setattr(cls, name, value)
-
-
-_MOST_STEPS = 20
 
 
 @dataclass(frozen=True)

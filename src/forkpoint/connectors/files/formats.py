@@ -24,6 +24,9 @@ from forkpoint.connectors.formats.csv_layout import CsvLayout
 from forkpoint.errors import RecordParseError
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_BLOCK = 1 << 16
+_READ = 64 * _BLOCK
+_NEWLINE = 10
 
 
 @dataclass(frozen=True)
@@ -162,11 +165,6 @@ class ParquetFormat(FileFormat):
 
 def compression(path: str) -> str | None:
     return next((codec for suffix, codec in COMPRESSIONS.items() if path.endswith(suffix)), None)
-
-
-_BLOCK = 1 << 16
-_READ = 64 * _BLOCK
-_NEWLINE = 10
 
 
 class FileIndex(Protocol):

@@ -40,6 +40,25 @@ _NAME = re.compile(r".*-\d{12}-\d+-[^/]*\.g(\d+)\.([0-9a-f]{8})[^/]*")
 _marked: dict[tuple[str, str], int] = {}
 """By URL and owner, the last epoch that this process has marked."""
 
+TRIES = 8
+"""Of a request; together about 20 seconds."""
+CONNECT_SECONDS, READ_SECONDS = 5, 30
+_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403")
+_TEMPORARY = (
+    "SlowDown",
+    "RequestTimeout",
+    "Throttling",
+    "ThrottlingException",
+    "OperationAborted",
+    "ConditionalRequestConflict",
+)
+_MISSING = ("NoSuchUpload", "NoSuchKey", "404")
+_VARIABLES = (
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE",
+    "AWS_PROFILE",
+)  # fmt: skip
+
 
 class S3Files(SinkFiles):
     """A directory of a bucket."""
@@ -235,22 +254,6 @@ class _Parts(io.RawIOBase):
         self.tags.append(answer["ETag"])
 
 
-TRIES = 8
-"""Of a request; together about 20 seconds."""
-CONNECT_SECONDS, READ_SECONDS = 5, 30
-
-_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403")
-_TEMPORARY = (
-    "SlowDown",
-    "RequestTimeout",
-    "Throttling",
-    "ThrottlingException",
-    "OperationAborted",
-    "ConditionalRequestConflict",
-)
-_MISSING = ("NoSuchUpload", "NoSuchKey", "404")
-
-
 class Taken(StorageError):
     """There is an object of this name."""
 
@@ -262,13 +265,6 @@ class NotSupported(StorageError):
 def s3_client() -> Any:
     """The client of this process for the environment as it is."""
     return _client(tuple((name, os.environ.get(name)) for name in _VARIABLES), os.getpid())
-
-
-_VARIABLES = (
-    "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE",
-    "AWS_PROFILE",
-)  # fmt: skip
 
 
 @cache

@@ -32,6 +32,8 @@ WAY_BACK_EPOCHS = 100  # for so long, the last epoch of the run that was replace
 LOOK_SECONDS = 0.05
 POLL_SECONDS = 0.1
 MAX_WAIT_SECONDS = 3600.0
+CLOSE_SECONDS = 1.0  # a round that takes less leaves little for the first epoch to make up for
+CLOSER = 0.7  # a round that takes more than this part of the one before does not get closer to the job
 
 
 class HandingOver:
@@ -146,10 +148,6 @@ class Successor:
 
     def _failed(self, why: str) -> JobFailed:
         return JobFailed(f"job {self._history.paths.job!r}: run {self._leader}, which this one was to replace, {why}")
-
-
-CLOSE_SECONDS = 1.0  # a round that takes less leaves little for the first epoch to make up for
-CLOSER = 0.7  # a round that takes more than this part of the one before does not get closer to the job
 
 
 def is_close(took_seconds: float, last_seconds: float) -> bool:

@@ -22,6 +22,8 @@ from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.exchange.control import SplitStart
 
 Assignment = tuple[int, SplitRange]  # operator id, range
+MIN_ROWS = 1000
+"""The initial and lowest limit of elements that an epoch reads from an aligned source."""
 
 
 class SourcePlanner:
@@ -156,9 +158,6 @@ def spread(
         done += weight
     return [task for task in cut if task]
 
-
-MIN_ROWS = 1000
-"""The initial and lowest limit of elements that an epoch reads from an aligned source."""
 
 Starts = Mapping[str, Mapping[str, SplitStart]]
 Limits = Mapping[str, int | None] | None

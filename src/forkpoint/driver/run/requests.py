@@ -14,6 +14,10 @@ from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.timing import INTERRUPT_SECONDS
 from forkpoint.errors import JobFailed
 
+log = logging.getLogger("forkpoint")
+STUCK_SECONDS = 30.0
+ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
+
 
 @dataclass(frozen=True, eq=False)
 class SavepointRequest:
@@ -113,12 +117,6 @@ class Inbox:
     def fail_all(self, error: BaseException) -> None:
         while (request := self.take()) is not None:
             request.done.set_exception(error)
-
-
-log = logging.getLogger("forkpoint")
-
-STUCK_SECONDS = 30.0
-ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
 
 
 def interrupt_until_over(

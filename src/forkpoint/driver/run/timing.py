@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 CATCH_UP = 0.1  # of the time that passes, by which processing time is slower until the machine's clock has caught up
+IDLE_WAIT_MS = 200
+INTERRUPT_SECONDS = 1.0  # between interrupts of an epoch that goes on
+_CHECK_SECONDS = 0.25
 
 
 @dataclass
@@ -36,9 +39,6 @@ class ProcessingClock:
         return now_ms + int(self._lead_ms)
 
 
-IDLE_WAIT_MS = 200
-
-
 @dataclass(frozen=True)
 class Pace:
     """``interval_ms``: from the beginning of one epoch to that of the next. ``min_pause_ms``: at least, after an epoch."""
@@ -59,10 +59,6 @@ class Pace:
         if due_in_ms is not None and not worked:
             wait_ms = min(wait_ms, max(0, due_in_ms))
         return max(wait_ms, self.min_pause_ms if worked else 0)
-
-
-INTERRUPT_SECONDS = 1.0  # between interrupts of an epoch that goes on
-_CHECK_SECONDS = 0.25
 
 
 class EpochTimeout:

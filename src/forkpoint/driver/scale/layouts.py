@@ -32,6 +32,8 @@ from forkpoint.types.lookup import this_program
 
 # Of changes, and of each sink's output, in a manifest: each subtask that is rebuilt reads whole manifests.
 INLINE_BYTES = 1 << 20
+OPERATOR_INLINE_BYTES = 20_000
+STAGE = 0  # whose tasks have no state of their own
 
 
 @dataclass
@@ -73,10 +75,6 @@ class Layouts:
 
     def _name(self) -> str:
         return f"{self.run}-{next(self._numbers)}"
-
-
-OPERATOR_INLINE_BYTES = 20_000
-STAGE = 0  # whose tasks have no state of their own
 
 
 @dataclass

@@ -26,6 +26,9 @@ from forkpoint.savepoint.restore.importing import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.storage.base import open_storage
 
+log = logging.getLogger("forkpoint")
+NONE = "none"
+
 
 @dataclass(frozen=True)
 class StartParallelism:
@@ -44,11 +47,6 @@ class StartParallelism:
         if newest is None or not self.inherits(newest):
             return self.given
         return newest.parallelism if self.bounds is None else self.bounds.clamp(newest.parallelism)
-
-
-log = logging.getLogger("forkpoint")
-
-NONE = "none"
 
 
 class StoppedWithDrain(RestoreRefused):

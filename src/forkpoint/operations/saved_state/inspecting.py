@@ -36,6 +36,9 @@ from forkpoint.types import TypeInformation
 
 LIMIT = 20
 SAMPLES = 3
+T = TypeVar("T")
+JOB = "job:"
+"""A name that begins with this is that of a job, even if a savepoint has it as its label."""
 
 
 @dataclass(frozen=True)
@@ -209,12 +212,6 @@ def diff(
 def open_reader(root: StateRoot, savepoint: str) -> SavepointReader:
     """A reader of the savepoint with this path, URL, id or label, or of the latest."""
     return SavepointReader(named_savepoint(root.storage, savepoint))
-
-
-T = TypeVar("T")
-
-JOB = "job:"
-"""A name that begins with this is that of a job, even if a savepoint has it as its label."""
 
 
 def open_live(job: str, *, state_root: str | None = None) -> LiveState:

@@ -35,6 +35,7 @@ from forkpoint.storage.places import plain_place
 VERSIONS = ("a", "b")
 _REPORT_SECONDS = 2.0
 Keys = Mapping[str | None, Sequence[str]]
+SHOWN_ROWS = 3
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,6 @@ def _rows(sink: Path | None) -> Iterator[Any]:
                     yield json.loads(line)
                 except ValueError:
                     raise JobFailed(f"{file}: a row is not JSON: {line[:100]!r}") from None
-
-
-SHOWN_ROWS = 3
 
 
 @dataclass(frozen=True)

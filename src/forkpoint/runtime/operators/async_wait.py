@@ -26,6 +26,10 @@ from forkpoint.runtime.operators.emission import Outlet
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
 Invoke = Callable[[Any], Awaitable[list[Any]]]
+T = TypeVar("T")
+R = TypeVar("R")
+_LAST_SECONDS = 1
+"""How long tasks may take to end after they were cancelled with their loop."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +144,6 @@ def _retried(invoke: Invoke, strategy: AsyncRetryStrategy) -> Invoke:
         return await retrying.copy()(invoke, value)
 
     return invoke_with_retries
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-_LAST_SECONDS = 1
-"""How long tasks may take to end after they were cancelled with their loop."""
 
 
 class RequestCancelled(Exception):

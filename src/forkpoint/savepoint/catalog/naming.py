@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import uuid
@@ -87,6 +86,3 @@ def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savep
         if opened.savepoint.id == savepoint_id:
             known[savepoint_id] = (opened.savepoint, plain_place(opened.url))
     return known
-
-
-log = logging.getLogger("forkpoint")

@@ -24,6 +24,10 @@ from forkpoint.state import key_group_range
 from forkpoint.storage.base import Storage
 
 _PLACE = "__place"
+ENTRIES_PER_PART = 500_000  # of an export, which reads them in steps; each part reads all files that it overlaps
+ENTRIES_PER_SLICE = 100_000  # of a restore, which sorts them in memory
+ENTRIES_PER_STEP = 250_000
+MAX_SLICES = 64
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,6 @@ def key_groups(places: pa.Array) -> npt.NDArray[np.int64]:
     raw: Any = np.frombuffer(data, np.uint8)
     found: npt.NDArray[np.int64] = raw[starts].astype(np.int64) << 8 | raw[starts + 1]
     return found
-
-
-ENTRIES_PER_PART = 500_000  # of an export, which reads them in steps; each part reads all files that it overlaps
-ENTRIES_PER_SLICE = 100_000  # of a restore, which sorts them in memory
-ENTRIES_PER_STEP = 250_000
-MAX_SLICES = 64
 
 
 @dataclass(frozen=True)
