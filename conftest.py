@@ -23,6 +23,7 @@ from forkpoint.pytest_plugin import (  # noqa: F401
     forkpoint_run,
     forkpoint_state_root,
 )
+from servers.jars import QUICK_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,12 +58,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], UNKNOWN_S))
 
 
-# Without these, compiling what ends soon takes half of the processors' time.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(QUICK_JVM))
 
 SETTINGS = {
-    "spark.master": "local[2]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.master": "local[2]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": " ".join(QUICK_JVM),
     "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false",
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from servers.jars import compiled, jars, java
+from servers.jars import QUICK_JVM, compiled, jars, java
 
 HERE = Path(__file__).parent / "hadoop"
 
@@ -22,7 +22,7 @@ class MiniHadoop:
         self.directory = directory
         path = f"{jars('hadoop', HERE / 'pom.xml')}/*"
         command = [java(), "--add-opens", "java.base/java.lang=ALL-UNNAMED", f"-Xmx{1024 if services else 384}m",
-                   "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",  # starts fast
+                   *QUICK_JVM,
                    "-cp", f"{compiled(HERE / 'MiniHadoop.java', path)}:{path}", "MiniHadoop",
                    str(directory), *services]  # fmt: skip
         with open(directory / "log", "wb") as log:

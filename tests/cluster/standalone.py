@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pyspark
 
+from servers.jars import QUICK_JVM
+
 SPARK_HOME = Path(pyspark.__file__).parent
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # JVMs that start fast
-QUICK_EXECUTORS = ["--conf", f"spark.executor.extraJavaOptions={QUICK}"]
+QUICK_EXECUTORS = ["--conf", f"spark.executor.extraJavaOptions={' '.join(QUICK_JVM)}"]
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -36,7 +37,7 @@ class Cluster:
     def __init__(self, directory: Path, host: str = "127.0.0.1", *, worker_timeout_s: int = 60) -> None:
         self.directory = directory
         self.host = host
-        self._options = f"{QUICK} -Dspark.worker.timeout={worker_timeout_s}"
+        self._options = f"{' '.join(QUICK_JVM)} -Dspark.worker.timeout={worker_timeout_s}"
         self.port = free_port(host)
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.start_master()

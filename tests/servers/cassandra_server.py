@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from servers.jars import jars, java
+from servers.jars import QUICK_JVM, jars, java
 from servers.process import Server, accepts, free_port
 
 POM = Path(__file__).parent / "poms" / "cassandra.xml"
@@ -53,8 +53,7 @@ _PACKAGES = {  # as the server's own jvm17-server.options
 _JVM = [
     "-Xms512m",
     "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *QUICK_JVM,
     "-XX:MaxDirectMemorySize=256m",
     "-Xss512k",
 ]

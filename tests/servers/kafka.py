@@ -15,12 +15,12 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from patience import PATIENCE_S
-from servers.jars import jars, java
+from servers.jars import QUICK_JVM, jars, java
 from servers.network import Network
 from servers.process import Server, free_port
 
 POM = Path(__file__).parent / "poms" / "kafka.xml"
-_JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # starts fast
+_JVM = ["-Xmx384m", *QUICK_JVM]
 _SETTINGS = """
 process.roles=broker,controller
 node.id=1

@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
-from servers.jars import jars, java
+from servers.jars import QUICK_JVM, jars, java
 from servers.process import Server, free_port
 
 HERE = Path(__file__).parent
 POM = HERE / "poms" / "opensearch.xml"
-_JVM = ["-Xms384m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.security.manager=allow"]
+_JVM = ["-Xms384m", "-Xmx384m", *QUICK_JVM, "-Djava.security.manager=allow"]
 _SETTINGS = {
     "http.type": "netty4", "transport.type": "netty4", "network.host": "127.0.0.1", "discovery.type": "single-node",
     "cluster.name": "tests", "node.name": "node", "cluster.routing.allocation.disk.threshold_enabled": "false",

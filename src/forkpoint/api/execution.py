@@ -38,6 +38,7 @@ from forkpoint.graph.compile import Compiled, compile_graph
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import ARCHIVES, JobOptions, Predecessor, RestoreOptions
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
+from forkpoint.protocol.endpoint import process_exists
 from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
 from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.savepoint.format.reading import open_savepoint
@@ -251,19 +252,9 @@ def stores_directory() -> Path:
     close_to_others(str(home))
     for directory in home.glob("*-*") if home.is_dir() and home.stat().st_uid == os.getuid() else ():
         pid = directory.name.split("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
+        if pid.isdigit() and not process_exists(int(pid)):
             shutil.rmtree(directory, ignore_errors=True)
     return home / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def engine_of(options: JobOptions) -> str:

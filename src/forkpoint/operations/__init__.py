@@ -19,8 +19,9 @@ from forkpoint.extras import is_installed, loader
 
 if TYPE_CHECKING:
     from forkpoint.driver.start.preflight import HostReport
+    from forkpoint.operations.jobs.cleanup import gc
     from forkpoint.operations.jobs.lineage import Tree, tree
-    from forkpoint.operations.jobs.recovering import Published, Recovery, gc, publish, recover
+    from forkpoint.operations.jobs.recovering import Published, Recovery, publish, recover
     from forkpoint.operations.jobs.running import (
         Cancelled,
         Rescaled,

@@ -5,6 +5,7 @@ The record of a driver that was killed is stale; only a request tells (`registry
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -63,3 +64,14 @@ def endpoints(storage: Storage, job: str | None = None) -> list[Endpoint]:
 def is_endpoint(path: str) -> bool:
     file = parse_run_file(path)
     return file is not None and file.kind == "endpoint"
+
+
+def process_exists(pid: int) -> bool:
+    """Whether this machine has the process, of whichever user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -236,9 +236,8 @@ class MailboxCarrier(Carrier):
         renewals = self._renewals()
         while True:
             end = self._end()
-            answer = self._fetch(
-                request_id, kind
-            )  # after the look at the end, before which the last answers are written
+            # After the look at the end, before which the last answers are written.
+            answer = self._fetch(request_id, kind)
             if answer is not None:
                 return answer
             if end is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from forkpoint.checkpoint.paths import JOBS, JobPaths, job_of, parse_run_file
 from forkpoint.checkpoint.unpublished import Unpublished, find_unpublished
 from forkpoint.errors import ForkpointError, JobNotFound
 from forkpoint.protocol.client import RunClient, Unreachable
-from forkpoint.protocol.endpoint import ENDPOINT, Endpoint, endpoints
+from forkpoint.protocol.endpoint import ENDPOINT, Endpoint, endpoints, process_exists
 from forkpoint.protocol.http import over_http
 from forkpoint.protocol.mailbox import by_mail
 from forkpoint.protocol.messages import Problem, StatusMessage
@@ -293,13 +292,13 @@ def probe(
     here = _is_here(endpoint)
     if here and endpoint.port is not None:
         found = _probe_port(endpoint)
-        if found is not None or not _process_exists(endpoint.pid):
+        if found is not None or not process_exists(endpoint.pid):
             return found
     with by_mail(storage, endpoint, seconds) as client:
         try:
             return client.status()
         except Unreachable:
-            return "silent" if here and endpoint.port is None and _process_exists(endpoint.pid) else None
+            return "silent" if here and endpoint.port is None and process_exists(endpoint.pid) else None
         except ForkpointError:
             return "silent"
 
@@ -314,13 +313,3 @@ def _probe_port(endpoint: Endpoint) -> StatusMessage | Literal["silent"] | None:
             return None
         except ForkpointError:
             return "silent"
-
-
-def _process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -16,7 +16,8 @@ from forkpoint.checkpoint.gc import needed_files, staged_epochs
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JOBS, SAVEPOINT_FILE, SINKS, JobPaths, job_of, parse_mail_file
 from forkpoint.driver.commit.claims import CLAIM
-from forkpoint.errors import NotFound, SavepointCorrupt
+from forkpoint.errors import JobNotFound, NotFound, SavepointCorrupt
+from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.endpoint import is_endpoint
 from forkpoint.protocol.registry import list_runs
 from forkpoint.savepoint.catalog.listing import jobs_with_savepoints, savepoints_below
@@ -60,6 +61,22 @@ class Leftovers:
     @property
     def bytes(self) -> int:
         return sum(each.bytes for each in self.found)
+
+
+def gc(
+    job: str | None = None, *, older_than: timedelta = DEFAULT_AGE, dry_run: bool = False, state_root: str | None = None
+) -> Leftovers:
+    """Remove what dead runs of a job, or of all jobs, left below the state root and nothing needs; return what that was.
+
+    Keeps anything written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
+    """
+    storage = StateRoot(state_root).existing
+    if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
+        raise JobNotFound(f"there is no job {job!r} under {storage.url}")
+    leftovers = find_leftovers(storage, job, older_than)
+    if not dry_run:
+        remove_leftovers(storage, leftovers)
+    return leftovers
 
 
 def find_leftovers(storage: Storage, job: str | None = None, older_than: timedelta = DEFAULT_AGE) -> Leftovers:

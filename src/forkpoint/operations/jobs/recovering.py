@@ -1,12 +1,9 @@
-"""What dead runs have left: recovering a job whose newest checkpoint is damaged, publishing what was committed, and removing
-files that nobody needs.
-"""
+"""Recovering a job whose newest checkpoint is damaged, and publishing what a dead run has committed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal
 
 from forkpoint.checkpoint.history import History
@@ -17,7 +14,6 @@ from forkpoint.driver.start.programs import NO_RECORD, load_program
 from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.start.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, JobNotFound
-from forkpoint.operations.jobs.cleanup import DEFAULT_AGE, Leftovers, find_leftovers, remove_leftovers
 from forkpoint.operations.launch.driving import Announcer
 from forkpoint.operations.launch.foreground import drive
 from forkpoint.operations.launch.recorded import PREFIX
@@ -128,19 +124,3 @@ def _recorded_run(history: History, newest: Manifest) -> str:
         f"job {newest.job!r}: no program is on record for run {newest.run}: {NO_RECORD}. Start its program again with `forkpoint "
         "run`: that publishes what is left first, even if it then refuses to go on"
     )
-
-
-def gc(
-    job: str | None = None, *, older_than: timedelta = DEFAULT_AGE, dry_run: bool = False, state_root: str | None = None
-) -> Leftovers:
-    """Remove what dead runs of a job, or of all jobs, left below the state root and nothing needs; return what that was.
-
-    Keeps anything written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
-    """
-    storage = StateRoot(state_root).existing
-    if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
-        raise JobNotFound(f"there is no job {job!r} under {storage.url}")
-    leftovers = find_leftovers(storage, job, older_than)
-    if not dry_run:
-        remove_leftovers(storage, leftovers)
-    return leftovers
