@@ -97,7 +97,7 @@ def keys(kafka: Kafka, topic: str) -> list[int]:
         ({"header_bytes": 2_000_000}, {}, OutputRefused, r"larger than max.message.bytes"),
         ({"header_bytes": 6_000_000}, {}, ConfigError, r"key b'13', is larger than message.max.bytes"),
         ({"ahead_ms": 2 * HOUR_MS}, {}, OutputRefused, r"further from now .* than the topic's message.timestamp.after.max"),
-        ({"ahead_ms": -5000}, {"message_timestamp_before_max_ms": "1000"}, OutputRefused, "message.timestamp.before.max.ms"),
+        ({"ahead_ms": -HOUR_MS}, {"message_timestamp_before_max_ms": "600000"}, OutputRefused, "message.timestamp.before.max.ms"),
         ({"key": False}, {"cleanup_policy": "compact"}, OutputRefused, "no key, which a compacted topic needs"),
     ],
 )  # fmt: skip

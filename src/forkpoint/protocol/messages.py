@@ -8,6 +8,7 @@ is checked when it is read. Fields that a later version adds to an answer are ig
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -418,10 +419,23 @@ _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
 _TYPES = {"bool": "a boolean", "str": "a string", "int": "an integer", "object": "an object", "array": "an array"}
 
 
+_decoders: dict[Any, json.Decoder[Any]] = {}
+_building = threading.Lock()
+
+
+def _decoder(kind: type[T]) -> json.Decoder[T]:
+    """Decoders are built one at a time: the process crashes where a thread uses a struct while msgspec still looks at its fields
+    in another."""
+    if kind not in _decoders:
+        with _building:
+            _decoders[kind] = json.Decoder(kind)
+    return _decoders[kind]
+
+
 def read(data: bytes, kind: type[T]) -> T:
     """What is in ``data``. Raises DecodeError, whatever is wrong."""
     try:
-        return json.decode(data, type=kind)
+        return _decoder(kind).decode(data)
     except (UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error)) from None
 

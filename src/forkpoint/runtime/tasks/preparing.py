@@ -34,6 +34,11 @@ class Preparation(msgspec.Struct, frozen=True):
     epoch: int
 
 
+# Built here, as tasks run side by side: msgspec cannot build a struct's first decoder in two threads at once.
+_decode_preparation = msgspec.msgpack.Decoder(Preparation).decode
+_decode_catch_up = msgspec.msgpack.Decoder(CatchUp | None).decode
+
+
 def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
     """The encoded preparations of all subtasks."""
     return [
@@ -49,7 +54,7 @@ def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
 def prepare_store(encoded: bytes) -> bytes:
     """The task: an encoded ``Preparation`` to an encoded ``CatchUp``, or None. Nothing is held back in memory: the tasks that
     use the store may run in other processes."""
-    return msgspec.msgpack.encode(prepared(msgspec.msgpack.decode(encoded, type=Preparation)))
+    return msgspec.msgpack.encode(prepared(_decode_preparation(encoded)))
 
 
 def prepared(work: Preparation) -> CatchUp | None:
@@ -65,8 +70,7 @@ def prepared(work: Preparation) -> CatchUp | None:
 
 def catch_ups(encoded: list[bytes]) -> list[CatchUp]:
     """The results of ``prepare_store``, without those of stores that had nothing to do."""
-    found = (msgspec.msgpack.decode(each, type=CatchUp | None) for each in encoded)
-    return [each for each in found if each is not None]
+    return [each for each in map(_decode_catch_up, encoded) if each is not None]
 
 
 def remove_stores(local_dir: str) -> None:
