@@ -61,9 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(QUICK_JVM))
 
 SETTINGS = {
-    "spark.master": "local[2]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": " ".join(QUICK_JVM),
-    "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false",
-}  # fmt: skip
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": " ".join(QUICK_JVM),
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
 
 
 @pytest.fixture(scope="session")

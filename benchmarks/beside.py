@@ -43,10 +43,19 @@ EPOCH_ROWS = 200_000
 JOB = "beside"
 TOKEN = "a token of this benchmark"
 CALLS = [
-    "/v1/jobs", "/v1/jobs/overview", "/v1/health", f"/v1/jobs/{JOB}", f"/v1/jobs/{JOB}/plan", f"/v1/jobs/{JOB}/checkpoints",
-    f"/v1/jobs/{JOB}/metrics", f"/v1/jobs/{JOB}/exceptions", f"/v1/jobs/{JOB}/config", "/metrics", "/ready",
+    "/v1/jobs",
+    "/v1/jobs/overview",
+    "/v1/health",
+    f"/v1/jobs/{JOB}",
+    f"/v1/jobs/{JOB}/plan",
+    f"/v1/jobs/{JOB}/checkpoints",
+    f"/v1/jobs/{JOB}/metrics",
+    f"/v1/jobs/{JOB}/exceptions",
+    f"/v1/jobs/{JOB}/config",
+    "/metrics",
+    "/ready",
     f"/v1/jobs/{JOB}/state/counts/seen?key={{key}}",
-]  # fmt: skip
+]
 
 
 class Count(fp.KeyedProcessFunction):
@@ -226,9 +235,7 @@ def _forkpoint(root: str, *arguments: str) -> list[str]:
 def serving(root: str, directory: Path) -> Iterator[str]:
     """A job and a server; the server's URL."""
     environment = os.environ | {"FORKPOINT_ENGINE": "local", "FORKPOINT_SERVER_TOKEN": TOKEN}
-    subprocess.run(
-        _forkpoint(root, "run", "-d", __file__, "--", "--job"), check=True, env=environment, capture_output=True
-    )
+    subprocess.run(_forkpoint(root, "run", "-d", __file__, "--", "--job"), check=True, env=environment, capture_output=True)
     log = directory / "server.log"
     with log.open("wb") as output:
         arguments = _forkpoint(root, "--output", "json", "server", "--port", "0")

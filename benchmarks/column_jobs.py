@@ -91,9 +91,7 @@ def check_windows(found: pa.Table, directory: Path, kind: str) -> None:
     names = ["key", "count", "sum"] if kind == "session" else ["key", "start", "count", "sum"]
     have, must, may = (set(zip(*(t[n].to_pylist() for n in names), strict=True)) for t in (found, still_open, expected))
     if not must <= have or not have <= may:
-        raise AssertionError(
-            f"wrong windows: {len(must - have)} open ones missing, {len(have - may)} of {len(have)} wrong"
-        )
+        raise AssertionError(f"wrong windows: {len(must - have)} open ones missing, {len(have - may)} of {len(have)} wrong")
 
 
 def to_ms(time: timedelta) -> int:

@@ -55,12 +55,16 @@ def orders(rows: int) -> list[dict[str, Any]]:
     random.seed(1)
     return [
         {
-            "id": n, "customer": f"customer-{random.randrange(10**6)}@mail.example.com", "item": f"item {random.randrange(1000)}",
-            "price": round(random.random() * 100, 2), "quantity": random.randrange(10), "paid": random.random() < 0.5,
+            "id": n,
+            "customer": f"customer-{random.randrange(10**6)}@mail.example.com",
+            "item": f"item {random.randrange(1000)}",
+            "price": round(random.random() * 100, 2),
+            "quantity": random.randrange(10),
+            "paid": random.random() < 0.5,
             "note": None if n % 3 else "to be left at the neighbour's door, or in the garage if nobody is there",
         }
         for n in range(rows)
-    ]  # fmt: skip
+    ]
 
 
 def measure(case: str, work: Callable[[list[Any]], Any], batches: list[Any], rows: int, size: float) -> None:

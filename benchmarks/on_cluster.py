@@ -48,9 +48,12 @@ class S3Server:
             command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         os.environ |= {
-            "AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true",
-        }  # fmt: skip
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
         put = ["curl", "--silent", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", "-X", "PUT"]
         subprocess.run([*put, f"{self.endpoint}/state"], check=True, stdout=subprocess.DEVNULL)
 
@@ -146,13 +149,13 @@ def run(arguments: argparse.Namespace, directory: Path, state_root: str, server:
         counted.sink_to(fp.DiscardSink()).uid("discard")
         observer = Observer(arguments.epochs, arguments.warm_up, server)
         spark = {
-            "spark.master": cluster.url, "spark.executor.cores": "1", "spark.executor.memory": "512m",
+            "spark.master": cluster.url,
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "512m",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.cores.max": str(len(HOSTS) * arguments.executors),
-        }  # fmt: skip
-        env.launch = Launch(
-            options={"engine": "spark", "spark": spark}, listeners=[observer], on_driver=observer.attach
-        )
+        }
+        env.launch = Launch(options={"engine": "spark", "spark": spark}, listeners=[observer], on_driver=observer.attach)
         env.execute("bench")
         return observer.report()
 

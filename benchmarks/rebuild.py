@@ -58,28 +58,53 @@ def write_history(storage: Storage, keys: list[bytes], epochs: int, rows: int, *
         path = PATHS.snapshot(1, 0, "first")
         storage.put(path, data)
         snapshots = [
-            SnapshotRef(subtask=0, attempt="first", epoch=1, kg_start=START, kg_stop=STOP, path=path, entries=len(keys),
-                        bytes=len(data), checksum=checksum(data))
-        ]  # fmt: skip
+            SnapshotRef(
+                subtask=0,
+                attempt="first",
+                epoch=1,
+                kg_start=START,
+                kg_stop=STOP,
+                path=path,
+                entries=len(keys),
+                bytes=len(data),
+                checksum=checksum(data),
+            )
+        ]
     for epoch in range(1, epochs + 2):
         changes = []
         if epoch > 1:
-            some = (
-                random.integers(0, len(keys), rows) if snapshot else np.arange((epoch - 2) * rows, (epoch - 1) * rows)
-            )
+            some = random.integers(0, len(keys), rows) if snapshot else np.arange((epoch - 2) * rows, (epoch - 1) * rows)
             chosen = sorted({keys[n % len(keys)] for n in some})
             data = write_changes(Changes(chosen, [epoch.to_bytes(9)] * len(chosen)))
             path = PATHS.changelog(epoch, 1, 0, "first")
             storage.put(path, data)
             changes = [
-                ChangesRef(stage=1, subtask=0, attempt="first", kg_start=START, kg_stop=STOP, path=path,
-                           entries=len(chosen), bytes=len(data), checksum=checksum(data))
-            ]  # fmt: skip
+                ChangesRef(
+                    stage=1,
+                    subtask=0,
+                    attempt="first",
+                    kg_start=START,
+                    kg_stop=STOP,
+                    path=path,
+                    entries=len(chosen),
+                    bytes=len(data),
+                    checksum=checksum(data),
+                )
+            ]
         manifest = Manifest(
-            job=JOB, run="r", generation=1, epoch=epoch, kind="start" if epoch == 1 else "epoch", created_ms=0,
-            processing_time_ms=0, parallelism=SUBTASKS, max_parallelism=128, states=[STATE], changes=changes,
+            job=JOB,
+            run="r",
+            generation=1,
+            epoch=epoch,
+            kind="start" if epoch == 1 else "epoch",
+            created_ms=0,
+            processing_time_ms=0,
+            parallelism=SUBTASKS,
+            max_parallelism=128,
+            states=[STATE],
+            changes=changes,
             snapshots=snapshots,
-        )  # fmt: skip
+        )
         storage.put(PATHS.manifest(epoch), MANIFEST.dump(manifest))
 
 
@@ -87,9 +112,16 @@ def rebuild(storage: Storage, epochs: int, place: Path) -> tuple[float, float, i
     place.mkdir()
     store = WriteBackStore(open_store("lmdb", place))
     context = EpochContext(
-        generation=1, epoch=epochs + 2, committed=epochs + 1, processing_time_ms=0, drain=False, previous={}, splits={},
-        watermarks={}, snapshot_subtasks=[],
-    )  # fmt: skip
+        generation=1,
+        epoch=epochs + 2,
+        committed=epochs + 1,
+        processing_time_ms=0,
+        drain=False,
+        previous={},
+        splits={},
+        watermarks={},
+        snapshot_subtasks=[],
+    )
     began, cpu_began = time.perf_counter(), time.process_time()
     SubtaskState(store, storage, PATHS, Share(0, START, STOP)).catch_up(context)
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
@@ -120,8 +152,17 @@ def main() -> None:
                 seconds, cpu_seconds, entries = rebuild(storage, arguments.epochs, Path(temporary) / str(number))
                 assert entries == len(keys), (entries, len(keys))
                 per_million = round(seconds * 1e6 / len(keys), 2)
-                print(json.dumps({"case": name, "keys": entries, "s": round(seconds, 2), "cpu_s": round(cpu_seconds, 2),
-                                  "s_per_million": per_million}))  # fmt: skip
+                print(
+                    json.dumps(
+                        {
+                            "case": name,
+                            "keys": entries,
+                            "s": round(seconds, 2),
+                            "cpu_s": round(cpu_seconds, 2),
+                            "s_per_million": per_million,
+                        }
+                    )
+                )
         finally:
             server.stop()
 

@@ -105,7 +105,10 @@ def rescaled(root: Path, engine: str, keys: int) -> dict[str, Any]:
     preparing = gaps(times, before, at - 1, without=commits.snapshots)
     steady = gaps(times, before - SETTLE_EPOCHS + 4, before)
     return {
-        "engine": engine, "keys": keys, "from": BEFORE, "to": AFTER,
+        "engine": engine,
+        "keys": keys,
+        "from": BEFORE,
+        "to": AFTER,
         "pause_s": round(times[at + 1] - times[at - 1], 2),
         "epoch_before_s": round(statistics.median(steady), 2),
         "epoch_while_preparing_s": round(statistics.median(preparing), 2),
@@ -113,7 +116,7 @@ def rescaled(root: Path, engine: str, keys: int) -> dict[str, Any]:
         "longest_with_a_snapshot_s": round(max(gaps(times, before, at - 1)), 2),
         "epoch_after_s": round(statistics.median(gaps(times, at + 4, at + MEASURED_EPOCHS)), 2),
         "prepared_in_s": round(times[at - 1] - asked, 1),
-    }  # fmt: skip
+    }
 
 
 def gaps(times: dict[int, float], first: int, last: int, *, without: Collection[int] = ()) -> list[float]:

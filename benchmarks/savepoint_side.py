@@ -64,9 +64,7 @@ def stage(directory: Path, keys: int, files: int) -> None:
             first = index * FILE_ROWS
             drawn = np.arange(first, first + FILE_ROWS) if index < loading else random.integers(0, keys, FILE_ROWS)
             amounts = random.integers(1, 10_000, FILE_ROWS)
-            table = pa.table(
-                {"key": drawn, "amount": amounts, "ts": START_MS + np.arange(first, first + FILE_ROWS)}, SCHEMA
-            )
+            table = pa.table({"key": drawn, "amount": amounts, "ts": START_MS + np.arange(first, first + FILE_ROWS)}, SCHEMA)
             pq.write_table(table, path.with_suffix(".tmp"))
             os.utime(path.with_suffix(".tmp"), (START_MS // 1000 + index,) * 2)
             path.with_suffix(".tmp").rename(path)
@@ -122,9 +120,7 @@ def run(scenario: Scenario, engine: str) -> Measurement:
             measurement = running(scenario, engine, temporary, directory, loading)
         else:
             measurement = restoring(scenario, engine, temporary, directory, saved(scenario, engine))
-        print(
-            "peak MiB: " + ", ".join(f"{kind} {peak >> 20:,}" for kind, peak in watcher.peaks.items()), file=sys.stderr
-        )
+        print("peak MiB: " + ", ".join(f"{kind} {peak >> 20:,}" for kind, peak in watcher.peaks.items()), file=sys.stderr)
         return measurement
 
 
@@ -165,9 +161,7 @@ def restoring(scenario: Scenario, engine: str, temporary: str, directory: Path, 
     warm_steps.wait(1)
     warm.cancel().result()
     parallelism = CORES + 1 if scenario.kind == "rescale" else CORES
-    env = job(
-        f"{temporary}/restored", directory, scenario.rows_per_epoch, parallelism, migrated=scenario.kind == "migrate"
-    )
+    env = job(f"{temporary}/restored", directory, scenario.rows_per_epoch, parallelism, migrated=scenario.kind == "migrate")
     steps, began = Steps(), time.perf_counter()
     client = start(env, engine, steps, path)
     steps.wait(1)

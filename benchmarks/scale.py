@@ -105,9 +105,7 @@ def measure(subtasks: int, stages: int, epochs: int, rows: int) -> dict[str, Any
     with tempfile.TemporaryDirectory(prefix="forkpoint-scale-") as root:
         env = fp.StreamExecutionEnvironment.get_execution_environment()
         env.set_state_root(root).set_max_parallelism(4096).set_parallelism(subtasks).enable_checkpointing(1)
-        stream = env.from_source(fp.CounterSource(per_epoch=rows), fp.WatermarkStrategy.no_watermarks(), "numbers").uid(
-            "numbers"
-        )
+        stream = env.from_source(fp.CounterSource(per_epoch=rows), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
         for stage in range(stages):
             keyed = stream.key_by(lambda n, stage=stage: n * 1_000_003 % (KEYS + stage), int)
             stream = keyed.map_with_state(count, int, int).uid(f"counts-{stage}")
@@ -121,9 +119,13 @@ def measure(subtasks: int, stages: int, epochs: int, rows: int) -> dict[str, Any
         return {
             "subtasks": subtasks,
             "stages": stages,
-            "driver_ms": round(1000 * statistics.median(
-                all_ - tasks for all_, tasks in zip(observer.seconds, observer.executor.seconds, strict=False)
-            ), 1),
+            "driver_ms": round(
+                1000
+                * statistics.median(
+                    all_ - tasks for all_, tasks in zip(observer.seconds, observer.executor.seconds, strict=False)
+                ),
+                1,
+            ),
             "task_ms": round(1000 * statistics.median(observer.executor.seconds) / subtasks / stages, 2),
             "context_bytes": observer.executor.context_bytes[-1],
             "part_bytes": round(observer.executor.part_bytes[-1] / subtasks),
@@ -133,7 +135,7 @@ def measure(subtasks: int, stages: int, epochs: int, rows: int) -> dict[str, Any
             "result_bytes": observer.executor.result_bytes[-1],
             "manifest_bytes": manifests[-1].stat().st_size,
             "requests": {name: round(number / epochs, 1) for name, number in sorted(done.items())},
-        }  # fmt: skip
+        }
 
 
 def main() -> None:

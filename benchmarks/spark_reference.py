@@ -53,9 +53,7 @@ def session(scratch: Path, cores: int = CORES, more: Mapping[str, str] | None = 
         # Cheaper epochs than with the defaults: state is committed as a changelog instead of a snapshot, log files
         # are written without forking a process for each, Python workers are reached without TCP.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        "spark.sql.streaming.checkpointFileManagerClass": (f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         **(more or {}),
@@ -92,9 +90,7 @@ class RunningTotalsByElement(RunningTotals):
             yield Row(key=key[0], count=count, sum=total)
 
 
-def running_totals_in_pandas(
-    key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
-) -> Iterator[pd.DataFrame]:
+def running_totals_in_pandas(key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     count, total = state.get if state.exists else (0, 0)
     for frame in frames:
         count += len(frame)
@@ -157,21 +153,15 @@ class Kind:
 
 
 KINDS = {
-    "transform_with_state": Kind(
-        transform_with_state, ("key.key", "value.count", "value.sum"), {"stateVarName": "totals"}
-    ),
+    "transform_with_state": Kind(transform_with_state, ("key.key", "value.count", "value.sum"), {"stateVarName": "totals"}),
     "transform_with_state_by_element": Kind(
         transform_with_state_by_element, ("key.key", "value.count", "value.sum"), {"stateVarName": "totals"}
     ),
     "apply_in_pandas": Kind(apply_in_pandas, ("key.key", "value.groupState.count", "value.groupState.sum")),
     "jvm_aggregate": Kind(jvm_aggregate, ("key.key", "value.count", "value.sum")),
-    "jvm_tumbling": Kind(
-        jvm_tumbling, ("key.key", "value.count", "value.sum"), windows=("tumbling", "key.window.start")
-    ),
+    "jvm_tumbling": Kind(jvm_tumbling, ("key.key", "value.count", "value.sum"), windows=("tumbling", "key.window.start")),
     "jvm_sliding": Kind(jvm_sliding, ("key.key", "value.count", "value.sum"), windows=("sliding", "key.window.start")),
-    "jvm_session": Kind(
-        jvm_session, ("key.key", "value.count", "value.sum"), windows=("session", "key.sessionStartTime")
-    ),
+    "jvm_session": Kind(jvm_session, ("key.key", "value.count", "value.sum"), windows=("session", "key.sessionStartTime")),
 }
 
 

@@ -47,32 +47,88 @@ python_use_unqualified_type_names = True
 
 NAVIGATION: dict[str, list[str]] = {
     "Start": [
-        "install", "../README", "quickstart", "from-spark", "pyflink", "../examples/flights/README",
-        "../examples/dashboard/README", "../examples/versions/README",
+        "install",
+        "../README",
+        "quickstart",
+        "from-spark",
+        "pyflink",
+        "../examples/flights/README",
+        "../examples/dashboard/README",
+        "../examples/versions/README",
     ],
     "How to: programs": [
-        "state", "time", "windows", "joins", "lookup", "connected-streams", "column-wise", "async", "iterations", "formats",
-        "typing", "testing",
+        "state",
+        "time",
+        "windows",
+        "joins",
+        "lookup",
+        "connected-streams",
+        "column-wise",
+        "async",
+        "iterations",
+        "formats",
+        "typing",
+        "testing",
     ],
     "How to: systems": [
-        "sources-sinks", "files", "kafka", "databases", "postgres-cdc", "tables", "kinesis", "rabbitmq", "mqtt", "redis",
-        "cassandra", "opensearch",
+        "sources-sinks",
+        "files",
+        "kafka",
+        "databases",
+        "postgres-cdc",
+        "tables",
+        "kinesis",
+        "rabbitmq",
+        "mqtt",
+        "redis",
+        "cassandra",
+        "opensearch",
     ],
     "How to: jobs": [
-        "running", "configuration", "cluster", "savepoints", "upgrades", "evolution", "operations", "web-page",
-        "state-processor", "queryable-state", "troubleshooting",
+        "running",
+        "configuration",
+        "cluster",
+        "savepoints",
+        "upgrades",
+        "evolution",
+        "operations",
+        "web-page",
+        "state-processor",
+        "queryable-state",
+        "troubleshooting",
     ],
     "Concepts": [
-        "concepts", "guarantees", "security", "sizing", "names", "flink-parity", "compatibility", "benchmarks", "decisions",
+        "concepts",
+        "guarantees",
+        "security",
+        "sizing",
+        "names",
+        "flink-parity",
+        "compatibility",
+        "benchmarks",
+        "decisions",
     ],
     "Reference": [
-        "reference/streams", "reference/functions", "reference/windows", "reference/connectors", "reference/types",
-        "reference/environment", "reference/testing", "reference/state-processor", "reference/operations",
-        "reference/options", "reference/command-line", "cli", "rest", "metrics", "errors", "reference/errors",
+        "reference/streams",
+        "reference/functions",
+        "reference/windows",
+        "reference/connectors",
+        "reference/types",
+        "reference/environment",
+        "reference/testing",
+        "reference/state-processor",
+        "reference/operations",
+        "reference/options",
+        "reference/command-line",
+        "cli",
+        "rest",
+        "metrics",
+        "errors",
+        "reference/errors",
         "reference/formats",
     ],
     "Contributing": ["new-source", "new-operator", "development", "../CONTRIBUTING", "../CHANGELOG"],
-}  # fmt: skip
+}
 
 
 def add_navigation(app: Any, docname: str, source: list[str]) -> None:
@@ -105,9 +161,11 @@ class OptionKeys(Generated):
         from forkpoint.api import configuration as c
 
         groups = [
-            ("JobOptions", c._JOB_KEYS), ("CheckpointOptions", c._CHECKPOINT_KEYS), ("RestartStrategy", c._RESTART_KEYS),
+            ("JobOptions", c._JOB_KEYS),
+            ("CheckpointOptions", c._CHECKPOINT_KEYS),
+            ("RestartStrategy", c._RESTART_KEYS),
             ("SavepointSchedule", c._SCHEDULE_KEYS),
-        ]  # fmt: skip
+        ]
         rows = [(f"``{key}``", f"``{name}.{field}``") for name, keys in groups for key, (field, _) in keys.items()]
         return table(("key", "sets"), [*rows, (f"``{c._PARAMETERS}``", "``JobOptions.parameters``")])
 
@@ -138,10 +196,7 @@ class Records(Generated):
             found += ["", f"**{name}**", "", *inspect.cleandoc(vars(model).get("__doc__") or "").splitlines(), ""]
             rows = []
             for field, info in model.model_fields.items():
-                kind = (
-                    " | ".join(re.sub(r"\w+\.", "", str(model.__annotations__.get(field, ""))).split(" | "))
-                    or "as above"
-                )
+                kind = " | ".join(re.sub(r"\w+\.", "", str(model.__annotations__.get(field, ""))).split(" | ")) or "as above"
                 value = "required" if info.is_required() else f"``{info.get_default(call_default_factory=True)!r}``"
                 rows.append((f"``{field}``", f"``{kind}``", value))
             found += table(("field", "type", "default"), rows)

@@ -25,10 +25,12 @@ class CountWindowAverage(fp.FlatMapFunction):
 
 def averages(env: fp.StreamExecutionEnvironment) -> fp.DataStream:
     return (
-        env.from_collection([(1, 3), (1, 5), (1, 7), (1, 4), (1, 2)]).uid("numbers")
+        env.from_collection([(1, 3), (1, 5), (1, 7), (1, 4), (1, 2)])
+        .uid("numbers")
         .key_by(lambda pair: pair[0])
-        .flat_map(CountWindowAverage()).uid("average")
-    )  # fmt: skip
+        .flat_map(CountWindowAverage())
+        .uid("average")
+    )
 
 
 if __name__ == "__main__":

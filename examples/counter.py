@@ -72,10 +72,12 @@ def count_digits(number: int, count: int | None) -> tuple[DigitCount, int]:
 def counts(env: fp.StreamExecutionEnvironment, stop: int = 1_000) -> fp.DataStream:
     env.set_max_epoch_rows(100)
     return (
-        env.from_source(Counter(stop), fp.WatermarkStrategy.no_watermarks(), "counter").uid("counter")
+        env.from_source(Counter(stop), fp.WatermarkStrategy.no_watermarks(), "counter")
+        .uid("counter")
         .key_by(lambda number: number % 10, int)
-        .map_with_state(count_digits, int).uid("counts")
-    )  # fmt: skip
+        .map_with_state(count_digits, int)
+        .uid("counts")
+    )
 
 
 if __name__ == "__main__":

@@ -71,9 +71,14 @@ def command(line: str) -> str:
     program = [sys.executable, "-m", "forkpoint.cli"] if name == "forkpoint" else [sys.executable]
     with console.status(""):
         done = subprocess.run(
-            [*program, *arguments], cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
-        )  # fmt: skip
+            [*program, *arguments],
+            cwd=REPOSITORY,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+        )
     shown = done.stdout.rstrip()
     if shown:
         console.print(Text(shown.replace(f"file://{REPOSITORY}/", "").replace(f"{REPOSITORY}/", "")), soft_wrap=True)
@@ -149,9 +154,12 @@ class LiveStream(threading.Thread):
 def cancel_jobs() -> None:
     for view in live_runs():
         subprocess.run(
-            [sys.executable, "-m", "forkpoint.cli", "cancel", view.job], cwd=REPOSITORY, env=ENVIRONMENT, check=False,
+            [sys.executable, "-m", "forkpoint.cli", "cancel", view.job],
+            cwd=REPOSITORY,
+            env=ENVIRONMENT,
+            check=False,
             capture_output=True,
-        )  # fmt: skip
+        )
 
 
 def fresh_directories() -> None:

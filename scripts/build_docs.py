@@ -11,9 +11,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "docs"
 _LOADED = (
     re.compile(r"<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc\s*=\s*[\"']?((?:https?:)?//[^\"'\s>]+)", re.IGNORECASE),
-    re.compile(r"<link\b(?=[^>]*\brel\s*=\s*[\"']?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref\s*=\s*[\"']?"
-               r"((?:https?:)?//[^\"'\s>]+)", re.IGNORECASE),
-)  # fmt: skip
+    re.compile(
+        r"<link\b(?=[^>]*\brel\s*=\s*[\"']?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref\s*=\s*[\"']?"
+        r"((?:https?:)?//[^\"'\s>]+)",
+        re.IGNORECASE,
+    ),
+)
 _LOADED_BY_CSS = (
     re.compile(r"@import\s+[\"']((?:https?:)?//[^\"')\s]+)", re.IGNORECASE),
     re.compile(r"url\(\s*[\"']?((?:https?:)?//[^\"')\s]+)", re.IGNORECASE),

@@ -51,9 +51,7 @@ def main() -> None:
             done = run([str(python), "-c", missing], scratch)
             assert 'pip install "forkpoint[' in done.stderr, f"{package} is not reported as missing: {done.stderr}"
         done = run([str(python), "-c", "from forkpoint import MqttSource"], scratch)
-        assert 'pip install "forkpoint[mqtt]"' in done.stderr, (
-            f"forkpoint-mqtt is not reported as missing: {done.stderr}"
-        )
+        assert 'pip install "forkpoint[mqtt]"' in done.stderr, f"forkpoint-mqtt is not reported as missing: {done.stderr}"
         done = run([command, "import-spark-checkpoint", "checkpoint"], scratch)
         assert 'pip install "forkpoint[spark-checkpoints]"' in done.stderr, (
             f"forkpoint-spark-checkpoints is not reported as missing: {done.stderr}"

@@ -101,9 +101,15 @@ def _seeds() -> dict[str, list[bytes]]:
     """Valid files."""
     entries = [(state_key(group, 7, b"key"), b"value") for group in range(20)]
     savepoint = Savepoint(
-        id="s", job="j", run="r", epoch=3, created_ms=1, versions=Versions(forkpoint="1", python="3"), max_parallelism=8,
+        id="s",
+        job="j",
+        run="r",
+        epoch=3,
+        created_ms=1,
+        versions=Versions(forkpoint="1", python="3"),
+        max_parallelism=8,
         parallelism=2,
-    )  # fmt: skip
+    )
     parts = []
     for number, state in enumerate(STATES):
         writer = PartWriter(layout_of(state))
@@ -134,8 +140,11 @@ def _some(type: str, dice: random.Random) -> object:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "savepoint.json": savepoint_json, "snapshot": snapshot, "changes": changes, "part": part
-}  # fmt: skip
+    "savepoint.json": savepoint_json,
+    "snapshot": snapshot,
+    "changes": changes,
+    "part": part,
+}
 
 
 def main() -> None:

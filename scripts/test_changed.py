@@ -92,9 +92,13 @@ def distances(changed: Iterable[str]) -> dict[str, int]:
 
 
 def distance_of(
-    path: str, files: Mapping[str, set[str]], helpers: Mapping[str, str], near: Mapping[str, int], changed: set[str],
+    path: str,
+    files: Mapping[str, set[str]],
+    helpers: Mapping[str, str],
+    near: Mapping[str, int],
+    changed: set[str],
     seen: frozenset[str],
-) -> int | None:  # fmt: skip
+) -> int | None:
     if path in changed:
         return 0
     found = [near[module] + 1 for module in files[path] if module in near]
@@ -107,9 +111,7 @@ def distance_of(
 
 
 def test_sources() -> list[str]:
-    return [
-        str(path.relative_to(ROOT)) for place in ("tests", "packages/*/tests") for path in ROOT.glob(f"{place}/**/*.py")
-    ]
+    return [str(path.relative_to(ROOT)) for place in ("tests", "packages/*/tests") for path in ROOT.glob(f"{place}/**/*.py")]
 
 
 def imported(path: str) -> set[str]:
@@ -120,11 +122,7 @@ def imported(path: str) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(NAMES.get(a.name, f"{node.module}.{a.name}") for a in node.names)}
-        elif (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in ("fp", "forkpoint")
-        ):
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("fp", "forkpoint"):
             found |= {NAMES[node.attr]} if node.attr in NAMES else set()
     return found
 

@@ -41,9 +41,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", help="only this package: kinesis, redis, …")
     parser.add_argument("--list", action="store_true", help="say what would run")
     options, given = parser.parse_known_args()
-    packages = [
-        each for each in sorted(PACKAGES.iterdir()) if options.only in (None, each.name.removeprefix("forkpoint-"))
-    ]
+    packages = [each for each in sorted(PACKAGES.iterdir()) if options.only in (None, each.name.removeprefix("forkpoint-"))]
     if not packages:
         parser.error(f"there is no package forkpoint-{options.only}")
     graph = grimp.build_graph("forkpoint", *MODULES, cache_dir=str(ROOT / ".import_linter_cache"))
@@ -74,16 +72,10 @@ def files_of(package: Path, graph: grimp.ImportGraph) -> set[Path]:
     """What its tests depend on: a change in forkpoint that no import leads to is the core's to test."""
     shared = {file for pattern in SHARED for file in ROOT.glob(pattern)}
     module = package.name.replace("-", "_")
-    modules = {
-        each
-        for own in {module, *graph.find_descendants(module)}
-        for each in graph.find_modules_directly_imported_by(own)
-    }
+    modules = {each for own in {module, *graph.find_descendants(module)} for each in graph.find_modules_directly_imported_by(own)}
     places = [ROOT / "src" / each.replace(".", "/") for each in modules if each.partition(".")[0] == "forkpoint"]
     imported = {file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")}
-    return {
-        file for file in shared | imported | {*package.rglob("*")} if file.is_file() and "__pycache__" not in file.parts
-    }
+    return {file for file in shared | imported | {*package.rglob("*")} if file.is_file() and "__pycache__" not in file.parts}
 
 
 if __name__ == "__main__":

@@ -30,11 +30,21 @@ from typing import Any, TypedDict
 END = b"end"
 _MESSAGE_BYTES, _FILES = 1 << 20, 16
 MODULES = [
-    "forkpoint.public", "forkpoint.api.execution", "forkpoint.cli.command", "forkpoint.protocol.endpoint",
-    "forkpoint.driver.start.programs", "forkpoint.local.executor", "forkpoint.runtime.tasks.entry_points",
-    "forkpoint.runtime.tasks.source_task", "forkpoint.runtime.tasks.stage_task", "forkpoint.state.lmdb_store",
-    "confluent_kafka", "pandas", "programs", "sqlalchemy",
-]  # fmt: skip
+    "forkpoint.public",
+    "forkpoint.api.execution",
+    "forkpoint.cli.command",
+    "forkpoint.protocol.endpoint",
+    "forkpoint.driver.start.programs",
+    "forkpoint.local.executor",
+    "forkpoint.runtime.tasks.entry_points",
+    "forkpoint.runtime.tasks.source_task",
+    "forkpoint.runtime.tasks.stage_task",
+    "forkpoint.state.lmdb_store",
+    "confluent_kafka",
+    "pandas",
+    "programs",
+    "sqlalchemy",
+]
 
 
 class Request(TypedDict):

@@ -32,9 +32,7 @@ class Count(fp.KeyedProcessFunction):
 
 def build(env: fp.StreamExecutionEnvironment, elements: int, sink: Any, per_epoch: int = 50) -> None:
     """The sink has the uid "sink"."""
-    numbers = env.from_source(
-        fp.CounterSource(elements, per_epoch=per_epoch), fp.WatermarkStrategy.no_watermarks(), "numbers"
-    )
+    numbers = env.from_source(fp.CounterSource(elements, per_epoch=per_epoch), fp.WatermarkStrategy.no_watermarks(), "numbers")
     counts = numbers.uid("numbers").key_by(lambda n: n % KEYS, int).process(Count(), KeyCount).uid("counts")
     counts.sink_to(sink).uid("sink")
 

@@ -46,11 +46,31 @@ class Python(subprocess.Popen[Any]):
         super().__init__([sys.executable, *map(str, arguments)], **options)
 
     def _execute_child(  # the signature of Popen's, which starts the process
-        self, args: list[str], executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Sequence[int], cwd: Any, env: Any,
-        startupinfo: Any, creationflags: Any, shell: Any, p2cread: int, p2cwrite: int, c2pread: int, c2pwrite: int,
-        errread: int, errwrite: int, restore_signals: Any, gid: Any, gids: Any, uid: Any, umask: Any, start_new_session: bool,
+        self,
+        args: list[str],
+        executable: Any,
+        preexec_fn: Any,
+        close_fds: Any,
+        pass_fds: Sequence[int],
+        cwd: Any,
+        env: Any,
+        startupinfo: Any,
+        creationflags: Any,
+        shell: Any,
+        p2cread: int,
+        p2cwrite: int,
+        c2pread: int,
+        c2pwrite: int,
+        errread: int,
+        errwrite: int,
+        restore_signals: Any,
+        gid: Any,
+        gids: Any,
+        uid: Any,
+        umask: Any,
+        start_new_session: bool,
         *more: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert (preexec_fn, shell) == (None, False)
         request = fork_server.Request(
             arguments=args[1:],

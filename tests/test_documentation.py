@@ -25,9 +25,7 @@ OF_SUBMODULES = [(module, name) for module in PRESENT for name in importlib.impo
 def test_every_public_name_is_in_the_reference_once(name):
     entry = re.compile(rf"^\.\. auto\w+:: (?:forkpoint\.)?{name}$", re.MULTILINE)
     places = [page for page, text in REFERENCE.items() for _ in entry.findall(text)]
-    assert len(places) == 1, (
-        f"{name} stands in {places or 'no page'} of docs/reference: give it one entry, .. autoclass:: {name}"
-    )
+    assert len(places) == 1, f"{name} stands in {places or 'no page'} of docs/reference: give it one entry, .. autoclass:: {name}"
 
 
 @pytest.mark.parametrize("name", forkpoint.__all__)
@@ -92,9 +90,7 @@ def test_every_error_is_told_with_its_remedy(kind):
     if not issubclass(kind, forkpoint.ForkpointError):
         return
     table = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-    assert f"`{kind.__name__}`" in table or f"`fp.{kind.__name__}`" in table, (
-        f"docs/errors.md does not tell of {kind.__name__}"
-    )
+    assert f"`{kind.__name__}`" in table or f"`fp.{kind.__name__}`" in table, f"docs/errors.md does not tell of {kind.__name__}"
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,7 @@ FEATURES = {
     "sql, views": ("duckdb", lambda path, directory: SavepointReader.read(path).views()),
     "sql, conditions": (
         "duckdb",
-        lambda path, directory: (
-            SavepointWriter.from_existing_savepoint(path).filter("u", "key <> 'a'").write(directory / "t")
-        ),
+        lambda path, directory: SavepointWriter.from_existing_savepoint(path).filter("u", "key <> 'a'").write(directory / "t"),
     ),
     "pandas": ("pandas", lambda path, directory: SavepointReader.read(path).state("u", "n").to_pandas()),
     "hdfs": (
@@ -75,9 +73,7 @@ def test_without_a_connector_package_its_extra_is_named(name, monkeypatch):
     for module in [each for each in sys.modules if each.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
-    expected = (
-        f'forkpoint.{name} needs {package.replace("_", "-")}, which is not installed; run: pip install "forkpoint['
-    )
+    expected = f'forkpoint.{name} needs {package.replace("_", "-")}, which is not installed; run: pip install "forkpoint['
     with pytest.raises(ImportError, match=re.escape(expected)) as raised:
         exec(f"from forkpoint import {name}")
     assert isinstance(raised.value, ConfigError)
@@ -125,9 +121,7 @@ def test_with_the_package_it_works(feature, tmp_path):
 
 def test_a_job_with_the_rocksdb_backend_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    env = fp.StreamExecutionEnvironment.get_execution_environment(
-        {"execution.engine": "local", "state.backend.type": "rocksdb"}
-    )
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local", "state.backend.type": "rocksdb"})
     sums = env.from_collection([1, 2], int).uid("in").key_by(lambda n: n, int).reduce(lambda a, b: a + b).uid("sums")
     with pytest.raises(ConfigError, match=r"pip install \"forkpoint\[rocksdb\]\""):
         list(sums.execute_and_collect())
@@ -151,7 +145,5 @@ def test_each_extra_is_declared_and_all_has_them_all():
         distribution = distributions.get(package, package.replace("_", "-"))
         assert any(requirement.startswith(distribution) for requirement in declared[extra])
         assert not any(requirement.startswith(package) for requirement in project["dependencies"])
-    everything = [
-        name for group in declared["all"] for name in group.removeprefix("forkpoint[").removesuffix("]").split(",")
-    ]
+    everything = [name for group in declared["all"] for name in group.removeprefix("forkpoint[").removesuffix("]").split(",")]
     assert sorted(everything) == sorted(set(declared) - {"all"})

@@ -12,16 +12,32 @@ from forkpoint import extras, lazy, operations, state_processor
 from forkpoint.cli import packages
 
 HEAVY = (
-    "pyspark", "starlette", "uvicorn", "click", "rich", "confluent_kafka", "redis", "cassandra", "boto3", "sqlalchemy", "psycopg",
-    "deltalake", "pyiceberg", "pika", "paho", "opensearchpy", "prometheus_client",
-)  # fmt: skip
+    "pyspark",
+    "starlette",
+    "uvicorn",
+    "click",
+    "rich",
+    "confluent_kafka",
+    "redis",
+    "cassandra",
+    "boto3",
+    "sqlalchemy",
+    "psycopg",
+    "deltalake",
+    "pyiceberg",
+    "pika",
+    "paho",
+    "opensearchpy",
+    "prometheus_client",
+)
 
 
 def test_the_public_names_are_those_of_all():
     public = {
-        name for name, value in vars(forkpoint.public).items()
+        name
+        for name, value in vars(forkpoint.public).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
-    }  # fmt: skip
+    }
     assert public == set(forkpoint.public.__all__)
     names = [*forkpoint.public.__all__, *forkpoint.packages.__all__]
     assert set(names) == set(forkpoint.__all__)
@@ -53,14 +69,10 @@ def test_the_commands_of_packages_are_entry_points_in_them():
 
 
 def test_names_are_loaded_when_they_are_used():
-    program = (
-        "import sys, forkpoint; print('numpy' in sys.modules, 'DataStream' in dir(forkpoint)); forkpoint.DataStream.map"
-    )
+    program = "import sys, forkpoint; print('numpy' in sys.modules, 'DataStream' in dir(forkpoint)); forkpoint.DataStream.map"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert found.split() == ["False", "True"]
-    program = (
-        "from forkpoint import *; DataStream, Types; import forkpoint; forkpoint.testing.run_local; forkpoint.errors"
-    )
+    program = "from forkpoint import *; DataStream, Types; import forkpoint; forkpoint.testing.run_local; forkpoint.errors"
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="module 'forkpoint' has no attribute 'DataStreams'"):
         _ = forkpoint.DataStreams
@@ -89,9 +101,8 @@ def test_every_public_class_and_method_has_a_docstring(name):
         return
     methods = {a: v.__func__ if isinstance(v, staticmethod | classmethod) else v for a, v in own.items()}
     undocumented = [
-        a for a, v in methods.items()
-        if isinstance(v, types.FunctionType | property) and not (v.__doc__ or _inherited(thing, a))
-    ]  # fmt: skip
+        a for a, v in methods.items() if isinstance(v, types.FunctionType | property) and not (v.__doc__ or _inherited(thing, a))
+    ]
     assert not undocumented
 
 

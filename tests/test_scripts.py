@@ -18,9 +18,10 @@ def test_what_a_script_imports_from_forkpoint_exists(script: Path) -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "forkpoint":
             module = importlib.import_module(node.module or "")
             missing = [
-                name.name for name in node.names
+                name.name
+                for name in node.names
                 if not hasattr(module, name.name) and not _is_module(f"{node.module}.{name.name}")
-            ]  # fmt: skip
+            ]
             assert not missing, f"{node.module} has no {', '.join(missing)}"
 
 

@@ -250,6 +250,9 @@ def s3_settings(endpoint: str) -> dict[str, str]:
 def s3_environment(endpoint: str) -> dict[str, str]:
     """The same as environment variables."""
     return {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true",
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }

@@ -32,9 +32,7 @@ def produce(brokers: str, topic: str, rate: int, seconds: float) -> None:
     users, began, done = random.Random(7), time.monotonic(), 0
     while (passed := time.monotonic() - began) < seconds:
         for number in range(done, due := int(passed * rate)):
-            to.produce(
-                topic, record(number, users.randrange(KEYS), time.time_ns() // 1000), partition=number % PARTITIONS
-            )
+            to.produce(topic, record(number, users.randrange(KEYS), time.time_ns() // 1000), partition=number % PARTITIONS)
         done = due
         to.poll(0)
         time.sleep(_TICK_S)
@@ -65,9 +63,7 @@ def measure(kafka: Broker, name: str, directory: Path, options: argparse.Namespa
     source, to = kafka.create_topic(partitions=PARTITIONS), kafka.create_topic(partitions=PARTITIONS)
     state = directory / name
     state.mkdir()
-    arguments = command(
-        name, kafka.bootstrap_servers, source, to, state, options.parallelism, options.interval_ms, 500_000
-    )
+    arguments = command(name, kafka.bootstrap_servers, source, to, state, options.parallelism, options.interval_ms, 500_000)
     seconds = WARM_UP_S + options.seconds
     with running(name, arguments, directory / f"{name}.log"):
         own = [sys.executable, __file__, "--produce", kafka.bootstrap_servers, source, "--rate", str(options.rate)]

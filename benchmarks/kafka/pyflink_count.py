@@ -49,10 +49,7 @@ def main():
         KafkaSink.builder()
         .set_bootstrap_servers(brokers)
         .set_record_serializer(
-            KafkaRecordSerializationSchema.builder()
-            .set_topic(to)
-            .set_value_serialization_schema(SimpleStringSchema())
-            .build()
+            KafkaRecordSerializationSchema.builder().set_topic(to).set_value_serialization_schema(SimpleStringSchema()).build()
         )
         .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
         .set_transactional_id_prefix(f"pyflink-{to}")

@@ -33,9 +33,16 @@ def command(
     places = [brokers, source, to, str(state)]
     if name == "flink-java":
         return [
-            java(), *_OPENS, "-Xmx2g", "-cp", f"{_compiled()}:{jars('flink-kafka', HERE / 'flink.xml')}/*", "FlinkCount",
-            *places, str(parallelism), str(interval_ms),
-        ]  # fmt: skip
+            java(),
+            *_OPENS,
+            "-Xmx2g",
+            "-cp",
+            f"{_compiled()}:{jars('flink-kafka', HERE / 'flink.xml')}/*",
+            "FlinkCount",
+            *places,
+            str(parallelism),
+            str(interval_ms),
+        ]
     if name == "pyflink":
         program = HERE / "pyflink_count.py"
         return [str(PYFLINK), str(program), *places, str(parallelism), str(interval_ms), str(_connector())]

@@ -43,9 +43,7 @@ def main() -> None:
         .load()
     )
     events = records.select(sf.from_json(sf.col("value").cast("string"), EVENT).alias("event")).select("event.*")
-    counts = events.groupBy("user").applyInPandasWithState(
-        count, COUNTED, "seen bigint", "append", GroupStateTimeout.NoTimeout
-    )
+    counts = events.groupBy("user").applyInPandasWithState(count, COUNTED, "seen bigint", "append", GroupStateTimeout.NoTimeout)
     (
         counts.select(sf.col("user").cast("string").alias("key"), sf.to_json(sf.struct("*")).alias("value"))
         .writeStream.format("kafka")

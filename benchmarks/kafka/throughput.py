@@ -54,9 +54,7 @@ class Figures:
         return Figures(records_s, cpu / records_s * 1e6, broker_cpu / records_s * 1e6)
 
 
-def measure(
-    kafka: Broker, name: str, source: str, records: int, directory: Path, options: argparse.Namespace
-) -> Figures:
+def measure(kafka: Broker, name: str, source: str, records: int, directory: Path, options: argparse.Namespace) -> Figures:
     to = kafka.create_topic(partitions=PARTITIONS)
     log = directory / f"{name}.log"
     place = directory / f"{name}-{time.monotonic_ns()}"

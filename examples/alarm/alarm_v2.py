@@ -47,17 +47,18 @@ class MotionAlarm(fp.KeyedProcessFunction):
                     yield Alarm(event.room, event.time)
 
 
-def build(
-    env: fp.StreamExecutionEnvironment, events: str, alarms: str, tolerance: timedelta = timedelta(seconds=30)
-) -> None:
+def build(env: fp.StreamExecutionEnvironment, events: str, alarms: str, tolerance: timedelta = timedelta(seconds=30)) -> None:
     env.enable_checkpointing(500)
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda event, _: event.time)
     (
-        env.from_source(fp.FileSource.json(events, SensorEvent), strategy, "sensors").uid("sensors")
+        env.from_source(fp.FileSource.json(events, SensorEvent), strategy, "sensors")
+        .uid("sensors")
         .key_by(lambda event: event.room)
-        .process(MotionAlarm(tolerance)).uid("alarm")
-        .sink_to(fp.FileSink.json(alarms)).uid("alarms")
-    )  # fmt: skip
+        .process(MotionAlarm(tolerance))
+        .uid("alarm")
+        .sink_to(fp.FileSink.json(alarms))
+        .uid("alarms")
+    )
 
 
 if __name__ == "__main__":

@@ -88,14 +88,18 @@ def build(env: fp.StreamExecutionEnvironment, stream: str, output: str, *, bound
     departures = flights.filter(lambda flight: flight.dep_time is not None)
     (
         departures.key_by(lambda flight: (flight.origin, flight.carrier))
-        .process(CountDepartures()).uid("counts")
-        .sink_to(fp.FileSink.parquet(f"{output}/counts")).uid("counts-out")
-    )  # fmt: skip
+        .process(CountDepartures())
+        .uid("counts")
+        .sink_to(fp.FileSink.parquet(f"{output}/counts"))
+        .uid("counts-out")
+    )
     (
         departures.key_by(lambda flight: (flight.carrier, flight.origin))
-        .process(LatenessAlarm()).uid("lateness")
-        .sink_to(fp.FileSink.parquet(f"{output}/alarms")).uid("alarms-out")
-    )  # fmt: skip
+        .process(LatenessAlarm())
+        .uid("lateness")
+        .sink_to(fp.FileSink.parquet(f"{output}/alarms"))
+        .uid("alarms-out")
+    )
 
 
 def main() -> None:

@@ -121,19 +121,20 @@ def build(env: fp.StreamExecutionEnvironment, stream: str, output: str, *, bound
     departures = flights.filter(lambda flight: flight.dep_time is not None)
     (
         departures.key_by(lambda flight: (flight.origin, flight.carrier))
-        .process(CountDepartures()).uid("counts")
-        .sink_to(fp.FileSink.parquet(f"{output}/counts")).uid("counts-out")
-    )  # fmt: skip
-    alarms = (
-        departures.key_by(lambda flight: (flight.carrier, flight.origin))
-        .process(LatenessAlarm()).uid("lateness")
-    )  # fmt: skip
+        .process(CountDepartures())
+        .uid("counts")
+        .sink_to(fp.FileSink.parquet(f"{output}/counts"))
+        .uid("counts-out")
+    )
+    alarms = departures.key_by(lambda flight: (flight.carrier, flight.origin)).process(LatenessAlarm()).uid("lateness")
     alarms.sink_to(fp.FileSink.parquet(f"{output}/alarms")).uid("alarms-out")
     (
         alarms.key_by(lambda alarm: alarm.origin)
-        .map_with_state(count_alarms, AirportAlarms).uid("airports")
-        .sink_to(fp.FileSink.parquet(f"{output}/airports")).uid("airports-out")
-    )  # fmt: skip
+        .map_with_state(count_alarms, AirportAlarms)
+        .uid("airports")
+        .sink_to(fp.FileSink.parquet(f"{output}/airports"))
+        .uid("airports-out")
+    )
 
 
 def main() -> None:

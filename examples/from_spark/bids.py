@@ -56,8 +56,9 @@ def counts(env: fp.StreamExecutionEnvironment, bids: Any) -> fp.DataStream:
         env.from_dataframe(bids, uid="bids", timestamp="time", watermark_strategy=strategy)
         .key_by(lambda bid: bid.auction, int)
         .window(fp.TumblingEventTimeWindows.of(timedelta(minutes=1)))
-        .aggregate(CountBids(), WithMinute(), output_type=Result).uid("counts")
-    )  # fmt: skip
+        .aggregate(CountBids(), WithMinute(), output_type=Result)
+        .uid("counts")
+    )
 
 
 def main(directory: str, out: str) -> None:

@@ -30,8 +30,9 @@ def write_bids(directory: Path, first: int, last: int) -> None:
         chance = random.Random(number)
         times = [START + timedelta(seconds=20 * number + chance.uniform(0, 20)) for _ in range(50)]
         times.sort(key=lambda time: time.timestamp() + chance.uniform(0, 8))
-        bids = [{"auction": chance.randrange(7), "price": round(chance.uniform(1, 99), 2), "time": time.isoformat()}
-                for time in times]  # fmt: skip
+        bids = [
+            {"auction": chance.randrange(7), "price": round(chance.uniform(1, 99), 2), "time": time.isoformat()} for time in times
+        ]
         hidden = directory / f".{number:04}.json"
         hidden.write_text("".join(json.dumps(bid) + "\n" for bid in bids))
         modified = START.timestamp() + 20 * number
@@ -54,9 +55,13 @@ def counts(bids: DataFrame) -> DataFrame:
 
 def run(spark: SparkSession, directory: str, out: str, checkpoint: str) -> None:
     query = (
-        counts(read(spark, directory)).writeStream.format("parquet").option("path", out)
-        .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    )  # fmt: skip
+        counts(read(spark, directory))
+        .writeStream.format("parquet")
+        .option("path", out)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
 
 

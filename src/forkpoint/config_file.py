@@ -17,9 +17,15 @@ CONFIG = "FORKPOINT_CONFIG"
 STATE_ROOT = "FORKPOINT_STATE_ROOT"
 ENGINE = "FORKPOINT_ENGINE"
 VARIABLES = (
-    CONFIG, STATE_ROOT, ENGINE, "FORKPOINT_OUTPUT", "FORKPOINT_VERBOSE", "FORKPOINT_LOG_FORMAT", "FORKPOINT_SERVER_TOKEN",
+    CONFIG,
+    STATE_ROOT,
+    ENGINE,
+    "FORKPOINT_OUTPUT",
+    "FORKPOINT_VERBOSE",
+    "FORKPOINT_LOG_FORMAT",
+    "FORKPOINT_SERVER_TOKEN",
     "FORKPOINT_SERVER_READ_TOKEN",
-)  # fmt: skip
+)
 """The environment variables that are read, but for those of options of commands and jobs (with two underscores)."""
 _OF_KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)\Z")
 DEFAULT_STATE_ROOT = "./.forkpoint"
@@ -50,9 +56,7 @@ class ConfigFile:
         if given is None:
             return None
         if not isinstance(given, str) or not given:
-            raise ConfigError(
-                f"{self.place(STATE_ROOT_KEY)}: {STATE_ROOT_KEY} = {given!r}; give a path or URL, in quotes"
-            )
+            raise ConfigError(f"{self.place(STATE_ROOT_KEY)}: {STATE_ROOT_KEY} = {given!r}; give a path or URL, in quotes")
         if "://" in given or given.startswith("file:"):
             return given
         return os.path.join(os.path.dirname(self.path or ""), os.path.expanduser(given))
@@ -75,9 +79,7 @@ def config_file() -> ConfigFile:
     try:
         return _loaded(path, os.stat(path).st_mtime_ns)
     except OSError as error:
-        raise ConfigError(
-            f"the configuration {path} cannot be read: {error.strerror}; correct --config or {CONFIG}"
-        ) from error
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}; correct --config or {CONFIG}") from error
 
 
 def state_root() -> str | None:

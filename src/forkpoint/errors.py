@@ -146,9 +146,7 @@ class OutputRefused(JobFailed):
 
 
 _KINDS = {
-    kind.__name__: kind
-    for kind in globals().copy().values()
-    if isinstance(kind, type) and issubclass(kind, ForkpointError)
+    kind.__name__: kind for kind in globals().copy().values() if isinstance(kind, type) and issubclass(kind, ForkpointError)
 }
 
 

@@ -115,9 +115,12 @@ def line(how: LogFormat, record: logging.LogRecord, about: Mapping[str, Any]) ->
     when = datetime.fromtimestamp(record.created, UTC)
     if how == "json":
         found = {
-            "time": f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03}Z", "level": record.levelname,
-            "logger": record.name, "message": message, **about,
-        }  # fmt: skip
+            "time": f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+            **about,
+        }
         return json.dumps(found if trace is None else {**found, "exception": trace})
     named = ", ".join(f"{name} {value}" for name, value in about.items())
     local = f"{when.astimezone():%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03}"

@@ -15,9 +15,7 @@ _ACCENT = "#3b82f6"  # readable on white and on black
 _WIDTH, _LINE, _PAD, _GAP_X, _GAP_Y = 200, 16, 10, 90, 24
 _SHOWN = 27  # characters of a line in a box
 _LOOKS = ('font-weight="bold"', 'opacity="0.8"')  # of a box's title, and of its other lines
-_CELL = (
-    "padding:2px 10px 2px 0;border-bottom:1px solid color-mix(in srgb,currentColor 25%,transparent);vertical-align:top;"
-)
+_CELL = "padding:2px 10px 2px 0;border-bottom:1px solid color-mix(in srgb,currentColor 25%,transparent);vertical-align:top;"
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,7 @@ def facts(told: Mapping[str, str | None]) -> str:
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
     """``right``: titles of columns whose values are numbers."""
     aligned = [f"text-align:{'right' if title in right else 'left'};{_CELL}" for title in titles]
-    head = "".join(
-        f'<th scope="col" style="{style}">{escape(t)}</th>' for t, style in zip(titles, aligned, strict=True)
-    )
+    head = "".join(f'<th scope="col" style="{style}">{escape(t)}</th>' for t, style in zip(titles, aligned, strict=True))
     body = "".join(
         "<tr>" + "".join(f'<td style="{s}">{escape(cell)}</td>' for cell, s in zip(row, aligned, strict=True)) + "</tr>"
         for row in rows

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from forkpoint_mqtt import MqttDeserializationSchema, MqttMessage, MqttSource
     from forkpoint_opensearch import OpenSearchSink
     from forkpoint_postgres_cdc import PostgresSource
-    from forkpoint_rabbitmq import (
-        RabbitMQConnectionConfig,
-        RabbitMQConnectionConfigBuilder,
-        RabbitMQSink,
-        RabbitMQSource,
-    )
+    from forkpoint_rabbitmq import RabbitMQConnectionConfig, RabbitMQConnectionConfigBuilder, RabbitMQSink, RabbitMQSource
     from forkpoint_redis import RedisSink
 
 __all__ = [

@@ -21,11 +21,7 @@ from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, Avro
 from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
 from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from forkpoint.connectors.formats.protobuf import (
-    ProtobufDeserializationSchema,
-    ProtobufMessage,
-    ProtobufSerializationSchema,
-)
+from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufMessage, ProtobufSerializationSchema
 from forkpoint.connectors.formats.reading import DeadLetter
 from forkpoint.connectors.formats.registry import (
     ConfluentRegistryDeserializationSchema,
@@ -47,15 +43,7 @@ from forkpoint.connectors.lookup.http import HttpLookup
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.connectors.sinks import CollectSink, DiscardSink, PrintSink
 from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
-from forkpoint.contract.sink import (
-    Committer,
-    CommitterContext,
-    CommittingSink,
-    Sink,
-    SinkBatch,
-    SinkContext,
-    SinkWriter,
-)
+from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, Sink, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import (
     Backlog,
     ReaderContext,
@@ -237,14 +225,7 @@ from forkpoint.graph.options import (
     RestoreOptions,
     RuntimeExecutionMode,
 )
-from forkpoint.types import (
-    Instant,
-    RenamedFrom,
-    Row,
-    RowKind,
-    TypeInformation,
-    Types,
-)
+from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
     "MAX_WATERMARK",

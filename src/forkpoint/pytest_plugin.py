@@ -71,9 +71,7 @@ def forkpoint_env(forkpoint_state_root: str) -> Iterator[StreamExecutionEnvironm
         driver.cancel()
     for driver, ended in running:
         if not ended.wait(_END_SECONDS):
-            pytest.fail(
-                f"job {driver.job!r} has not ended {_END_SECONDS:.0f} s after the test; does a function of it hang?"
-            )
+            pytest.fail(f"job {driver.job!r} has not ended {_END_SECONDS:.0f} s after the test; does a function of it hang?")
 
 
 @pytest.fixture

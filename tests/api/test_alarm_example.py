@@ -43,14 +43,18 @@ def test_the_alarm_application_builds(tmp_path):
     events = env.from_source(source, fp.WatermarkStrategy.for_monotonous_timestamps(), "sensors").uid("sensors")
     (
         events.key_by(lambda e: e.room)
-        .process(MotionAlarm()).uid("alarm")
-        .sink_to(fp.FileSink.parquet(str(tmp_path / "alarms"))).uid("alarms")
-    )  # fmt: skip
+        .process(MotionAlarm())
+        .uid("alarm")
+        .sink_to(fp.FileSink.parquet(str(tmp_path / "alarms")))
+        .uid("alarms")
+    )
 
     graph = compile_graph(env.transformations, max_parallelism=128, require_uids=True).graph
     assert [(o.uid, o.kind, o.stage) for o in graph.operators] == [
-        ("sensors", "source", 0), ("alarm", "keyed_process", 1), ("alarms", "sink", 1),
-    ]  # fmt: skip
+        ("sensors", "source", 0),
+        ("alarm", "keyed_process", 1),
+        ("alarms", "sink", 1),
+    ]
     alarm = graph.by_uid["alarm"]
     assert isinstance(alarm.key, KeyBy)
     assert (alarm.key.columns, alarm.key.single, alarm.key.key_type) == (("room",), True, fp.Types.LONG())

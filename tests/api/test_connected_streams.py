@@ -103,10 +103,11 @@ def operator_of(stream):
         (lambda a, b: a.connect(b.broadcast(RULES)).process(Ruled()), BroadcastProcessSpec, (Rebalance, Broadcast)),
         (
             lambda a, b: a.key_by("n").connect(b.broadcast(RULES)).process(RuledByKey()),
-            KeyedBroadcastProcessSpec, (KeyBy, Broadcast),
+            KeyedBroadcastProcessSpec,
+            (KeyBy, Broadcast),
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_built(build, kind, partitionings):
     operator = operator_of(build(*streams()))
     assert isinstance(operator.spec, kind)
@@ -147,11 +148,20 @@ def test_keys_of_one_type_whatever_the_elements_are():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda a, b: a.connect(b).key_by("text", "n").process(Keyed()), "have different types, .*; give both the same key_type"),
-        (lambda a, b: a.connect(b).key_by("text", lambda w: w.text.lower()).process(Keyed()), "give both the same key_type"),
+        (
+            lambda a, b: a.connect(b).key_by("text", "n").process(Keyed()),
+            "have different types, .*; give both the same key_type",
+        ),
+        (
+            lambda a, b: a.connect(b).key_by("text", lambda w: w.text.lower()).process(Keyed()),
+            "give both the same key_type",
+        ),
         (lambda a, b: a.connect(b).map(lambda x: x), r"ConnectedStreams.map\(\) takes a CoMapFunction"),
         (lambda a, b: a.connect(b).flat_map(Merge()), "takes a CoFlatMapFunction"),
-        (lambda a, b: a.connect(b).process(Keyed()), "takes a CoProcessFunction, as the connected streams are not keyed"),
+        (
+            lambda a, b: a.connect(b).process(Keyed()),
+            "takes a CoProcessFunction, as the connected streams are not keyed",
+        ),
         (lambda a, b: a.connect(b).key_by("n", "n").process(print), "takes a KeyedCoProcessFunction, as .* are keyed"),
         (lambda a, b: a.connect(b).flat_map(Remembering()), "state 'seen' is keyed, but the connected streams are not"),
         (lambda a, b: a.key_by(0).connect(b).map(Merge()), "only the first of the connected streams is keyed"),
@@ -166,13 +176,16 @@ def test_keys_of_one_type_whatever_the_elements_are():
             "cannot have a time to live",
         ),
         (lambda a, b: a.connect(b.broadcast(RULES)).process(RuledByKey()), "takes a BroadcastProcessFunction, as"),
-        (lambda a, b: a.key_by(0).connect(b.broadcast(RULES)).process(Ruled()), "takes a KeyedBroadcastProcessFunction, as"),
+        (
+            lambda a, b: a.key_by(0).connect(b.broadcast(RULES)).process(Ruled()),
+            "takes a KeyedBroadcastProcessFunction, as",
+        ),
         (
             lambda a, b: a.connect(b.broadcast(fp.MapStateDescriptor("others", str, int))).process(Ruled()),
             "state 'rules' is keyed, but the stream is not",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(build, message):
     with pytest.raises(GraphError, match=message):
         graph_of(build(*streams()))

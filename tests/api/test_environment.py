@@ -30,15 +30,18 @@ def test_setting_options(env):
     env.enable_checkpointing(timedelta(seconds=5), fp.CheckpointingMode.AT_LEAST_ONCE).set_parallelism(4)
     env.set_max_parallelism(256).set_state_root("/state").set_default_savepoint_directory("/savepoints")
     env.set_restart_strategy(fp.RestartStrategy.fixed_delay(3, fp.Time.seconds(10)))
-    env.get_checkpoint_config().set_min_pause_between_checkpoints(fp.Duration.of_millis(500)).set_checkpoint_timeout(
-        9000
-    )
+    env.get_checkpoint_config().set_min_pause_between_checkpoints(fp.Duration.of_millis(500)).set_checkpoint_timeout(9000)
     env.get_config().set_auto_watermark_interval(0).set_global_job_parameters({"limit": 3})
     assert env.options == fp.JobOptions(
-        parallelism=4, max_parallelism=256, state_root="/state", savepoint_directory="/savepoints",
+        parallelism=4,
+        max_parallelism=256,
+        state_root="/state",
+        savepoint_directory="/savepoints",
         checkpoint=fp.CheckpointOptions(5_000, fp.CheckpointingMode.AT_LEAST_ONCE, 9_000, 500),
-        restart=fp.RestartStrategy("fixed-delay", 3, 10_000), auto_watermark_interval_ms=0, parameters={"limit": "3"},
-    )  # fmt: skip
+        restart=fp.RestartStrategy("fixed-delay", 3, 10_000),
+        auto_watermark_interval_ms=0,
+        parameters={"limit": "3"},
+    )
     config = env.get_checkpoint_config()
     assert (config.get_checkpoint_interval(), config.get_checkpoint_timeout()) == (5_000, 9_000)
     assert config.get_min_pause_between_checkpoints() == 500
@@ -79,9 +82,7 @@ def test_wrong_options(env, change, message):
 
 
 def test_options_by_flinks_keys():
-    configuration = (
-        fp.Configuration().set_integer("parallelism.default", 2).set_string("python.execution-mode", "thread")
-    )
+    configuration = fp.Configuration().set_integer("parallelism.default", 2).set_string("python.execution-mode", "thread")
     configuration.set_string("execution.checkpointing.interval", "10 s").set_string("state.backend.type", "rocksdb")
     configuration.set_string("restart-strategy.type", "failure-rate")
     configuration.set_string("restart-strategy.failure-rate.max-failures-per-interval", "5")

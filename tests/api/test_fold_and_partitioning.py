@@ -51,9 +51,7 @@ def test_each_window_folds_a_copy_of_the_initial_value(elements: list[Word], epo
 
 @examples(20)
 @given(words, st.sampled_from([1, 3, 100]), st.integers(0, 25))
-def test_a_running_fold_gives_every_value_and_goes_on_from_a_savepoint(
-    elements: list[Word], epochs: int, at: int
-) -> None:
+def test_a_running_fold_gives_every_value_and_goes_on_from_a_savepoint(elements: list[Word], epochs: int, at: int) -> None:
     script = [*elements[:at], Eof(savepoint=True), *elements[at:]]
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         first = run_local(running, TestSource(script, type=Word), epochs=epochs, state_root=one)
@@ -106,6 +104,4 @@ def test_a_partitioner_that_is_wrong_is_told_with_its_element() -> None:
     with pytest.raises(UserFunctionError, match=r"returned 7 for element 7; there are 3 subtasks"):
         run_local(sent(lambda key, count: key // 2, False), TestSource(list(range(9))[7:], type=int), parallelism=3)
     with pytest.raises(UserFunctionError, match=r"ZeroDivisionError.*element 4"):
-        run_local(
-            sent(lambda key, count: 1 // (key - 8) * 0, False), TestSource(list(range(9)), type=int), parallelism=3
-        )
+        run_local(sent(lambda key, count: 1 // (key - 8) * 0, False), TestSource(list(range(9)), type=int), parallelism=3)

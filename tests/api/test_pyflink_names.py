@@ -17,9 +17,7 @@ def test_project_gives_tuples_of_some_fields():
     assert run_local(job).output == [(2.5, "a"), (3.5, "b")]
 
 
-@pytest.mark.parametrize(
-    ("type", "fields"), [(tuple[int, int], (2,)), (tuple[int, int], ()), (int, (0,)), (None, (-1,))]
-)
+@pytest.mark.parametrize(("type", "fields"), [(tuple[int, int], (2,)), (tuple[int, int], ()), (int, (0,)), (None, (-1,))])
 def test_project_refuses_fields_that_are_not_there(type, fields):
     stream = fp.StreamExecutionEnvironment().from_collection([], type)
     with pytest.raises(fp.GraphError, match="needs elements of a tuple type"):

@@ -275,9 +275,7 @@ class Colour(Enum):
 def test_an_enum_with_aliases_is_sent_by_value(monkeypatch):
     monkeypatch.setattr(Colour, "__module__", "__main__")  # as in a program's file
     data = dumps(Colour)
-    made = pickle.loads(
-        subprocess.run([sys.executable, "-c", LOAD], input=data, capture_output=True, check=True).stdout
-    )
+    made = pickle.loads(subprocess.run([sys.executable, "-c", LOAD], input=data, capture_output=True, check=True).stdout)
     assert made == {"RED": "r", "CRIMSON": "r", "BLUE": "b"}
 
 

@@ -102,10 +102,21 @@ def bare(x) -> list: ...
 @pytest.mark.parametrize(
     ("fn", "expected"),
     [
-        (iterator, Word), (generator, int), (a_list, str), (many, int), (pair, None), (optional, float), (sides, Word),
-        (typed_sides, Word), (only_sides, None), (several, int | str), (a_dict, None), (bare, None), (Split(), str),
+        (iterator, Word),
+        (generator, int),
+        (a_list, str),
+        (many, int),
+        (pair, None),
+        (optional, float),
+        (sides, Word),
+        (typed_sides, Word),
+        (only_sides, None),
+        (several, int | str),
+        (a_dict, None),
+        (bare, None),
+        (Split(), str),
     ],
-)  # fmt: skip
+)
 def test_many_outputs(fn, expected):
     assert type_of_output(None, fn, "flat_map", many=True) == (None if expected is None else type_of(expected))
 

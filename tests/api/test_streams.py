@@ -235,9 +235,7 @@ def test_a_pyflink_program_compiles(env):
     """CountWindowAverage and a word count, with their two sinks."""
     pairs = env.from_collection([(1, 3), (1, 5)], type_info=fp.Types.TUPLE([fp.Types.LONG(), fp.Types.LONG()]))
     pairs.key_by(lambda row: row[0]).flat_map(Average()).print()
-    counts = pairs.map(lambda p: p, output_type=fp.Types.TUPLE([fp.Types.LONG(), fp.Types.LONG()])).key_by(
-        lambda i: i[0]
-    )
+    counts = pairs.map(lambda p: p, output_type=fp.Types.TUPLE([fp.Types.LONG(), fp.Types.LONG()])).key_by(lambda i: i[0])
     counts.reduce(lambda a, b: (a[0], a[1] + b[1])).print("counts")
     graph = compile_graph(env.transformations, max_parallelism=128, require_uids=False).graph
     assert [o.kind for o in graph.operators] == ["source", "keyed_process", "sink", "map", "reduce", "sink"]

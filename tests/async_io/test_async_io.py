@@ -88,9 +88,7 @@ EXCEPTIONS = {"exception_predicate": fp.has_exception_predicate}
         fp.ExponentialBackoffDelayRetryStrategy(3, 5, timedelta(milliseconds=20), 2.0, **EXCEPTIONS),
     ],
 )
-@pytest.mark.parametrize(
-    "wait", [fp.AsyncDataStream.ordered_wait_with_retry, fp.AsyncDataStream.unordered_wait_with_retry]
-)
+@pytest.mark.parametrize("wait", [fp.AsyncDataStream.ordered_wait_with_retry, fp.AsyncDataStream.unordered_wait_with_retry])
 def test_failed_requests_are_made_again(server, strategy, wait):
     numbers = [(1, {"fail": 3}), (2, {}), (3, {"fail": 1})]
     run = run_local(asking(Square(server.url), wait=wait, async_retry_strategy=strategy), numbers, parallelism=1)
@@ -101,9 +99,7 @@ def test_failed_requests_are_made_again(server, strategy, wait):
 def test_the_last_failure_is_reported_once_no_attempt_is_left(server):
     strategy = fp.FixedDelayRetryStrategy(2, 1, **EXCEPTIONS)
     build = asking(Square(server.url), wait=fp.AsyncDataStream.unordered_wait_with_retry, async_retry_strategy=strategy)
-    with pytest.raises(
-        UserFunctionError, match=r"(?s)operator 'asks'.*HTTPStatusError.*element \(7, .*lookup_server.py"
-    ):
+    with pytest.raises(UserFunctionError, match=r"(?s)operator 'asks'.*HTTPStatusError.*element \(7, .*lookup_server.py"):
         run_local(build, [(7, {"fail": 9})])
     assert server.calls == {7: 3}
 
@@ -291,9 +287,7 @@ def test_any_exception_of_a_function_is_a_failure_of_its_operator(error):
     def build(env, source):
         return env.from_source(source, NO_WATERMARKS, "in").uid("in").map(fails).uid("map")
 
-    with pytest.raises(
-        UserFunctionError, match=rf"operator 'map': the function raised {error.__name__}: odd \(element 1\)"
-    ):
+    with pytest.raises(UserFunctionError, match=rf"operator 'map': the function raised {error.__name__}: odd \(element 1\)"):
         run_local(build, [1])
 
 

@@ -59,10 +59,16 @@ class Tally:
 
     def as_json(self, settings: Settings) -> dict[str, Any]:
         return {
-            "seed": settings.seed, "seconds": round(time.monotonic() - self.began, 1), "faults": self.faults.total(),
-            "by_kind": dict(sorted(self.faults.items())), "units": self.units, "failures": self.failures,
-            "operations": self.operations, "tried": dict(self.tried), "skipped": sorted(self.skipped),
-        }  # fmt: skip
+            "seed": settings.seed,
+            "seconds": round(time.monotonic() - self.began, 1),
+            "faults": self.faults.total(),
+            "by_kind": dict(sorted(self.faults.items())),
+            "units": self.units,
+            "failures": self.failures,
+            "operations": self.operations,
+            "tried": dict(self.tried),
+            "skipped": sorted(self.skipped),
+        }
 
 
 def main() -> int:
@@ -120,10 +126,12 @@ def _progress(settings: Settings, tally: Tally) -> Group:
 def _failure(settings: Settings, failure: dict[str, Any]) -> Group:
     told = failure["told"]
     lines = [
-        f"after {failure['after_faults']} faults, in {failure['unit']!r}:", failure["failure"],
+        f"after {failure['after_faults']} faults, in {failure['unit']!r}:",
+        failure["failure"],
         *([f"the job's directory: {failure['directory']}"] if failure["directory"] else []),
-        f"again: SEED={settings.seed} ONLY={failure['unit']!r}", *(f"    {line}" for line in told[-30:]),
-    ]  # fmt: skip
+        f"again: SEED={settings.seed} ONLY={failure['unit']!r}",
+        *(f"    {line}" for line in told[-30:]),
+    ]
     return Group(Text(""), Text(lines[0], style="bold red"), *(Text(line) for line in lines[1:]))
 
 
@@ -133,9 +141,7 @@ def _arguments() -> tuple[Settings, str]:
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
     parser.add_argument("--only", help="units whose names have this in them")
     parser.add_argument("--workers", type=int, default=(os.cpu_count() or 1) + 1)
-    parser.add_argument(
-        "--directory", type=Path, default=Path(".chaos"), help="where the jobs are, and stay that failed"
-    )
+    parser.add_argument("--directory", type=Path, default=Path(".chaos"), help="where the jobs are, and stay that failed")
     parser.add_argument("--no-spark", action="store_true", help="the local engine only; the short form never has more")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     given = parser.parse_args()

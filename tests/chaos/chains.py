@@ -36,9 +36,15 @@ def chain(steps: list[Step], case: Case, record: Record) -> None:
 
 def random_steps(rng: random.Random, number: int) -> list[Step]:
     kinds: list[tuple[Step, int]] = [
-        (kill_at_random, 5), (kill_at_an_operation, 4), (full_disk, 2), (short_sleep, 2), (long_sleep, 2),
-        (crossing_sleeps, 2), (two_at_once, 1), (damage, 2),
-    ]  # fmt: skip
+        (kill_at_random, 5),
+        (kill_at_an_operation, 4),
+        (full_disk, 2),
+        (short_sleep, 2),
+        (long_sleep, 2),
+        (crossing_sleeps, 2),
+        (two_at_once, 1),
+        (damage, 2),
+    ]
     return rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=number)
 
 

@@ -155,10 +155,12 @@ def from_json(text: str) -> Plan:
     fault = given["fault"]
     return Plan(
         **{
-            **given, "program": Program(**given["program"]), "fault": None if fault is None else Fault(**fault),
+            **given,
+            "program": Program(**given["program"]),
+            "fault": None if fault is None else Fault(**fault),
             "savepoints": tuple(given["savepoints"]),
         }
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -214,8 +214,10 @@ def _again(case: Case, plan: Plan, before: int) -> str | None:
 
 
 ONE: dict[Action, Callable[[Scenario, int, Prepared, Case], None]] = {
-    "kill": _killed, "full": _starved, "sleep": _slept,
-}  # fmt: skip
+    "kill": _killed,
+    "full": _starved,
+    "sleep": _slept,
+}
 
 
 def after_drain(case: Case, plan: Plan, code: int) -> None:

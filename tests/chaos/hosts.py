@@ -86,8 +86,10 @@ def _make(host: Host, bridge: str, net: str) -> None:
     _run("ip", "link", "set", inner, "netns", host.name)
     _run("ip", "link", "set", host.cable, "master", bridge, "up")
     for command in (
-        ("address", "add", f"{host.address}/24", "dev", inner), ("link", "set", inner, "up"), ("link", "set", "lo", "up"),
-    ):  # fmt: skip
+        ("address", "add", f"{host.address}/24", "dev", inner),
+        ("link", "set", inner, "up"),
+        ("link", "set", "lo", "up"),
+    ):
         _run("ip", "-n", host.name, *command)
     host.disk.mkdir(parents=True, exist_ok=True)
     _run("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(host.disk))

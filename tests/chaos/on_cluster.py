@@ -33,9 +33,14 @@ PATIENCE_S = 600.0
 STANDBY_S = 60.0
 JOB = "counting"
 SETTINGS = {
-    "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.heartbeatInterval": "2s",
-    "spark.cores.max": "3", "spark.network.timeout": "15s", "spark.network.timeoutInterval": "5s", "spark.task.maxFailures": "8",
-}  # fmt: skip
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.cores.max": "3",
+    "spark.network.timeout": "15s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.task.maxFailures": "8",
+}
 
 APP = """
 import sys
@@ -124,14 +129,34 @@ class Trial:
 
     def new_driver(self, *options: str) -> subprocess.Popen[bytes]:
         settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, "run", "--master", self.cluster.url,
-                   "--conf", f"spark.driver.host={self.address}", *settings, *options, str(self.directory / "app" / "app.py"),
-                   "--", str(self.directory / "in"), str(self.directory / "out")]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "forkpoint.cli",
+            "--state-root",
+            self.root,
+            "run",
+            "--master",
+            self.cluster.url,
+            "--conf",
+            f"spark.driver.host={self.address}",
+            *settings,
+            *options,
+            str(self.directory / "app" / "app.py"),
+            "--",
+            str(self.directory / "in"),
+            str(self.directory / "out"),
+        ]
         with open(self.directory / "driver.log", "ab") as log:
             return subprocess.Popen(
-                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def keep_driver(self) -> None:
         """What a supervisor does."""
@@ -220,9 +245,11 @@ class Trial:
 
     def start_worker(self, host: Host) -> None:
         self.cluster.start_worker(
-            host.address, cores=2, within=host.within,
+            host.address,
+            cores=2,
+            within=host.within,
             environment={**s3_environment(self.proxy.endpoint), "SPARK_LOCAL_DIRS": str(host.disk)},
-        )  # fmt: skip
+        )
 
     def executor_killed(self) -> None:
         if self.cluster.kill_executors(self.rng.choice(self.hosts).address):
@@ -333,12 +360,23 @@ class Trial:
 
     def kinds(self) -> list[Callable[[], None]]:
         return [
-            self.executor_killed, self.executors_killed_one_after_the_other, self.all_executors_killed, self.worker_lost,
-            self.worker_frozen, self.master_killed, self.driver_killed, self.driver_killed_during_an_outage,
-            self.leader_killed_beside_a_standby, self.rescaled,
-            self.host_unplugged, self.disk_full, self.store_refuses, self.store_slows_down, self.store_hangs,
+            self.executor_killed,
+            self.executors_killed_one_after_the_other,
+            self.all_executors_killed,
+            self.worker_lost,
+            self.worker_frozen,
+            self.master_killed,
+            self.driver_killed,
+            self.driver_killed_during_an_outage,
+            self.leader_killed_beside_a_standby,
+            self.rescaled,
+            self.host_unplugged,
+            self.disk_full,
+            self.store_refuses,
+            self.store_slows_down,
+            self.store_hangs,
             self.store_is_slow,
-        ]  # fmt: skip
+        ]
 
 
 def campaign(trial: Trial, seconds: float) -> None:
@@ -370,11 +408,18 @@ def report(trial: Trial, seed: int, failure: str | None) -> dict[str, object]:
     quantiles = statistics.quantiles(times, n=100, method="inclusive") if len(times) > 1 else [0.0] * 99
     requests = trial.proxy.met - Counter({"refused": trial.proxy.met["refused"]})
     return {
-        "seed": seed, "faults": trial.faults.total() + requests.total(), "of_hosts_and_store": dict(sorted(trial.faults.items())),
-        "of_requests": dict(sorted(requests.items())), "rows": trial.output.rows.total(), "lost": trial.lost.total(),
-        "twice": trial.twice.total(), "failure": failure, "recoveries": len(times), "recovery_s_p50": round(quantiles[49], 1),
+        "seed": seed,
+        "faults": trial.faults.total() + requests.total(),
+        "of_hosts_and_store": dict(sorted(trial.faults.items())),
+        "of_requests": dict(sorted(requests.items())),
+        "rows": trial.output.rows.total(),
+        "lost": trial.lost.total(),
+        "twice": trial.twice.total(),
+        "failure": failure,
+        "recoveries": len(times),
+        "recovery_s_p50": round(quantiles[49], 1),
         "recovery_s_p99": round(quantiles[98], 1),
-    }  # fmt: skip
+    }
 
 
 def main() -> int:

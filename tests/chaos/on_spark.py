@@ -55,9 +55,7 @@ def _killed(case: Case, target: str) -> None:
         elif target == "JVM":  # the driver cannot go on without it, and says so
             process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        raise Violation(
-            f"{PATIENCE:.0f} s after its {target} was killed the job has not ended: {case.last_error()}"
-        ) from None
+        raise Violation(f"{PATIENCE:.0f} s after its {target} was killed the job has not ended: {case.last_error()}") from None
     finally:
         _end(process, below)
 
@@ -67,9 +65,11 @@ def _start(case: Case, plan: Plan) -> subprocess.Popen[bytes]:
     with open(case.directory / "log", "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "chaos.child", child.to_json(plan)],
-            cwd=Path(__file__).parents[1], stdout=log, stderr=log,
+            cwd=Path(__file__).parents[1],
+            stdout=log,
+            stderr=log,
             env={**os.environ, "SPARK_MASTER": "local[2]"},
-        )  # fmt: skip
+        )
 
 
 def _until(what: Callable[[], bool], process: subprocess.Popen[bytes], case: Case) -> None:

@@ -54,9 +54,7 @@ def state_difference(expected: Expected, savepoint: Path) -> list[str]:
     """What a savepoint's state has otherwise than expected."""
 
     def rows(uid: str, state: str) -> list[dict[str, Any]]:
-        return [
-            row for path in sorted((savepoint / "operators" / uid / state).glob("*.parquet")) for row in _rows(path)
-        ]
+        return [row for path in sorted((savepoint / "operators" / uid / state).glob("*.parquet")) for row in _rows(path)]
 
     contents: dict[tuple[str, int], list[int]] = {}
     for row in sorted(rows("windows", "window-contents"), key=lambda row: row["index"]):

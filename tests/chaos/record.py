@@ -50,10 +50,14 @@ class Record:
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(case.directory, place, symlinks=True)
             (place / "told").write_text("\n".join([*case.told, "", what, ""]))
-        self.tell({
-            "failure": what, "unit": self.unit, "told": case.told,
-            "directory": str(place) if self.failures <= 3 else None,
-        })  # fmt: skip
+        self.tell(
+            {
+                "failure": what,
+                "unit": self.unit,
+                "told": case.told,
+                "directory": str(place) if self.failures <= 3 else None,
+            }
+        )
 
 
 def fresh(directory: Path) -> Path:

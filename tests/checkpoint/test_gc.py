@@ -84,9 +84,7 @@ class MiniJob:
                 path = PATHS.snapshot(self.epoch, subtask, f"good{epoch}")
                 taken.append(SnapshotRef(epoch=self.epoch, path=path, **common))
         replaced = [
-            old
-            for old in self.snapshots
-            if not any(new.kg_start <= old.kg_start and old.kg_stop <= new.kg_stop for new in taken)
+            old for old in self.snapshots if not any(new.kg_start <= old.kg_start and old.kg_stop <= new.kg_stop for new in taken)
         ]
         return make_manifest(epoch, step.parallelism, changes, replaced + taken)
 
@@ -169,9 +167,7 @@ def expected_files(job: MiniJob, retained: tuple[int, ...]) -> set[str]:
 
 @examples(60)
 @given(st.lists(steps, min_size=1, max_size=14), st.integers(1, 4), st.data())
-def test_no_retained_epoch_loses_a_file_and_all_else_goes(
-    history: list[Step], num_retained: int, data: st.DataObject
-) -> None:
+def test_no_retained_epoch_loses_a_file_and_all_else_goes(history: list[Step], num_retained: int, data: st.DataObject) -> None:
     job = MiniJob()
     for step in history:
         manifest = job.write(step)

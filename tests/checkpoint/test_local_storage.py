@@ -129,9 +129,7 @@ def test_old_temporary_files_are_found_and_removed(tmp_path: Path) -> None:
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, check=False
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"may not mount a small file system: {mounted.stderr.decode().strip()}")
     try:
@@ -167,9 +165,7 @@ except StorageError as error:
 
 
 def test_a_write_cut_short_leaves_no_file(tmp_path: Path) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True
-    ).stdout
+    shown = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True).stdout
     assert f"{tmp_path}/d/new on host {socket.gethostname()}: File too large" in shown
     assert "Free space" in shown
     assert all_entries(tmp_path) == ["d"]

@@ -45,9 +45,7 @@ SUM = checksum(b"data")
 
 def changes(**fields: Any) -> ChangesRef:
     values: dict[str, Any] = {"path": "jobs/j/changelog/000000000003/0-0-a.arrow", **fields}
-    return ChangesRef(
-        stage=0, subtask=0, attempt="a", kg_start=0, kg_stop=64, entries=1, bytes=4, checksum=SUM, **values
-    )
+    return ChangesRef(stage=0, subtask=0, attempt="a", kg_start=0, kg_stop=64, entries=1, bytes=4, checksum=SUM, **values)
 
 
 def manifest(**fields: Any) -> Manifest:
@@ -80,9 +78,7 @@ FULL = manifest(
     operators=[OperatorInfo(uid="counts", name="Counts", kind="process", stage=1)],
     changes=[changes(), changes(path=None, inline="ZGF0YQ==")],
     snapshots=[
-        SnapshotRef(
-            subtask=0, attempt="a", kg_start=0, kg_stop=64, epoch=2, path="s/0", entries=1, bytes=4, checksum=SUM
-        )
+        SnapshotRef(subtask=0, attempt="a", kg_start=0, kg_stop=64, epoch=2, path="s/0", entries=1, bytes=4, checksum=SUM)
     ],
     sinks={"out": [{"file": "a.parquet", "rows": 10**30}]},
     parent=Parent(kind="checkpoint", job="j", run="r0", epoch=2),
@@ -282,9 +278,7 @@ def test_old_versions_are_upgraded_step_by_step() -> None:
 
 
 def test_upgrades_that_go_wrong_are_reported() -> None:
-    with pytest.raises(
-        SavepointCorrupt, match=r"f: cannot be upgraded from third\.json format 1 to 2: KeyError\('name'\)"
-    ):
+    with pytest.raises(SavepointCorrupt, match=r"f: cannot be upgraded from third\.json format 1 to 2: KeyError\('name'\)"):
         fixed_third().parse(b'{"format_version": 1}', "f")
     with pytest.raises(SavepointCorrupt, match=r"f: is not a valid third\.json of format 3: title is None: Extra"):
         THIRD.parse(b'{"format_version": 2, "title": "x"}', "f")

@@ -247,8 +247,7 @@ def test_two_processes_that_race_to_create_have_one_winner(storage: Storage) -> 
     barrier, results = context.Barrier(2), context.Queue()
     names = 10 if isinstance(storage, HdfsStorage) else 100  # its name node is a busy JVM
     racers = [
-        context.Process(target=_race, args=(storage, b"%d" % number * 1000, names, barrier, results))
-        for number in range(2)
+        context.Process(target=_race, args=(storage, b"%d" % number * 1000, names, barrier, results)) for number in range(2)
     ]
     for racer in racers:
         racer.start()
@@ -318,9 +317,7 @@ def test_settings_may_be_secret(s3_config: dict[str, str]) -> None:
 
 
 def test_hdfs_without_a_name_node_is_an_error_with_a_remedy() -> None:
-    with pytest.raises(
-        StorageError, match=r"cannot list hdfs://localhost:1/state from .*Check the name node"
-    ) as caught:
+    with pytest.raises(StorageError, match=r"cannot list hdfs://localhost:1/state from .*Check the name node") as caught:
         open_storage("hdfs://localhost:1/state", {"dfs.client.failover.max.attempts": "1"}).list()
     assert "\n" not in str(caught.value)
 

@@ -57,8 +57,9 @@ class Cli:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("FORKPOINT_")} | {
-            "FORKPOINT_ENGINE": "local", "PYTHONDONTWRITEBYTECODE": "1",
-        }  # fmt: skip
+            "FORKPOINT_ENGINE": "local",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         self.pids: list[int] = []
         self.write("digits.py", DIGITS)
         self.write("beside.py", BESIDE)
@@ -70,9 +71,7 @@ class Cli:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         command = ["-m", "forkpoint.cli", *args]
-        return Python(
-            command, cwd=self.directory, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        return Python(command, cwd=self.directory, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def __call__(self, *args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         process = self.start(*args)

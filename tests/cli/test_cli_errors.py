@@ -198,9 +198,7 @@ def test_a_savepoint_whose_export_did_not_finish_is_listed_as_such(ask, saved, t
     (savepoint / "savepoint.json").unlink()
     found = json.loads(ask("savepoints", "--output", "json")[1])
     assert found["savepoints"] == []
-    assert [(each["job"], each["unfinished"], each["path"]) for each in found["broken"]] == [
-        ("digits", True, str(savepoint))
-    ]
+    assert [(each["job"], each["unfinished"], each["path"]) for each in found["broken"]] == [("digits", True, str(savepoint))]
     assert ask("savepoints")[1].startswith("unfinished: ")
     assert ask("show", str(savepoint))[0] == 5
 
@@ -222,14 +220,42 @@ def test_json_of_results(ask, saved):
     root = ["--state-root", str(saved[0] / ".forkpoint"), "--output", "json"]
     (run,) = json.loads(ask(*root, "list", "-a")[1])["jobs"]
     assert list(run) == [
-        "job", "run", "state", "newest", "epoch", "started_ms", "ended_ms", "uptime_ms", "records_read",
-        "late_records_dropped", "restarts", "reason", "doing", "problems", "parent", "pid", "machine", "port", "log",
-    ]  # fmt: skip
+        "job",
+        "run",
+        "state",
+        "newest",
+        "epoch",
+        "started_ms",
+        "ended_ms",
+        "uptime_ms",
+        "records_read",
+        "late_records_dropped",
+        "restarts",
+        "reason",
+        "doing",
+        "problems",
+        "parent",
+        "pid",
+        "machine",
+        "port",
+        "log",
+    ]
     listed = json.loads(ask(*root, "savepoints")[1])
     (savepoint,) = listed["savepoints"]
     assert list(savepoint) == [
-        "id", "job", "run", "epoch", "created_ms", "label", "note", "drained", "schedule_ms", "entries", "bytes", "path",
-    ]  # fmt: skip
+        "id",
+        "job",
+        "run",
+        "epoch",
+        "created_ms",
+        "label",
+        "note",
+        "drained",
+        "schedule_ms",
+        "entries",
+        "bytes",
+        "path",
+    ]
     assert savepoint["path"] == saved[1]
     assert savepoint["entries"] == 10
     shown = json.loads(ask(*root, "show", savepoint["id"])[1])
@@ -238,9 +264,22 @@ def test_json_of_results(ask, saved):
     nodes = json.loads(ask(*root, "tree")[1])["nodes"]
     assert [each["kind"] for each in nodes] == ["savepoint", "run"]
     assert list(nodes[0]) == [
-        "kind", "id", "job", "run", "parent", "epoch", "created_ms", "state", "label", "note", "drained", "schedule_ms", "path",
-        "missing", "program",
-    ]  # fmt: skip
+        "kind",
+        "id",
+        "job",
+        "run",
+        "parent",
+        "epoch",
+        "created_ms",
+        "state",
+        "label",
+        "note",
+        "drained",
+        "schedule_ms",
+        "path",
+        "missing",
+        "program",
+    ]
     assert nodes[0]["parent"] == {"kind": "run", "job": "digits", "id": run["run"]}
 
 
@@ -248,9 +287,14 @@ def test_show_as_text(ask, saved):
     code, out, _ = ask("show", saved[1])
     assert code == 0
     for part in (
-        r"^path +/.+", r"^job +digits, run \w+, epoch \d+$", r"^parent +none", r"^state +10 entries",
-        r"^numbers +source", r"^counts +map_with_state +state +long +value<long> +10 ", r'^numbers +\{"next": \d+\} +counter',
-    ):  # fmt: skip
+        r"^path +/.+",
+        r"^job +digits, run \w+, epoch \d+$",
+        r"^parent +none",
+        r"^state +10 entries",
+        r"^numbers +source",
+        r"^counts +map_with_state +state +long +value<long> +10 ",
+        r'^numbers +\{"next": \d+\} +counter',
+    ):
         assert re.search(part, out, re.MULTILINE), (part, out)
 
 
@@ -260,8 +304,10 @@ def test_show_as_text(ask, saved):
 def test_a_state_root_that_is_not_there(ask, tmp_path, monkeypatch):
     for command in ("list", "savepoints", "gc"):
         code, _, err = ask("--state-root", "typo", command)
-        assert (code, err) == (5, f"Error: there is no state root {tmp_path}/typo; check the path (--state-root, "
-                                  "FORKPOINT_STATE_ROOT)\n")  # fmt: skip
+        assert (code, err) == (
+            5,
+            f"Error: there is no state root {tmp_path}/typo; check the path (--state-root, FORKPOINT_STATE_ROOT)\n",
+        )
         code, _, err = ask(command)
         assert (code, err) == (0, "")
     monkeypatch.setenv("FORKPOINT_STATE_ROOT", "typo")
@@ -292,5 +338,6 @@ def test_a_place_where_nothing_can_be_written(ask, tmp_path, detached):
 def test_numbers_that_json_does_not_have(capsys):
     JsonOutput().result({"a": [float("nan"), (float("inf"), 1.5)], "b": {"c": -float("inf")}}, lambda out: None)
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
-        "a": ["NaN", ["Infinity", 1.5]], "b": {"c": "-Infinity"},
-    }  # fmt: skip
+        "a": ["NaN", ["Infinity", 1.5]],
+        "b": {"c": "-Infinity"},
+    }

@@ -51,9 +51,11 @@ def test_start_savepoint_stop_and_go_on(cli):
 
     graph = cli("tree", "digits").stdout.splitlines()
     assert [line.split()[:3] for line in graph] == [
-        ["○", again["run"], "digits"], ["◆", os.path.basename(second), "digits"],
-        ["◆", os.path.basename(first), "digits"], ["○", run, "digits"],
-    ]  # fmt: skip
+        ["○", again["run"], "digits"],
+        ["◆", os.path.basename(second), "digits"],
+        ["◆", os.path.basename(first), "digits"],
+        ["○", run, "digits"],
+    ]
     assert "[one]" in graph[2]
     assert "before the change" in graph[2]
 
@@ -77,8 +79,13 @@ def test_a_killed_driver_is_lost_and_its_job_goes_on_from_the_checkpoint(cli):
     running = cli.wait_epoch(epoch + 2)
     assert running["run"] == second["run"]
     assert running["parent"] == {
-        "kind": "checkpoint", "job": "digits", "epoch": epoch, "run": first["run"], "savepoint_id": None, "savepoint_path": None,
-    }  # fmt: skip
+        "kind": "checkpoint",
+        "job": "digits",
+        "epoch": epoch,
+        "run": first["run"],
+        "savepoint_id": None,
+        "savepoint_path": None,
+    }
     states = {each["run"]: each["state"] for each in cli.jobs("-a")}
     assert states == {first["run"]: "lost", second["run"]: "running"}
     path = cli.json("stop", "digits")["savepoint"]
@@ -88,9 +95,7 @@ def test_a_killed_driver_is_lost_and_its_job_goes_on_from_the_checkpoint(cli):
 
 def test_ctrl_c_cancels_cleanly(cli):
     process = cli.start("run", "digits.py")
-    assert any(
-        "running" in line for line in iter(process.stderr.readline, "")
-    )  # where starting takes long, that comes first
+    assert any("running" in line for line in iter(process.stderr.readline, ""))  # where starting takes long, that comes first
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
@@ -149,9 +154,7 @@ def test_a_running_job_is_rescaled(cli):
     assert cli.wait_epoch(done["epoch"] + 3)["restarts"] == 0
     refused = cli("rescale", "digits", "-p", "129", code=3).stderr
     assert "parallelism 129 is above its max parallelism of 128" in refused
-    assert re.fullmatch(
-        rf"job digits, run {run}: parallelism 1 from epoch \d+ on\n", cli("rescale", "digits", "-p", "1").stdout
-    )
+    assert re.fullmatch(rf"job digits, run {run}: parallelism 1 from epoch \d+ on\n", cli("rescale", "digits", "-p", "1").stdout)
     path = cli("stop", "digits").stdout.strip()
     saved = cli.look("show", path)["savepoint"]
     assert saved["parallelism"] == 1

@@ -55,8 +55,10 @@ def test_a_program_of_spark_submit_runs_again_with_its_settings(cli):
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
     settings = ["--conf", "spark.test.note=a b", "--conf", "spark.test.password=hidden"]
     environment = {name: value for name, value in cli.env.items() if name != "SPARK_MASTER"} | {
-        "FORKPOINT_STATE_ROOT": str(root), "FORKPOINT_ENGINE": "spark", "PYSPARK_PYTHON": sys.executable,
-    }  # fmt: skip
+        "FORKPOINT_STATE_ROOT": str(root),
+        "FORKPOINT_ENGINE": "spark",
+        "PYSPARK_PYTHON": sys.executable,
+    }
     subprocess.run([*submit, *settings, str(app), "x y"], cwd=cli.directory, env=environment, check=True)
     (run,) = cli.look("list", "-a")["jobs"]
     (record,) = root.rglob("program.json")

@@ -71,9 +71,7 @@ def run(saved):
     cli, _ = saved
 
     def call(*args, code=0):
-        result = CliRunner().invoke(
-            main, ["--state-root", str(cli.directory / ".forkpoint"), "--output", "json", *args]
-        )
+        result = CliRunner().invoke(main, ["--state-root", str(cli.directory / ".forkpoint"), "--output", "json", *args])
         assert result.exit_code == code, result.output + result.stderr
         return json.loads(result.stdout if not code or result.stdout else result.stderr)
 
@@ -89,8 +87,11 @@ def test_ls_lists_states_and_timers(run, saved):
     assert found["path"] == saved[1].removeprefix("file://")
     states = {each["state"]: each for each in found["states"]}
     assert {name: (each["kind"], each["rows"]) for name, each in states.items()} == {
-        "total": ("value", 4), "seen": ("list", 20), "by.parity": ("map", 4), "timers": ("timers", 20),
-    }  # fmt: skip
+        "total": ("value", 4),
+        "seen": ("list", 20),
+        "by.parity": ("map", 4),
+        "timers": ("timers", 20),
+    }
     assert states["total"]["columns"] == ["key_group", "key", "count", "sum"]
     text = run.text("state", "ls", "latest")
     assert "a: counts" in text
@@ -118,8 +119,9 @@ def test_a_job_that_has_stopped_has_the_state_of_its_savepoint(run):
     assert run("sql", "kinds", sql)["rows"] == run("sql", "latest", sql)["rows"] != []
     assert "the first 7 rows" in run.text("state", "get", "kinds", "a: counts", "seen", "--limit", "7")
     shown = {each["state"]: (each["kind"], each["rows"]) for each in run("state", "ls", "kinds")["states"]}
-    assert shown == {kind: (each, None) for kind, each in {
-        "total": "value", "seen": "list", "by.parity": "map", "timers": "timers"}.items()}  # fmt: skip
+    assert shown == {
+        kind: (each, None) for kind, each in {"total": "value", "seen": "list", "by.parity": "map", "timers": "timers"}.items()
+    }
     assert "by.parity" in run.text("state", "ls", "kinds")
 
 
@@ -149,16 +151,29 @@ def test_two_columns_of_one_name_are_both_shown(run):
 
 def test_edit_and_diff(run, saved, tmp_path):
     made = run(
-        "edit", "latest", "--filter", "a: counts.total: key < 2", "--filter", "a: counts.timers: key = 0",
-        "--remove-state", "a: counts.by.parity", "--rename-uid", "a: counts=counts", "--set-position", 'numbers={"next": 5}',
-        "--max-parallelism", "8", "--label", "short", "--to", str(tmp_path / "new"),
-    )  # fmt: skip
+        "edit",
+        "latest",
+        "--filter",
+        "a: counts.total: key < 2",
+        "--filter",
+        "a: counts.timers: key = 0",
+        "--remove-state",
+        "a: counts.by.parity",
+        "--rename-uid",
+        "a: counts=counts",
+        "--set-position",
+        'numbers={"next": 5}',
+        "--max-parallelism",
+        "8",
+        "--label",
+        "short",
+        "--to",
+        str(tmp_path / "new"),
+    )
     assert made["savepoint"] == str(tmp_path / "new")
     states = {each["state"]: each["rows"] for each in run("state", "ls", str(tmp_path / "new"))["states"]}
     assert states == {"total": 2, "seen": 20, "timers": 5}
-    back = run("edit", made["savepoint"], "--rename-uid", "counts=a: counts", "--to", str(tmp_path / "back"))[
-        "savepoint"
-    ]
+    back = run("edit", made["savepoint"], "--rename-uid", "counts=a: counts", "--to", str(tmp_path / "back"))["savepoint"]
     found = run("diff", saved[1], back, "--exit-code", code=1)
     assert not found["same"]
     changes = {each["state"]: (each["outcome"], each["removed"]) for each in found["states"]}
@@ -196,9 +211,7 @@ def test_errors_say_what_there_is(run, saved, tmp_path):
     assert run("edit", "latest", "--filter", "a: counts.seen", code=2)["error"]["code"] == "UsageError"
     assert run("edit", "latest", "--filter", "a: counts.seen: valu > 1", code=1)["error"]["code"] == "EditRefused"
     assert run("edit", "latest", "--rename-uid", "a", code=2)["error"]["exit_code"] == 2
-    assert (
-        "given twice" in run("edit", "latest", "--rename-uid", "a=b", "--rename-uid", "a=c", code=2)["error"]["message"]
-    )
+    assert "given twice" in run("edit", "latest", "--rename-uid", "a=b", "--rename-uid", "a=c", code=2)["error"]["message"]
     assert run("edit", "latest", "--remove-state", "a: counts", code=2)["error"]["code"] == "UsageError"
     assert run("edit", "latest", "--set-position", "numbers={", code=2)["error"]["code"] == "UsageError"
     assert "'numbers'" in run("edit", "latest", "--remove-position", "number", code=5)["error"]["message"]
@@ -209,11 +222,22 @@ def test_errors_say_what_there_is(run, saved, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "of", "key"),
-    [("5", int, 5), ("5", str, "5"), ("2.5", float, 2.5), ('["a", 1]', tuple[str, int], ("a", 1)),
-     ("1.10", Decimal, Decimal("1.10")), ("-9223372036854775808", int, -(2**63)), ("9223372036854775808", Any, 2**63),
-     ("5", Any, 5), ('"5"', Any, "5"), ("five", Any, "five"), ('["a", 1]', Any, ["a", 1]), ("1.5", Any, 1.5),
-     ("12345678-1234-5678-1234-567812345678", UUID, UUID(int=0x12345678123456781234567812345678))],
-)  # fmt: skip
+    [
+        ("5", int, 5),
+        ("5", str, "5"),
+        ("2.5", float, 2.5),
+        ('["a", 1]', tuple[str, int], ("a", 1)),
+        ("1.10", Decimal, Decimal("1.10")),
+        ("-9223372036854775808", int, -(2**63)),
+        ("9223372036854775808", Any, 2**63),
+        ("5", Any, 5),
+        ('"5"', Any, "5"),
+        ("five", Any, "five"),
+        ('["a", 1]', Any, ["a", 1]),
+        ("1.5", Any, 1.5),
+        ("12345678-1234-5678-1234-567812345678", UUID, UUID(int=0x12345678123456781234567812345678)),
+    ],
+)
 def test_keys_as_people_write_them(text, of, key):
     found = key_of(text, type_of(of))
     assert (repr(found), type(found)) == (repr(key), type(key))
@@ -221,10 +245,18 @@ def test_keys_as_people_write_them(text, of, key):
 
 @pytest.mark.parametrize(
     ("text", "of", "name"),
-    [("x", int, "LONG"), ("01", int, "LONG"), ("1.5", int, "LONG"), (str(2**63), int, "LONG"), (str(-(2**63) - 1), int, "LONG"),
-     (f'[{2**63}, "a"]', tuple[int, str], "tuple"), ("[1]", tuple[int, str], "tuple"), ("one", Decimal, "BIG_DEC"),
-     ("\ud800", int, "LONG")],
-)  # fmt: skip
+    [
+        ("x", int, "LONG"),
+        ("01", int, "LONG"),
+        ("1.5", int, "LONG"),
+        (str(2**63), int, "LONG"),
+        (str(-(2**63) - 1), int, "LONG"),
+        (f'[{2**63}, "a"]', tuple[int, str], "tuple"),
+        ("[1]", tuple[int, str], "tuple"),
+        ("one", Decimal, "BIG_DEC"),
+        ("\ud800", int, "LONG"),
+    ],
+)
 def test_what_is_no_key(text, of, name):
     with pytest.raises(ConfigError, match=f"is not a key of type {name}") as refused:
         key_of(text, type_of(of))

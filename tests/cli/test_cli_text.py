@@ -18,10 +18,16 @@ from forkpoint.storage.places import plain_place
 @pytest.mark.parametrize(
     ("ms", "shown"),
     [
-        (None, "-"), (0, "0.0 s"), (9_940, "9.9 s"), (59_999, "59 s"), (60_000, "1 m 0 s"), (3_599_999, "59 m 59 s"),
-        (3_660_000, "1 h 1 m"), (90_000_000, "1 d 1 h"),
+        (None, "-"),
+        (0, "0.0 s"),
+        (9_940, "9.9 s"),
+        (59_999, "59 s"),
+        (60_000, "1 m 0 s"),
+        (3_599_999, "59 m 59 s"),
+        (3_660_000, "1 h 1 m"),
+        (90_000_000, "1 d 1 h"),
     ],
-)  # fmt: skip
+)
 def test_durations(ms, shown):
     assert text.duration(ms) == shown
 
@@ -37,10 +43,16 @@ def test_sizes(count, shown):
 @pytest.mark.parametrize(
     ("ms", "shown"),
     [
-        (MAX_WATERMARK, "+∞"), (MIN_WATERMARK, "-∞"), (2**61, "+∞"), (-(2**61), "-∞"), (1_234, "1234"), (-5, "-5"),
-        (1_700_000_000_123, "2023-11-14 22:13:20.123"), (2**59, str(2**59)),
+        (MAX_WATERMARK, "+∞"),
+        (MIN_WATERMARK, "-∞"),
+        (2**61, "+∞"),
+        (-(2**61), "-∞"),
+        (1_234, "1234"),
+        (-5, "-5"),
+        (1_700_000_000_123, "2023-11-14 22:13:20.123"),
+        (2**59, str(2**59)),
     ],
-)  # fmt: skip
+)
 def test_watermarks(ms, shown):
     assert text.watermark(ms) == shown
 

@@ -53,9 +53,11 @@ def shell_env(tmp_path, tmp_path_factory):
     program.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORKPOINT_")}
     return kept | {
-        "PATH": f"{bin_dir}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "dumb",
+        "PATH": f"{bin_dir}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "TERM": "dumb",
         "XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache"),
-    }  # fmt: skip
+    }
 
 
 class Typed:
@@ -63,9 +65,7 @@ class Typed:
 
     def __init__(self, command: list[str], setup: list[str], env: dict[str, str], directory: Path) -> None:
         self.line_file = directory / "line"
-        script = subprocess.run(
-            ["forkpoint", "completion", command[0]], env=env, capture_output=True, text=True, check=True
-        )
+        script = subprocess.run(["forkpoint", "completion", command[0]], env=env, capture_output=True, text=True, check=True)
         (directory / "script").write_text(script.stdout)
         self._terminal, inner = pty.openpty()
         self._process = subprocess.Popen(
@@ -104,10 +104,15 @@ class Typed:
 def bash(shell_env, tmp_path, root):
     typed = Typed(
         ["bash", "--norc", "--noprofile", "-i"],
-        ["source ./script", "set +o history", """bind -x '"\\C-t": printf "%s\\n" "$READLINE_LINE" > line'""",
-         "export FORKPOINT_STATE_ROOT=" + shlex.quote(str(root))],
-        shell_env, tmp_path,
-    )  # fmt: skip
+        [
+            "source ./script",
+            "set +o history",
+            """bind -x '"\\C-t": printf "%s\\n" "$READLINE_LINE" > line'""",
+            "export FORKPOINT_STATE_ROOT=" + shlex.quote(str(root)),
+        ],
+        shell_env,
+        tmp_path,
+    )
     yield typed
     typed.close()
 
@@ -135,12 +140,8 @@ def test_bash_completes_names_below_the_state_root(bash, root):
     assert bash.complete("forkpoint run --savepoint=bef") == "forkpoint run --savepoint=before-sale "
     assert bash.complete("forkpoint state get before-sale s") == "forkpoint state get before-sale sums "
     assert bash.complete("forkpoint state get before-sale sums ", ALL).split()[5:] == ["state", "timers"]
-    assert (
-        bash.complete("forkpoint edit before-sale --remove-uid n") == "forkpoint edit before-sale --remove-uid numbers "
-    )
-    assert bash.complete("forkpoint edit latest --remove-state s").startswith(
-        "forkpoint edit latest --remove-state sums.state"
-    )
+    assert bash.complete("forkpoint edit before-sale --remove-uid n") == "forkpoint edit before-sale --remove-uid numbers "
+    assert bash.complete("forkpoint edit latest --remove-state s").startswith("forkpoint edit latest --remove-state sums.state")
 
 
 def test_bash_uses_the_state_root_on_the_line(bash, tmp_path):
@@ -149,9 +150,7 @@ def test_bash_uses_the_state_root_on_the_line(bash, tmp_path):
     assert bash.complete("forkpoint --state-root other cancel o") == "forkpoint --state-root other cancel other "
     assert bash.complete("forkpoint --state-root=other cancel o") == "forkpoint --state-root=other cancel other "
     assert bash.complete("forkpoint cancel --state-root other o") == "forkpoint cancel --state-root other other "
-    assert (
-        bash.complete("forkpoint --state-root other cancel a") == "forkpoint --state-root other cancel another\\ one "
-    )
+    assert bash.complete("forkpoint --state-root other cancel a") == "forkpoint --state-root other cancel another\\ one "
     assert bash.complete("forkpoint --state-root other cancel co:l") == "forkpoint --state-root other cancel co:lon "
     quoted = bash.complete("forkpoint --state-root other cancel ", ALL)
     assert "\\$\\(touch\\ hacked\\)" in quoted
@@ -169,11 +168,18 @@ def test_zsh(shell_env, tmp_path, root):
     debian("zsh", "zsh")
     typed = Typed(
         ["zsh", "-f", "-i"],
-        ["unsetopt prompt_cr zle_bracketed_paste 2>/dev/null", "autoload -Uz compinit && compinit -D", "source ./script",
-         "line() { print -r -- $BUFFER > line }", "zle -N line", "bindkey '^T' line",
-         f"export FORKPOINT_STATE_ROOT={shlex.quote(str(root))}"],
-        shell_env, tmp_path,
-    )  # fmt: skip
+        [
+            "unsetopt prompt_cr zle_bracketed_paste 2>/dev/null",
+            "autoload -Uz compinit && compinit -D",
+            "source ./script",
+            "line() { print -r -- $BUFFER > line }",
+            "zle -N line",
+            "bindkey '^T' line",
+            f"export FORKPOINT_STATE_ROOT={shlex.quote(str(root))}",
+        ],
+        shell_env,
+        tmp_path,
+    )
     try:
         (tmp_path / "alarm.py").write_text("")
         assert typed.complete("forkpoint resc") == "forkpoint rescale "
@@ -189,9 +195,7 @@ def test_zsh(shell_env, tmp_path, root):
 def test_fish(shell_env, tmp_path, root):
     fish = debian("fish", "fish")
     env = shell_env | {"FORKPOINT_STATE_ROOT": str(root)}
-    script = subprocess.run(
-        ["forkpoint", "completion", "fish"], env=env, capture_output=True, text=True, check=True
-    ).stdout
+    script = subprocess.run(["forkpoint", "completion", "fish"], env=env, capture_output=True, text=True, check=True).stdout
     (tmp_path / "script").write_text(script)
 
     def complete(line: str) -> dict[str, str]:
@@ -209,9 +213,11 @@ def test_fish(shell_env, tmp_path, root):
 
 def completions(line: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["forkpoint"], capture_output=True, text=True,
+        ["forkpoint"],
+        capture_output=True,
+        text=True,
         env=env | {"_FORKPOINT_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_POINT": str(len(line.encode()))},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("line", ["forkpoint cancel ", "forkpoint show ", "forkpoint state get latest ", "forkpoint "])
@@ -221,9 +227,7 @@ def test_it_is_silent_if_the_state_root_cannot_be_read(line, shell_env, tmp_path
     damaged.mkdir(parents=True)
     (damaged / "savepoint.json").write_text("{")
     for place in ("file", "missing", "damaged", "s3://127.0.0.1", "nonsense://x"):
-        found = completions(
-            line, shell_env | {"FORKPOINT_STATE_ROOT": str(tmp_path / place) if ":" not in place else place}
-        )
+        found = completions(line, shell_env | {"FORKPOINT_STATE_ROOT": str(tmp_path / place) if ":" not in place else place})
         assert (found.returncode, found.stderr) == (0, "")
 
 

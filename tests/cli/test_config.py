@@ -251,9 +251,7 @@ def test_a_run_takes_the_file_its_driver_in_the_background_too(cli, tmp_path):
 
 
 def test_credentials_are_not_shown(place):
-    write(
-        place, "[run]\nconf = ['spark.secret=x1', 'spark.plain=x2']\n\n[job]\nspark.hadoop.fs.s3a.secret.key = 'x3'\n"
-    )
+    write(place, "[run]\nconf = ['spark.secret=x1', 'spark.plain=x2']\n\n[job]\nspark.hadoop.fs.s3a.secret.key = 'x3'\n")
     text = invoke("config", "show").output + invoke("--output", "json", "config", "show").output
     assert "x1" not in text
     assert "x3" not in text
@@ -279,9 +277,7 @@ def test_every_option_of_the_command_line_can_be_told_by_the_rule(option):
         assert f"| `{option.key}` |" in DOCS
         assert f"`{option.variable}`" in DOCS
     else:  # the options themselves are in cli.md, which has a test of its own
-        assert option.variable == f"FORKPOINT_{option.section}__{option.key}".upper().replace("-", "_").replace(
-            ".", "_"
-        )
+        assert option.variable == f"FORKPOINT_{option.section}__{option.key}".upper().replace("-", "_").replace(".", "_")
         assert option.key == max(option.param.opts, key=len)[2:]
 
 
@@ -297,17 +293,24 @@ def variables_read():
             elif name.strip("_").isupper():
                 found = re.findall(constant.format(name), text, re.MULTILINE)
                 imported = [
-                    value for each in (ROOT / "src").rglob("*.py") if f"import {name}" in text or name in text
+                    value
+                    for each in (ROOT / "src").rglob("*.py")
+                    if f"import {name}" in text or name in text
                     for value in re.findall(constant.format(name), each.read_text(), re.MULTILINE)
-                ]  # fmt: skip
+                ]
                 yield from found or imported[:1]
 
 
 # What shells and Spark give us, and what is set for our own processes.
 NOT_SETTINGS = {
-    "COMP_LINE", "COMP_POINT", "COMP_BREAKS", "_FORKPOINT_COMPLETE", "PYTHONPATH", "PYSPARK_DRIVER_PYTHON",
+    "COMP_LINE",
+    "COMP_POINT",
+    "COMP_BREAKS",
+    "_FORKPOINT_COMPLETE",
+    "PYTHONPATH",
+    "PYSPARK_DRIVER_PYTHON",
     "PYSPARK_SUBMIT_ARGS",
-}  # fmt: skip
+}
 
 
 def test_every_environment_variable_that_is_read_is_documented():

@@ -22,9 +22,13 @@ numbers.map(shown, int).uid("shown").sink_to(fp.DiscardSink()).uid("out")
 def interrupted(cli, rest):
     cli.write("app.py", PROGRAM + rest)
     process = subprocess.Popen(
-        [sys.executable, "app.py"], cwd=cli.directory, env=cli.env | {"FORKPOINT_STATE_ROOT": ".forkpoint"}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "app.py"],
+        cwd=cli.directory,
+        env=cli.env | {"FORKPOINT_STATE_ROOT": ".forkpoint"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout.readline() == "RUNNING\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
@@ -40,9 +44,7 @@ def test_it_ends_the_job_and_the_program_with_one_line(cli):
 
 
 def test_a_program_can_catch_it(cli):
-    code, out, err = interrupted(
-        cli, "try:\n    env.execute('plain')\nexcept KeyboardInterrupt as e:\n    print('caught', e)\n"
-    )
+    code, out, err = interrupted(cli, "try:\n    env.execute('plain')\nexcept KeyboardInterrupt as e:\n    print('caught', e)\n")
     assert (code, err) == (0, "")
     assert out.startswith("caught job 'plain', run ")
 
@@ -50,7 +52,8 @@ def test_a_program_can_catch_it(cli):
 def test_what_the_program_set_up_for_ctrl_c_stays(cli):
     code, out, err = interrupted(
         # Not print(), which fails if the signal comes in the middle of the program's own.
-        cli, "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: (os.write(1, b'mine\\n'), os._exit(7)))\n"
+        cli,
+        "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: (os.write(1, b'mine\\n'), os._exit(7)))\n"
         "env.execute('plain')\n",
-    )  # fmt: skip
+    )
     assert (code, out, err) == (7, "mine\n", "")

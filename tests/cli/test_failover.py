@@ -86,9 +86,7 @@ def test_a_leader_that_wakes_up_is_superseded(numbers):
     led = lead(cli, "running", first["run"])
     cli.wait_epoch(led["epoch"] + 3, "counting")
     os.kill(first["pid"], signal.SIGCONT)
-    while (ended := {each["run"]: each for each in cli.look("list", "-a")["jobs"]}[first["run"]])[
-        "state"
-    ] != "superseded":
+    while (ended := {each["run"]: each for each in cli.look("list", "-a")["jobs"]}[first["run"]])["state"] != "superseded":
         time.sleep(0.05)
     assert f"run '{second['run']}' (generation 2" in ended["reason"]
     cli.wait_epoch(led["epoch"] + 6, "counting")

@@ -46,9 +46,7 @@ def replayed(cli):
 def rows(cli, job):
     assert not list((cli.directory / "out" / job).glob(".*"))
     files = sorted((cli.directory / "out" / job).glob("*.jsonl"))
-    return Counter(
-        (row["digit"], row["count"]) for file in files for row in map(json.loads, file.read_text().splitlines())
-    )
+    return Counter((row["digit"], row["count"]) for file in files for row in map(json.loads, file.read_text().splitlines()))
 
 
 def counts(start, stop):
@@ -74,9 +72,7 @@ def test_forks_and_replays(replayed):
     nodes = {node["id"]: node for node in cli.look("tree")["nodes"]}
     origin = nodes[nodes[forked["run"]]["parent"]["id"]]
     assert (origin["job"], origin["note"]) == ("counts", "where now was forked")
-    assert rows(cli, "now") == counts(
-        position(cli, origin["id"]), sum(rows(cli, "now").values()) + position(cli, origin["id"])
-    )
+    assert rows(cli, "now") == counts(position(cli, origin["id"]), sum(rows(cli, "now").values()) + position(cli, origin["id"]))
 
     cli("fork", first, "app.py", "--name", "again", "--until", os.path.basename(last))
     assert rows(cli, "again") == counts(102, position(cli, last))
@@ -108,7 +104,7 @@ def test_two_versions_over_the_same_inputs(replayed):
     assert (sink["keys_same"], sink["keys_different"]) == (9, 1)
     assert sink["samples"] == [
         {"key": 3, "only_a": [{"digit": 3, "count": 17}], "only_b": [{"digit": 3, "count": 18}]},
-    ]  # fmt: skip
+    ]
     assert (found["same"], [state["outcome"] for state in found["states"]]) == (False, ["same"])
     assert rows(cli, "counts") == before  # neither has written to the program's own sink
     assert sorted(each.name for each in (cli.directory / "out").iterdir()) == ["counts"]

@@ -85,10 +85,13 @@ def test_scheduled_savepoints(cli):
 def leave_things(root: Path, paths: JobPaths = JobPaths("digits")) -> list[Path]:  # noqa: B008
     """What a process leaves that dies in the middle of things."""
     made = [
-        paths.savepoint("unfinished") + "/operators/a/b/part-0.parquet", paths.savepoint("unfinished") + "/label.json",
-        paths.changelog(10**6, 1, 0, "dead"), paths.snapshot(10**6, 0, "dead"), paths.staging(10**6, "out", "x"),
+        paths.savepoint("unfinished") + "/operators/a/b/part-0.parquet",
+        paths.savepoint("unfinished") + "/label.json",
+        paths.changelog(10**6, 1, 0, "dead"),
+        paths.snapshot(10**6, 0, "dead"),
+        paths.staging(10**6, "out", "x"),
         f"{paths.checkpoints}/.fp-tmp-1",
-    ]  # fmt: skip
+    ]
     for path in made:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(b"x" * 100)
@@ -183,15 +186,11 @@ def test_a_live_job_is_left_alone_and_a_killed_one_goes_on_after_it(cli):
     os.kill(started["pid"], signal.SIGKILL)
     storage = LocalStorage(str(root))
     found = find_leftovers(storage, older_than=timedelta(milliseconds=1))
-    assert {"unfinished savepoint", "changelog", "snapshot", "staging", "endpoint"} <= {
-        each.kind for each in found.found
-    }
+    assert {"unfinished savepoint", "changelog", "snapshot", "staging", "endpoint"} <= {each.kind for each in found.found}
     before = History(storage, JobPaths("digits")).newest()
     remove_leftovers(storage, found)
     assert not any(file.exists() for file in left)
     again = cli.json("run", "-d", "digits.py")
     assert cli.wait_epoch(before.epoch + 3)["run"] == again["run"]
-    position = cli.look("show", cli.json("stop", "digits")["savepoint"])["savepoint"]["sources"]["numbers"]["position"][
-        "next"
-    ]
+    position = cli.look("show", cli.json("stop", "digits")["savepoint"])["savepoint"]["sources"]["numbers"]["position"]["next"]
     assert position > before.sources["numbers"].position["next"]

@@ -54,14 +54,8 @@ def check(lines, run):
     (printed,) = (each for each in lines if each["message"] == "printed 1")
     first = [each for each in lines if each["message"].startswith("first ")]
     assert len(said) == 1
-    assert (
-        said[0].items()
-        >= {"logger": "app", "level": "INFO", "uid": "say", "subtask": printed["subtask"], **about}.items()
-    )
-    assert (
-        printed.items()
-        >= {"logger": "stdout", "level": "INFO", "uid": "say", "epoch": said[0]["epoch"], **about}.items()
-    )
+    assert said[0].items() >= {"logger": "app", "level": "INFO", "uid": "say", "subtask": printed["subtask"], **about}.items()
+    assert printed.items() >= {"logger": "stdout", "level": "INFO", "uid": "say", "epoch": said[0]["epoch"], **about}.items()
     assert {each["subtask"] for each in first} == {0, 1}
     assert all(each.items() >= {"logger": "stderr", "uid": "counts", **about}.items() for each in first)
     assert next(each for each in lines if each["message"] == "begins").keys() == {"time", "level", "logger", "message"}

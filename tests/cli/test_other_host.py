@@ -11,8 +11,18 @@ from forkpoint.protocol.endpoint import endpoints
 from forkpoint.storage.base import open_storage
 
 # A machine name, a loopback interface and process ids of its own.
-ELSEWHERE = ("unshare", "--uts", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c",
-             'hostname elsewhere && exec "$@"', "sh")  # fmt: skip
+ELSEWHERE = (
+    "unshare",
+    "--uts",
+    "--net",
+    "--pid",
+    "--fork",
+    "--mount-proc",
+    "sh",
+    "-c",
+    'hostname elsewhere && exec "$@"',
+    "sh",
+)
 
 pytestmark = pytest.mark.skipif(
     subprocess.run([*ELSEWHERE, "true"], capture_output=True).returncode != 0, reason="needs namespaces"
@@ -57,9 +67,7 @@ def test_a_job_is_upgraded_and_forked_from_another_host(cli):
     script = "forkpoint upgrade digits digits.py -n && forkpoint list && forkpoint cancel digits".replace(
         "forkpoint ", f"{sys.executable} -m forkpoint.cli "
     )
-    done = subprocess.run(
-        [*ELSEWHERE, "sh", "-c", script], cwd=cli.directory, env=cli.env, capture_output=True, text=True
-    )
+    done = subprocess.run([*ELSEWHERE, "sh", "-c", script], cwd=cli.directory, env=cli.env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " running " in done.stdout
     listed = cli("list", "-a").stdout

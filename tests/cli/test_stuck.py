@@ -73,10 +73,16 @@ def begin(cli, how, *args):
 @pytest.mark.parametrize(
     ("how", "by"),
     [
-        ("loops", "cancel"), ("loops", "SIGINT"), ("catches_exceptions", "cancel"), ("catches_exceptions", "SIGINT"),
-        ("sleeps", "cancel"), ("sleeps", "SIGTERM"), ("catches_everything", "cancel"), ("catches_everything", "SIGINT"),
+        ("loops", "cancel"),
+        ("loops", "SIGINT"),
+        ("catches_exceptions", "cancel"),
+        ("catches_exceptions", "SIGINT"),
+        ("sleeps", "cancel"),
+        ("sleeps", "SIGTERM"),
+        ("catches_everything", "cancel"),
+        ("catches_everything", "SIGINT"),
     ],
-)  # fmt: skip
+)
 def test_cancelling_ends_user_code(cli, how, by):
     process = begin(cli, how)
     if by == "cancel":
@@ -98,9 +104,7 @@ def test_what_a_savepoint_waits_for_is_told(cli):
     process = begin(cli, "sleeps")
     asked = cli.start("savepoint", "stuck")
     said = asked.stderr.readline()
-    assert re.search(
-        r"savepoint of stuck: waiting for the end of epoch \d+, for [\d.]+ s, in operator 'the map' \(stuck", said
-    )
+    assert re.search(r"savepoint of stuck: waiting for the end of epoch \d+, for [\d.]+ s, in operator 'the map' \(stuck", said)
     assert "forkpoint cancel stuck" in said
     cli("cancel", "stuck")
     asked.communicate()

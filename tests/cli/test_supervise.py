@@ -190,8 +190,11 @@ def test_events_in_json(cli, supervise):
     event = json.loads(out)
     assert event.pop("delay_ms") < 20
     assert event == {
-        "event": "restarting", "reason": "the run was killed by SIGKILL", "number": 1, "attempts": 1,
-    }  # fmt: skip
+        "event": "restarting",
+        "reason": "the run was killed by SIGKILL",
+        "number": 1,
+        "attempts": 1,
+    }
     assert json.loads(err)["error"]["exit_code"] == 3
 
 
@@ -202,12 +205,16 @@ def test_events_in_json(cli, supervise):
         ("raise ValueError('wrong')", 1, "ValueError: wrong"),
         ("import sys; sys.exit(7)", 7, ""),
         ("import forkpoint as fp; raise fp.ConfigError('no such option')", 1, "no such option"),
-        (NUMBERS.replace("    if number", "    if number == 50:\n        raise ValueError('bad')\n    if number").replace(
-            "enable_checkpointing(20)", "set_restart_strategy(fp.RestartStrategy.none())"
-        ), 3, "bad"),
+        (
+            NUMBERS.replace("    if number", "    if number == 50:\n        raise ValueError('bad')\n    if number").replace(
+                "enable_checkpointing(20)", "set_restart_strategy(fp.RestartStrategy.none())"
+            ),
+            3,
+            "bad",
+        ),
     ],
     ids=["program", "exit", "config", "job"],
-)  # fmt: skip
+)
 def test_what_would_fail_again_is_not_restarted(cli, supervise, program, code, says):
     cli.write("fails.py", program)
     _, err = ended(supervise(["--", "fails.py"]), code)
@@ -240,9 +247,7 @@ def test_it_stands_by_for_a_job_that_runs_already_and_takes_over_when_that_dies(
     wait_run(cli, pid)
     cli("stop", "numbers")
     _, err = ended(process, 0)
-    said = [
-        line.rpartition(": ")[2].partition(",")[0] for line in err.splitlines() if line.startswith("job numbers, run")
-    ]
+    said = [line.rpartition(": ")[2].partition(",")[0] for line in err.splitlines() if line.startswith("job numbers, run")]
     assert said == ["standby", "running", "stopped"]
     assert f"is running already (run {first['run']}, process {first['pid']} on machine" in err
     assert "this run stands by for it" in err
@@ -376,7 +381,5 @@ def test_a_job_that_is_upgraded_is_still_supervised(cli):
     _, err = supervisor.communicate()
     assert supervisor.returncode == 0
     assert f"handed over to run {upgraded['run']}, which is supervised from now on" in err
-    written = [
-        json.loads(line) for file in (cli.directory / "out").glob("*.jsonl") for line in file.read_text().splitlines()
-    ]
+    written = [json.loads(line) for file in (cli.directory / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
     assert sorted(written) == list(range(len(written)))

@@ -107,8 +107,11 @@ def test_a_version_that_works_stays(counting, way):
     done = cli.json("upgrade", *way, "counts", "app2.py", "--", "out")
     assert done.keys() == FIELDS
     assert (done["job"], done["outcome"], done["previous_run"], done["failure"]) == (
-        "counts", "upgraded", started["run"], None,
-    )  # fmt: skip
+        "counts",
+        "upgraded",
+        started["run"],
+        None,
+    )
     assert 0 < done["downtime_ms"] < 30_000
     saved = open_savepoint(done["savepoint"]).savepoint
     assert saved.run == started["run"]
@@ -184,9 +187,7 @@ def test_a_program_of_python_is_recorded_and_taken_back(cli):
     process, output = by_python(cli, "app.py")
     cli.write("app2.py", FAILS)
     cli.write("helper.py", FAILING_HELPER)
-    done, said = failing(
-        cli, "upgrade", "counts", "app2.py", "--output", "json", "--watch-epochs", "5", "--", output, code=3
-    )
+    done, said = failing(cli, "upgrade", "counts", "app2.py", "--output", "json", "--watch-epochs", "5", "--", output, code=3)
     assert process.wait() == 0  # it was stopped
     assert done["outcome"] == "rolled-back", said
     running = cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 8, "counts")
@@ -249,9 +250,7 @@ def test_a_version_that_fails_in_its_first_epochs_leaves_nothing_behind(counting
 def test_a_version_that_hangs_is_ended_and_taken_back(counting, way):
     cli, _ = counting
     cli.wait_epoch(3, "counts")
-    cli.write(
-        "app2.py", APP.replace("    state = (state or 0) + 1\n", "    import time\n    time.sleep(60)\n    state = 1\n")
-    )
+    cli.write("app2.py", APP.replace("    state = (state or 0) + 1\n", "    import time\n    time.sleep(60)\n    state = 1\n"))
     command = ("upgrade", *way, "counts", "app2.py", "--output", "json", "--timeout", "5", "--", "out")
     done, _ = failing(cli, *command, code=3)
     assert done["failure"] == "it did not commit its first 3 epochs within 5 s"
@@ -396,9 +395,7 @@ def test_the_old_driver_is_killed_while_the_new_one_prepares(counting):
         pass
     os.kill(started["pid"], signal.SIGKILL)
     process.communicate()
-    if not [
-        each for each in cli.look("list")["jobs"] if each["state"] == "running"
-    ]:  # it was faster than the hand-over
+    if not [each for each in cli.look("list")["jobs"] if each["state"] == "running"]:  # it was faster than the hand-over
         cli.json("run", "-d", f"run:{started['run']}")
     cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) <= {"v1", "v2"}

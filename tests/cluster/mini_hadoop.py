@@ -21,10 +21,18 @@ class MiniHadoop:
         directory.mkdir(parents=True)
         self.directory = directory
         path = f"{jars('hadoop', HERE / 'pom.xml')}/*"
-        command = [java(), "--add-opens", "java.base/java.lang=ALL-UNNAMED", f"-Xmx{1024 if services else 384}m",
-                   *QUICK_JVM,
-                   "-cp", f"{compiled(HERE / 'MiniHadoop.java', path)}:{path}", "MiniHadoop",
-                   str(directory), *services]  # fmt: skip
+        command = [
+            java(),
+            "--add-opens",
+            "java.base/java.lang=ALL-UNNAMED",
+            f"-Xmx{1024 if services else 384}m",
+            *QUICK_JVM,
+            "-cp",
+            f"{compiled(HERE / 'MiniHadoop.java', path)}:{path}",
+            "MiniHadoop",
+            str(directory),
+            *services,
+        ]
         with open(directory / "log", "wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=directory
@@ -55,7 +63,5 @@ class MiniHadoop:
 
 
 def _xml(settings: Mapping[str, str]) -> str:
-    rows = [
-        f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()
-    ]
+    rows = [f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()]
     return "\n".join(["<configuration>", *rows, "</configuration>"])

@@ -52,9 +52,11 @@ class Cluster:
         command = ["--host", self.host, "--port", str(self.port), "--webui-port", "0"]
         options = f"{self._options} -Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={kept}"
         self._master = self._start(
-            "master.log", "org.apache.spark.deploy.master.Master", command,
+            "master.log",
+            "org.apache.spark.deploy.master.Master",
+            command,
             environment={"SPARK_DAEMON_JAVA_OPTS": options},
-        )  # fmt: skip
+        )
         while _refused(self.host, self.port):
             assert self._master.poll() is None, (self.directory / "master.log").read_text()
             time.sleep(0.1)
@@ -69,8 +71,19 @@ class Cluster:
         """``within``: a command that runs the worker's."""
         local = self.directory / host / "local"
         local.mkdir(parents=True, exist_ok=True)
-        command = ["--host", host, "--cores", str(cores), "--memory", "1g", "--webui-port", "0",
-                   "--work-dir", str(self.directory / host / "work"), self.url]  # fmt: skip
+        command = [
+            "--host",
+            host,
+            "--cores",
+            str(cores),
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(self.directory / host / "work"),
+            self.url,
+        ]
         own = {"SPARK_LOCAL_DIRS": str(local), "SPARK_DAEMON_JAVA_OPTS": self._options, **(environment or {})}
         self.workers[host] = self._start(
             f"{host}.log", "org.apache.spark.deploy.worker.Worker", command, within=within, environment=own
@@ -86,9 +99,9 @@ class Cluster:
         for entry in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
                 line = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in line and (
-                    entry / "cwd"
-                ).resolve().is_relative_to(work):
+                if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in line and (entry / "cwd").resolve().is_relative_to(
+                    work
+                ):
                     found.append(int(entry.name))
         return found
 
@@ -113,12 +126,20 @@ class Cluster:
             process.wait()
 
     def _start(
-        self, log: str, name: str, arguments: list[str], *, within: tuple[str, ...] = (),
+        self,
+        log: str,
+        name: str,
+        arguments: list[str],
+        *,
+        within: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:  # fmt: skip
+    ) -> subprocess.Popen[bytes]:
         with open(self.directory / log, "ab") as output:
             return subprocess.Popen(
-                [*within, str(SPARK_HOME / "bin" / "spark-class"), name, *arguments], stdout=output, stderr=output,
-                stdin=subprocess.DEVNULL, start_new_session=True,
+                [*within, str(SPARK_HOME / "bin" / "spark-class"), name, *arguments],
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
                 env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "256m", **(environment or {})},
-            )  # fmt: skip
+            )

@@ -95,9 +95,7 @@ def test_pods_are_allowed_in_a_restricted_namespace(pod: dict[str, Any]) -> None
     assert of_pod["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
-    assert (
-        re.search(r"^USER (\d+:\d+)$", DOCKERFILE, re.MULTILINE)[1] == f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}"
-    )
+    assert re.search(r"^USER (\d+:\d+)$", DOCKERFILE, re.MULTILINE)[1] == f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}"
 
 
 def test_the_driver_may_start_executors() -> None:
@@ -113,9 +111,7 @@ def test_the_driver_may_start_executors() -> None:
 
 def test_labels_select_the_pods_that_they_are_meant_for() -> None:
     deployment = RESOURCES["Deployment", "flights"]["spec"]
-    drivers, executors = (
-        RESOURCES["PodDisruptionBudget", f"flights-{each}"]["spec"] for each in ("drivers", "executors")
-    )
+    drivers, executors = (RESOURCES["PodDisruptionBudget", f"flights-{each}"]["spec"] for each in ("drivers", "executors"))
     (spread,) = DRIVER["spec"]["topologySpreadConstraints"]
     labels = {"driver": DRIVER["metadata"]["labels"], "executor": EXECUTOR["metadata"]["labels"]}
 
@@ -143,9 +139,7 @@ def test_sparks_settings_fit_the_pods() -> None:
     used = re.findall(r"\$\((\w+)\)", " ".join(container["args"]))
     assert set(used) <= variables.keys()
     # Or Spark would put its local directories, and we the stores, on the container's own file system.
-    assert any(
-        mount["name"].startswith("spark-local-dir-") for mount in EXECUTOR["spec"]["containers"][0]["volumeMounts"]
-    )
+    assert any(mount["name"].startswith("spark-local-dir-") for mount in EXECUTOR["spec"]["containers"][0]["volumeMounts"])
 
 
 def test_the_probes_are_about_the_job_of_the_image() -> None:
@@ -190,9 +184,10 @@ def test_the_image_takes_what_exists_and_what_is_locked() -> None:
 
 def probe(question: str, job: str, state_root: str) -> int:
     return subprocess.run(
-        [sys.executable, HOME / "probe.py", question, job], env={**os.environ, "FORKPOINT_STATE_ROOT": state_root},
+        [sys.executable, HOME / "probe.py", question, job],
+        env={**os.environ, "FORKPOINT_STATE_ROOT": state_root},
         capture_output=True,
-    ).returncode  # fmt: skip
+    ).returncode
 
 
 APP = """
@@ -239,14 +234,19 @@ def test_a_state_root_out_of_reach_is_no_reason_to_restart_the_driver() -> None:
     root = "s3://state/root"
     answers = [
         subprocess.run(
-            [sys.executable, HOME / "probe.py", question, "flights"], capture_output=True,
+            [sys.executable, HOME / "probe.py", question, "flights"],
+            capture_output=True,
             env={
-                **os.environ, "FORKPOINT_STATE_ROOT": root, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "x",
-                "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
+                **os.environ,
+                "FORKPOINT_STATE_ROOT": root,
+                "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+                "AWS_REGION": "x",
+                "AWS_ACCESS_KEY_ID": "x",
+                "AWS_SECRET_ACCESS_KEY": "x",
             },
         ).returncode
         for question in ("alive", "ready")
-    ]  # fmt: skip
+    ]
     assert answers == [0, 1]
 
 
@@ -262,9 +262,7 @@ def test_the_hook_before_a_pod_ends_kills_the_driver() -> None:
 
 
 def test_the_entry_point_passes_other_commands_on() -> None:
-    done = subprocess.run(
-        [HOME / "entrypoint.sh", "sh", "-c", "echo $0 $1", "a b", "c"], capture_output=True, text=True
-    )
+    done = subprocess.run([HOME / "entrypoint.sh", "sh", "-c", "echo $0 $1", "a b", "c"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "a b c\n")
 
 
@@ -292,13 +290,20 @@ print(sc.parallelize(range(10), 2).map(lambda n: n * n).sum(), flush=True)
         assert driver.stdout is not None
         port, application, options = (driver.stdout.readline().strip() for _ in range(3))
         settings = {
-            "JAVA_HOME": os.environ["JAVA_HOME"], "SPARK_HOME": str(SPARK_HOME), "SPARK_EXECUTOR_MEMORY": "512m",
-            "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{port}", "SPARK_EXECUTOR_ID": "1",
-            "SPARK_EXECUTOR_CORES": "1", "SPARK_APPLICATION_ID": application, "SPARK_EXECUTOR_POD_IP": "127.0.0.4",
-            "SPARK_RESOURCE_PROFILE_ID": "0", "SPARK_EXECUTOR_POD_NAME": "flights-exec-1",
-            "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+            "JAVA_HOME": os.environ["JAVA_HOME"],
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_EXECUTOR_MEMORY": "512m",
+            "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{port}",
+            "SPARK_EXECUTOR_ID": "1",
+            "SPARK_EXECUTOR_CORES": "1",
+            "SPARK_APPLICATION_ID": application,
+            "SPARK_EXECUTOR_POD_IP": "127.0.0.4",
+            "SPARK_RESOURCE_PROFILE_ID": "0",
+            "SPARK_EXECUTOR_POD_NAME": "flights-exec-1",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
             **{f"SPARK_JAVA_OPT_{i}": option for i, option in enumerate([*shlex.split(options), f"-Dspark.driver.port={port}"])},
-        }  # fmt: skip
+        }
         with open(tmp_path / "executor.log", "wb") as log:
             executor = subprocess.Popen(
                 [HOME / "entrypoint.sh", "executor"],

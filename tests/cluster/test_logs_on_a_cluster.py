@@ -89,8 +89,21 @@ def run(directory: Path, app: str) -> tuple[list[dict[str, Any]], str]:
     cluster = Cluster(directory)
     try:
         cluster.start_worker(HOST)
-        command = [sys.executable, "-m", "forkpoint.cli", "--state-root", str(directory / "state"), "--log-format", "json",
-                   "run", "--master", cluster.url, "--conf", "spark.executor.memory=512m", "app.py"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "forkpoint.cli",
+            "--state-root",
+            str(directory / "state"),
+            "--log-format",
+            "json",
+            "run",
+            "--master",
+            cluster.url,
+            "--conf",
+            "spark.executor.memory=512m",
+            "app.py",
+        ]
         environment = {k: v for k, v in os.environ.items() if k not in ("SPARK_MASTER", "FORKPOINT_ENGINE")}
         done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
         (said,) = (file.read_text() for file in (directory / HOST / "work").glob("*/*/stderr"))

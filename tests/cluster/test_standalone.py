@@ -27,8 +27,14 @@ EXECUTORS = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.c
 ALL_REGISTERED = ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
 BOTH_HOSTS = ["--conf", "spark.cores.max=2", *ALL_REGISTERED]
 # An executor that does not answer is given up after seconds instead of minutes.
-QUICK_LOSS = ["--conf", "spark.executor.heartbeatInterval=1s", "--conf", "spark.network.timeout=6s",
-              "--conf", "spark.network.timeoutInterval=2s"]  # fmt: skip
+QUICK_LOSS = [
+    "--conf",
+    "spark.executor.heartbeatInterval=1s",
+    "--conf",
+    "spark.network.timeout=6s",
+    "--conf",
+    "spark.network.timeoutInterval=2s",
+]
 
 APP = """
 import sys
@@ -90,13 +96,30 @@ class Program:
         hidden.rename(self.input / f"{name}.txt")
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        command = [self.python, "-m", "forkpoint.cli", "--state-root", self.state_root, "run",
-                   "--master", self.cluster.url, *EXECUTORS, *options, self.app, "--",
-                   str(self.input), str(self.output)]  # fmt: skip
+        command = [
+            self.python,
+            "-m",
+            "forkpoint.cli",
+            "--state-root",
+            self.state_root,
+            "run",
+            "--master",
+            self.cluster.url,
+            *EXECUTORS,
+            *options,
+            self.app,
+            "--",
+            str(self.input),
+            str(self.output),
+        ]
         return subprocess.Popen(
-            command, cwd=self.home, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+            command,
+            cwd=self.home,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
             env={key: value for key, value in self.environment.items() if key not in ("SPARK_MASTER", "FORKPOINT_ENGINE")},
-        )  # fmt: skip
+        )
 
     def rows(self) -> list[tuple[int, int]]:
         return self.published.rows()
@@ -228,9 +251,7 @@ def hiding(*directories: Path) -> tuple[str, ...]:
 
 @pytest.mark.slow
 @needs_mounts
-def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(
-    cluster: Cluster, program: Program
-) -> None:
+def test_hosts_that_do_not_share_the_directories_are_named_before_anything_runs(cluster: Cluster, program: Program) -> None:
     program.write(0, 4)
     cluster.start_worker(A)
     cluster.start_worker(B, within=hiding(program.state, program.output))

@@ -86,9 +86,7 @@ def test_a_job_that_waits_for_its_first_executor_is_cancelled(cluster: Cluster, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [RUN, ()])
-def test_ctrl_c_while_it_waits_for_its_first_executor(
-    cluster: Cluster, tmp_path: Path, program: tuple[str, ...]
-) -> None:
+def test_ctrl_c_while_it_waits_for_its_first_executor(cluster: Cluster, tmp_path: Path, program: tuple[str, ...]) -> None:
     process = start(tmp_path, cluster, *program)
     wait_for_no_executor(tmp_path, process)
     process.send_signal(signal.SIGINT)

@@ -96,9 +96,13 @@ class Program:
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*command], cwd=self.app.parent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+            [*command],
+            cwd=self.app.parent,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
             env=self.environment,
-        )  # fmt: skip
+        )
         self.processes.append(process)
         return process
 
@@ -161,9 +165,18 @@ def test_a_container_dies_and_no_result_is_lost_or_repeated(program: Program, tm
     program.environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     program.app.write_text(PARSE + APP.replace("map(int", "map(parse"))
     process = program.start(
-        str(python), "-m", "forkpoint.cli", "run", "--master", "yarn", "--ship-env",
-        *settings(without="spark.pyspark.python"), str(program.app), "--", *program.arguments,
-    )  # fmt: skip
+        str(python),
+        "-m",
+        "forkpoint.cli",
+        "run",
+        "--master",
+        "yarn",
+        "--ship-env",
+        *settings(without="spark.pyspark.python"),
+        str(program.app),
+        "--",
+        *program.arguments,
+    )
     program.wait_for(ROWS // 3, process)
 
     killed = program.executors()

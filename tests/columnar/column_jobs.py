@@ -159,9 +159,7 @@ class Setup(NamedTuple):
 
 def build(setup):
     def job(env, source):
-        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(
-            lambda e, _: e.ts
-        )
+        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(lambda e, _: e.ts)
         stream = env.from_source(source, strategy, "in").uid("in")
         target = stream if setup.key == NO_KEY else stream.key_by(KEYS[setup.key])
         bounds = {}
@@ -264,9 +262,7 @@ windows = st.one_of(
     st.tuples(st.just("session"), st.integers(1, 10)),
 )
 ends = st.one_of(
-    st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=6, unique=True).map(
-        lambda names: ("agg", *names)
-    ),
+    st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=6, unique=True).map(lambda names: ("agg", *names)),
     st.just(("count",)),
     st.tuples(st.sampled_from(["sum", "min", "max", "min_by", "max_by"]), st.sampled_from(["amount", "weight"])),
     st.tuples(st.sampled_from(["min", "max", "min_by", "max_by"]), st.sampled_from(["note", "opened"])),
@@ -283,12 +279,15 @@ def optionals(count, seed=3):
             made.choice([made.randint(-3, 3), made.randint(-(2**50), 2**50)]),
             made.choice([0.1, 0.2, -0.3, 1e16, made.uniform(-9, 9)]),
             made.choice(["", "a", "b", "ab", "é", "z\x00", "語", "\U0001f600", "\uffff"]),
-            date(1969, 12, 30) + timedelta(made.randint(0, 5)), start + timedelta(microseconds=made.randint(-9, 9)),
-            timedelta(microseconds=made.randint(-9, 9)), made.random() < 0.5,
+            date(1969, 12, 30) + timedelta(made.randint(0, 5)),
+            start + timedelta(microseconds=made.randint(-9, 9)),
+            timedelta(microseconds=made.randint(-9, 9)),
+            made.random() < 0.5,
             Place(made.choice([None, "x", "y" * 40]), made.randint(0, 2)),
-            Extra(made.choice([None, True]), made.choice([None, Decimal("1.50")])), made.choice([[], [1], [2, 300]]),
+            Extra(made.choice([None, True]), made.choice([None, Decimal("1.50")])),
+            made.choice([[], [1], [2, 300]]),
             Decimal(made.choice(["1", "1.0", "2.5"])),
-        ]  # fmt: skip
+        ]
         found.append(tuple(value if made.random() < 0.6 else None for value in values))
     return found
 
@@ -302,8 +301,10 @@ def comparable(events):
 
 
 weights = st.one_of(
-    st.floats(-100, 100), st.sampled_from([0.1, 0.2, 0.3, 1e16, 1.0, 5e-324]), st.sampled_from([-0.0, float("nan"), float("inf")])
-)  # fmt: skip
+    st.floats(-100, 100),
+    st.sampled_from([0.1, 0.2, 0.3, 1e16, 1.0, 5e-324]),
+    st.sampled_from([-0.0, float("nan"), float("inf")]),
+)
 plain_weights = st.floats(-100, 100).map(lambda x: x + 0.0)
 
 

@@ -125,9 +125,7 @@ def test_all_that_is_saved_is_what_elements_save(windows, columnar, tmp_path):
     first = {mode: run(setup, script, columnar=mode, state_root=tmp_path / str(mode)) for mode in (True, False)}
     assert saved(first[True].savepoint) == saved(first[False].savepoint)
     with counting_columns() as counts:
-        rest = run(
-            setup, script, columnar=columnar, state_root=tmp_path / "rest", restore=first[not columnar].savepoint
-        )
+        rest = run(setup, script, columnar=columnar, state_root=tmp_path / "rest", restore=first[not columnar].savepoint)
     assert (counts["columns"] + counts["both"] > 0) == columnar
     begun, late = results(first[not columnar], setup)
     ended, later = results(rest, setup)
@@ -147,9 +145,11 @@ def test_accumulators_have_the_same_bytes(events, at):
     shops = [events[i].shop for i in rows]
     keys, known = sorted(set(shops)), list(dict.fromkeys(e.shop for e in events[:at]))
     segments = Segments(
-        table, np.array(rows), np.array([*map(shops.index, keys), len(rows)]),
+        table,
+        np.array(rows),
+        np.array([*map(shops.index, keys), len(rows)]),
         np.array([known.index(key) if key in known else -1 for key in keys]),
-    )  # fmt: skip
+    )
     for aggregate in AGGREGATES.values():  # each by itself: what has dates in it is not encoded in bulk
         aggregates = Aggregates([aggregate])
         codec = Codec(aggregates.accumulator_type(elements))

@@ -18,9 +18,11 @@ from forkpoint.types.kinds.containers import optional
 
 FLOATS = [0.0, -0.0, 1.5, -2.0, 2.0**-149, math.inf, -math.inf, math.nan]
 INSTANTS = [
-    datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2024, 2, 29, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+    datetime(2024, 2, 29, tzinfo=UTC),
+    datetime(1, 1, 1, tzinfo=UTC),
     datetime(9999, 12, 31, tzinfo=UTC),
-]  # fmt: skip
+]
 KEY_VALUES = {
     "double": (Types.DOUBLE(), [*FLOATS, 0.1, 1e308, 5e-324]),
     "float": (Types.FLOAT(), [*FLOATS, 0.25, 2.0**100]),
@@ -106,9 +108,15 @@ def test_saved_bytes_are_the_same_and_either_restores_the_others(case, at, rows,
             return
         assert saved(stopped[True].savepoint) == saved(stopped[False].savepoint)
         rest = run(
-            kind, script, setup, columnar=columnar, parallelism=parallelism, state_root=f"{root}/rest", epochs=rows,
+            kind,
+            script,
+            setup,
+            columnar=columnar,
+            parallelism=parallelism,
+            state_root=f"{root}/rest",
+            epochs=rows,
             restore=stopped[not columnar].savepoint,
-        )  # fmt: skip
+        )
     assert results(stopped[not columnar], rest) == results(run(kind, events, setup, columnar=False, parallelism=1))
 
 

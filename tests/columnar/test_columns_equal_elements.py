@@ -53,17 +53,20 @@ def test_saved_state_is_the_same_and_either_restores_the_others(setup, events, a
         stopped = {}
         for mode in (False, True):
             with counting_columns() as counts:
-                stopped[mode] = run(
-                    setup, script, columnar=mode, parallelism=2, state_root=f"{root}/{mode}", epochs=rows
-                )
+                stopped[mode] = run(setup, script, columnar=mode, parallelism=2, state_root=f"{root}/{mode}", epochs=rows)
         check_columns(counts, setup, events)
         if stopped[True].savepoint is None:  # the input ended ahead of it
             return
         assert saved(stopped[True].savepoint) == saved(stopped[False].savepoint)
         rest = run(
-            setup, script, columnar=columnar, parallelism=parallelism, state_root=f"{root}/rest",
-            restore=stopped[not columnar].savepoint, epochs=rows,
-        )  # fmt: skip
+            setup,
+            script,
+            columnar=columnar,
+            parallelism=parallelism,
+            state_root=f"{root}/rest",
+            restore=stopped[not columnar].savepoint,
+            epochs=rows,
+        )
     first, late = results(stopped[not columnar], setup)
     second, later = results(rest, setup)
     joined = {key: first.get(key, []) + second.get(key, []) for key in first.keys() | second.keys()}
@@ -74,9 +77,7 @@ def test_saved_state_is_the_same_and_either_restores_the_others(setup, events, a
 @given(setups(), sales(), st.integers(0, 29))
 def test_a_process_that_dies_changes_nothing(setup, events, at):
     script = [*events[:at], ABORT, *events[at:]]
-    assert results(run(setup, script, columnar=True, epochs=8), setup) == results(
-        run(setup, events, columnar=False), setup
-    )
+    assert results(run(setup, script, columnar=True, epochs=8), setup) == results(run(setup, events, columnar=False), setup)
 
 
 class Arrivals(fp.KeyedProcessFunction):
@@ -91,9 +92,7 @@ def two_stages(kind, columnar):
         strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(4).with_timestamp_assigner(lambda e, _: e.ts)
         sales = env.from_source(source, strategy, "in").key_by(lambda e: e.till)
         tops = {} if columnar else {"all": fp.Collect("ts")}
-        first = sales.window(assigner_of(kind)).agg(
-            window_end=fp.WindowEnd(), n=fp.Count(), total=fp.Sum("amount"), **tops
-        )
+        first = sales.window(assigner_of(kind)).agg(window_end=fp.WindowEnd(), n=fp.Count(), total=fp.Sum("amount"), **tops)
         rows = first.key_by(lambda r: r.till)
         second = rows.window(fp.TumblingEventTimeWindows.of(20)).agg(
             windows=fp.Count(), n=fp.Sum("n"), last=fp.Last("window_end")

@@ -59,19 +59,35 @@ class Gift:
 
 MIXED = type_of(
     tuple[
-        Address | None, list[str | None], set[str] | None, Gift | None, bytes, list[Address] | None,
-        set[float], list[list[int]], tuple[int, ...] | None, Wide, str,
+        Address | None,
+        list[str | None],
+        set[str] | None,
+        Gift | None,
+        bytes,
+        list[Address] | None,
+        set[float],
+        list[list[int]],
+        tuple[int, ...] | None,
+        Wide,
+        str,
     ]
-)  # fmt: skip
+)
 texts = st.one_of(st.text(max_size=3), st.integers(0, 70_000).map(lambda n: "é" * (n if n < 300 else n // 2)))
 addresses = st.builds(Address, st.none() | texts, longs)
 floats = st.floats(allow_nan=False).map(lambda x: x + 0.0)
 mixed = st.tuples(
-    st.none() | addresses, st.lists(st.none() | texts, max_size=20), st.none() | st.sets(st.text(max_size=2)),
-    st.none() | st.builds(Gift, st.none() | st.booleans(), st.none() | floats), st.binary(max_size=300),
-    st.none() | st.lists(addresses, max_size=3), st.sets(floats), st.lists(st.lists(longs, max_size=40), max_size=2),
-    st.none() | st.lists(longs).map(tuple), st.builds(Wide._make, st.tuples(*[longs] * 17)), texts,
-)  # fmt: skip
+    st.none() | addresses,
+    st.lists(st.none() | texts, max_size=20),
+    st.none() | st.sets(st.text(max_size=2)),
+    st.none() | st.builds(Gift, st.none() | st.booleans(), st.none() | floats),
+    st.binary(max_size=300),
+    st.none() | st.lists(addresses, max_size=3),
+    st.sets(floats),
+    st.lists(st.lists(longs, max_size=40), max_size=2),
+    st.none() | st.lists(longs).map(tuple),
+    st.builds(Wide._make, st.tuples(*[longs] * 17)),
+    texts,
+)
 
 
 @examples(50)
@@ -116,8 +132,7 @@ def test_names_are_those_of_single_keys(keys):
     times = which * 5 - 10
     timers = some.timers(9, times, which, spaces)
     assert timers == [
-        timer_key(g, 9, t, k, b"w%d" % i)
-        for i, (g, k, t) in enumerate(zip(groups, encoded, times.tolist(), strict=True))
+        timer_key(g, 9, t, k, b"w%d" % i) for i, (g, k, t) in enumerate(zip(groups, encoded, times.tolist(), strict=True))
     ]
     found = read_timers(timers)
     assert (found[0].tolist(), found[1], found[2]) == (times.tolist(), encoded, spaces.to_pylist())

@@ -64,9 +64,14 @@ def test_saved_bytes_are_the_same_and_either_restores_the_others(setup, events, 
             return
         assert saved(stopped[True].savepoint) == saved(stopped[False].savepoint)
         rest = run(
-            setup, script, columnar=modes[turned], parallelism=parallelism, state_root=f"{root}/rest", epochs=rows,
+            setup,
+            script,
+            columnar=modes[turned],
+            parallelism=parallelism,
+            state_root=f"{root}/rest",
+            epochs=rows,
             restore=stopped[not turned].savepoint,
-        )  # fmt: skip
+        )
     first, late = results(stopped[not turned], setup)
     second, later = results(rest, setup)
     joined = {key: first.get(key, []) + second.get(key, []) for key in first.keys() | second.keys()}
@@ -113,9 +118,7 @@ def test_an_int_in_the_place_of_a_float_is_one_like_it_where_it_enters(tmp_path)
     windows = fp.TumblingEventTimeWindows.of(50)
     script = [*events[:40], Eof(savepoint=True), *events[40:]]
     with counting_columns() as counts:
-        found = run_local(
-            job(windows), TestSource(script, type=Measure), parallelism=1, epochs=20, state_root=tmp_path / "1"
-        )
+        found = run_local(job(windows), TestSource(script, type=Measure), parallelism=1, epochs=20, state_root=tmp_path / "1")
     assert counts == {"columns": 2, "elements": 0, "both": 0}
     with by_elements():
         source = TestSource(script, type=Measure)

@@ -67,16 +67,9 @@ class InColumns(fp.KeyedBatchFunction):
         seen = [table["ts"].to_pylist()[a:b] for a, b in zip(ctx.offsets, ctx.offsets[1:], strict=False)]
         history.write([old + new for old, new in zip(history.read(), seen, strict=True)])
         notes.write(
-            [
-                {**old, note.as_py(): 1}
-                for old, note in zip(notes.read(), table["note"].take(pa.array(last)), strict=True)
-            ]
+            [{**old, note.as_py(): 1} for old, note in zip(notes.read(), table["note"].take(pa.array(last)), strict=True)]
         )
-        return (
-            table.select(["shop", "till", "ts"])
-            .append_column("count", pa.array(count))
-            .append_column("amount", [total])
-        )
+        return table.select(["shop", "till", "ts"]).append_column("count", pa.array(count)).append_column("amount", [total])
 
 
 class ByElement(fp.KeyedProcessFunction):
@@ -140,9 +133,7 @@ def test_either_tier_goes_on_from_the_others_savepoint(tmp_path, first, second):
     events = random_sales(60)
     script = TestSource([*events[:31], Eof(savepoint=True), *events[31:]], type=Sale, columnar=True)
     before = run_local(job(first, "pair"), script, parallelism=2, state_root=tmp_path / "1", epochs=7)
-    after = run_local(
-        job(second, "pair"), script, parallelism=3, state_root=tmp_path / "2", restore=before.savepoint, epochs=9
-    )
+    after = run_local(job(second, "pair"), script, parallelism=3, state_root=tmp_path / "2", restore=before.savepoint, epochs=9)
     whole = by_key(run_local(job(elements, "pair"), TestSource(events, type=Sale)), "pair")
     found = by_key(before, "pair")
     for key, rows in by_key(after, "pair").items():
@@ -190,8 +181,9 @@ def test_the_context_and_partial_writes():
     )
     assert [o.rows for o in found.output] == [10] * 4
     assert [o.watermark for o in found.output] == [
-        *(max(e.ts for e in events[:n]) - 6 for n in (10, 20, 30)), 2**63 - 1,
-    ]  # fmt: skip
+        *(max(e.ts for e in events[:n]) - 6 for n in (10, 20, 30)),
+        2**63 - 1,
+    ]
 
 
 class Gives(fp.KeyedBatchFunction):

@@ -10,9 +10,7 @@ from forkpoint.testing import TestSource, run_local
 from forkpoint.types import Types
 from forkpoint.types.kinds.containers import optional
 
-ROWS = Types.ROW_NAMED(
-    ["shop", "ts", "price"], [optional(Types.STRING()), optional(Types.LONG()), optional(Types.DOUBLE())]
-)
+ROWS = Types.ROW_NAMED(["shop", "ts", "price"], [optional(Types.STRING()), optional(Types.LONG()), optional(Types.DOUBLE())])
 EVENTS = [fp.Row(shop="ab"[i % 2], ts=i, price=None if i % 7 == 3 else i / 4) for i in range(30)]
 PRICED = [event for event in EVENTS if event["price"] is not None]
 TUMBLING = fp.TumblingEventTimeWindows.of(timedelta(milliseconds=10))

@@ -52,19 +52,21 @@ def test_saved_bytes_are_the_same_also_where_the_lateness_changes(case, at, rows
     script = [*events[:at], Eof(savepoint=True), *events[at : at + 10], Eof(savepoint=True), *events[at + 10 :]]
     after = setup if later is None else setup._replace(lateness=later)
     with tempfile.TemporaryDirectory() as root:
-        stopped = {
-            mode: run(setup, script, columnar=mode, state_root=f"{root}/{mode}", epochs=rows) for mode in (False, True)
-        }
+        stopped = {mode: run(setup, script, columnar=mode, state_root=f"{root}/{mode}", epochs=rows) for mode in (False, True)}
         if stopped[True].savepoint is None:  # the input ended ahead of it
             return
         assert saved(stopped[True].savepoint) == saved(stopped[False].savepoint)
         then = {
             mode: run(
-                after, script, columnar=mode, state_root=f"{root}/then{mode}", epochs=rows,
+                after,
+                script,
+                columnar=mode,
+                state_root=f"{root}/then{mode}",
+                epochs=rows,
                 restore=stopped[columnar].savepoint,
             )
             for mode in (False, True)
-        }  # fmt: skip
+        }
         assert results(then[True], after) == results(then[False], after)
         if then[True].savepoint is not None:
             assert saved(then[True].savepoint) == saved(then[False].savepoint)
@@ -79,10 +81,22 @@ def test_sessions_that_are_over_stay_and_go_by_columns(tmp_path):
     setup = session(10, 90, bound=0)
     first = [at(1), at(3), at(100, "y")]
     with counting_columns() as counts:
-        stopped = run(setup, [*first, Eof(savepoint=True), at(200, "y")], columnar=True, parallelism=1, epochs=1,
-                      state_root=tmp_path / "1")  # fmt: skip
-        rest = run(setup, [*first, Eof(savepoint=True), at(200, "y")], columnar=True, parallelism=1,
-                   state_root=tmp_path / "2", restore=stopped.savepoint)  # fmt: skip
+        stopped = run(
+            setup,
+            [*first, Eof(savepoint=True), at(200, "y")],
+            columnar=True,
+            parallelism=1,
+            epochs=1,
+            state_root=tmp_path / "1",
+        )
+        rest = run(
+            setup,
+            [*first, Eof(savepoint=True), at(200, "y")],
+            columnar=True,
+            parallelism=1,
+            state_root=tmp_path / "2",
+            restore=stopped.savepoint,
+        )
     assert counts["elements"] == counts["both"] == 0
     assert counts["columns"] == 4
     assert [(row.till, row.window_start, row.window_end, row.n) for row in stopped.outputs["out"]] == [("x", 1, 13, 2)]

@@ -34,9 +34,7 @@ def letters(source: fp.Source[Any]) -> list[fp.DeadLetter]:
 def test_a_letter_says_where_its_record_is_and_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'{"id": 1}\n{"id": "x"}\n\n{"id": 2}\r\n{"id": \xff\r\n{"id": 3}\n')
     assert letters(fp.FileSource.json(tmp_path, Event, bounded=True, on_parse_error=BAD)) == [
-        fp.DeadLetter(
-            "uid", {"file": f"{tmp_path}/a.json", "line": line}, data, None, problem, datetime(1970, 1, 1, tzinfo=UTC)
-        )
+        fp.DeadLetter("uid", {"file": f"{tmp_path}/a.json", "line": line}, data, None, problem, datetime(1970, 1, 1, tzinfo=UTC))
         for line, data, problem in [
             ("2", b'{"id": "x"}', "id: expected int, got 'x'"),
             ("5", b'{"id": \xff', "not JSON on one line (JSON is malformed: invalid character (byte 7))"),
@@ -62,8 +60,9 @@ def test_records_over_several_lines(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(content)
     source = fp.FileSource.csv(tmp_path, Event, bounded=True, newlines_in_values=True, on_parse_error=BAD)
     assert [(letter.place["line"], letter.data) for letter in letters(source)] == [
-        ("4", b'"x","c\r\nd"'), ("7", b'3,"f" g\r\n4,h\r\n'),
-    ]  # fmt: skip
+        ("4", b'"x","c\r\nd"'),
+        ("7", b'3,"f" g\r\n4,h\r\n'),
+    ]
 
 
 def test_text_and_rows(tmp_path: Path) -> None:
@@ -111,9 +110,13 @@ def test_letters_come_once_through_failures_and_savepoints(tmp_path: Path) -> No
     assert (first.deaths, len(first.outputs["good"])) == (1, 8)
     (directory / "a2.json").write_text("\n".join(lines[12:]) + "\n")
     second = run_local(
-        job(directory, script=False), epochs=3, parallelism=3, state_root=state, job_name="restored",
+        job(directory, script=False),
+        epochs=3,
+        parallelism=3,
+        state_root=state,
+        job_name="restored",
         restore=fp.RestoreOptions(first.savepoint, allow_non_restored=True),
-    )  # fmt: skip
+    )
     assert sorted(first.outputs["good"] + second.outputs["good"]) == [n for n in range(20) if n % 3]
     assert first.outputs["bad"] == [("events", f"bad {n}".encode(), n // 3 + 1) for n in range(0, 12, 3)]
     assert second.outputs["bad"] == [("events", f"bad {n}".encode(), n // 3 - 3) for n in range(12, 20, 3)]
@@ -125,9 +128,9 @@ def test_a_savepoint_of_a_job_without_letters_is_restored_with_them(tmp_path: Pa
     (directory / "a.json").write_text('{"id": 1}\nbad\n')
 
     def build(on_parse_error: Any, env: fp.StreamExecutionEnvironment, script: Any) -> dict[str, fp.DataStream]:
-        env.from_source(script, fp.WatermarkStrategy.no_watermarks(), "script").uid("script").sink_to(
-            fp.DiscardSink()
-        ).uid("nowhere")
+        env.from_source(script, fp.WatermarkStrategy.no_watermarks(), "script").uid("script").sink_to(fp.DiscardSink()).uid(
+            "nowhere"
+        )
         source = fp.FileSource.json(directory, Event, on_parse_error=on_parse_error)
         read = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("events")
         if on_parse_error == "skip":

@@ -155,8 +155,10 @@ def test_cleanup_leaves_other_jobs_and_newer_runs_alone(tmp_path: Path) -> None:
     old.touch()  # as versions that named no generation staged it
     sink.cleanup("out", "job", 2)
     assert [name[:19] for name in hidden(tmp_path)] == [
-        ".part-000000000001-", ".part-000000000003-", ".part-000000000009-"
-    ]  # fmt: skip
+        ".part-000000000001-",
+        ".part-000000000003-",
+        ".part-000000000009-",
+    ]
     sink.cleanup("other sink", "job", 99)
     assert len(hidden(tmp_path)) == 3
     sink.cleanup("out", "job", 10)
@@ -413,8 +415,12 @@ def test_json_has_objects_for_records_however_deep(tmp_path: Path) -> None:
     sink.commit(prepared(sink, values, None), 1)
     text = (tmp_path / visible(tmp_path)[0]).read_text()
     outer = {
-        "inner": {"a": 1}, "inners": [{"a": 2}], "color": "RED", "price": "1.10", "at": "2026-01-02T03:04:05",
-    }  # fmt: skip
+        "inner": {"a": 1},
+        "inners": [{"a": 2}],
+        "color": "RED",
+        "price": "1.10",
+        "at": "2026-01-02T03:04:05",
+    }
     assert [json.loads(line) for line in text.splitlines()] == [
         {"outer": outer},
         {"a": 1, "b": [2, 3]},

@@ -459,9 +459,7 @@ def test_a_file_that_vanished_or_shrank_is_an_error(kind: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("rows", [1, 5, 9])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_that_is_replaced_by_another_of_its_name_and_size_is_an_error(
-    kind: str, tmp_path: Path, rows: int
-) -> None:
+def test_a_file_that_is_replaced_by_another_of_its_name_and_size_is_an_error(kind: str, tmp_path: Path, rows: int) -> None:
     """Once it has been begun: else, half of each would be read. Also after a restart; its beginning tells."""
     put(tmp_path, kind, "a", list(range(10)), 1)
     whole = (tmp_path / "a").read_bytes()
@@ -601,19 +599,39 @@ class Rich(NamedTuple):
 
 
 RICH = Rich(
-    datetime.fromisoformat("2026-01-02T03:04:05.000678"), date(2026, 1, 2), timedelta(hours=1, seconds=2.5),
-    Decimal("1.10"), UUID(int=5), b"\x00\xff", ["x", "y"], Inner(1), [Inner(2, "z"), Inner(3)], {1: 1.5, 2: 2.0},
-    Color.BLUE, "text", (1, "one"), None,
-)  # fmt: skip
+    datetime.fromisoformat("2026-01-02T03:04:05.000678"),
+    date(2026, 1, 2),
+    timedelta(hours=1, seconds=2.5),
+    Decimal("1.10"),
+    UUID(int=5),
+    b"\x00\xff",
+    ["x", "y"],
+    Inner(1),
+    [Inner(2, "z"), Inner(3)],
+    {1: 1.5, 2: 2.0},
+    Color.BLUE,
+    "text",
+    (1, "one"),
+    None,
+)
 
 
 def test_rich_records_come_out_of_json_as_their_type_says(tmp_path: Path) -> None:
     raw = {
-        "when": "2026-01-02T03:04:05.000678", "day": "2026-01-02", "span": "PT1H2.5S", "price": 1.10,
-        "key": str(UUID(int=5)), "data": "AP8=", "tags": ["x", "y"], "inner": {"a": 1},
-        "inners": [{"a": 2, "b": "z"}, {"a": 3}], "counts": {"1": 1.5, "2": 2}, "color": "blue", "either": "text",
+        "when": "2026-01-02T03:04:05.000678",
+        "day": "2026-01-02",
+        "span": "PT1H2.5S",
+        "price": 1.10,
+        "key": str(UUID(int=5)),
+        "data": "AP8=",
+        "tags": ["x", "y"],
+        "inner": {"a": 1},
+        "inners": [{"a": 2, "b": "z"}, {"a": 3}],
+        "counts": {"1": 1.5, "2": 2},
+        "color": "blue",
+        "either": "text",
         "pair": [1, "one"],
-    }  # fmt: skip
+    }
     line = json.dumps(raw).replace("1.1,", "1.10,")
     write(tmp_path / "a", (line + "\n") * 3, 1)
     source = FileSource.json(tmp_path, Rich)
@@ -650,9 +668,7 @@ def test_the_fast_and_the_careful_way_agree(kind: str, rows: list[Simple], broke
             text = "n,when,flag,name,x\n"
             for r in rows:
                 name = r.name.replace('"', '""')
-                text += (
-                    f'{r.n},{r.when.isoformat()},{str(r.flag).lower()},"{name}",{"" if r.x is None else repr(r.x)}\n'
-                )
+                text += f'{r.n},{r.when.isoformat()},{str(r.flag).lower()},"{name}",{"" if r.x is None else repr(r.x)}\n'
         write(root / "a", text + ("broken\n" if broken else ""), 1)  # one broken record sends all the careful way
         options: Any = {"on_parse_error": "skip"} if broken else {}
         source = getattr(FileSource, kind)(root, Simple, **options)
@@ -796,9 +812,7 @@ def test_configuration_errors(tmp_path: Path) -> None:
         FileSource.json(tmp_path, Event).create_enumerator({"version": 7})
 
 
-def test_paths_are_absolute_for_tasks_with_another_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_absolute_for_tasks_with_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "in" / "a", lines(1), 1)
     source = FileSource.json("in", Event)

@@ -30,9 +30,7 @@ def test_json_nested_without_end_is_a_bad_record(tmp_path: Path, suffix: str) ->
     path = tmp_path / f"deep.json{suffix}"
     data = f"{DEEP}\n[1]\n".encode()
     path.write_bytes(gzip.compress(data) if suffix else data)
-    with pytest.raises(
-        RecordParseError, match=r"deep\.json.*, line 1: .*JSON nested 100000 levels deep; 200 can be read"
-    ):
+    with pytest.raises(RecordParseError, match=r"deep\.json.*, line 1: .*JSON nested 100000 levels deep; 200 can be read"):
         read(fp.FileSource.json(path, bounded=True))
     assert read(fp.FileSource.json(path, bounded=True, on_parse_error="skip")) == [[1]]
 
@@ -76,23 +74,17 @@ def test_a_file_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("newlines", [False, True])
-def test_a_file_that_cannot_be_cut_is_read_once_also_where_it_is_the_path_itself(
-    tmp_path: Path, newlines: bool
-) -> None:
+def test_a_file_that_cannot_be_cut_is_read_once_also_where_it_is_the_path_itself(tmp_path: Path, newlines: bool) -> None:
     """Its number of records is a guess, by which it must not be cut."""
     text = "n\n" + "".join(f"{n}\n" for n in range(5000))
     path = tmp_path / ("numbers.csv" if newlines else "numbers.csv.gz")
     path.write_bytes(text.encode() if newlines else gzip.compress(text.encode()))
-    source = fp.FileSource.csv(
-        path, fp.Types.ROW_NAMED(["n"], [fp.Types.INT()]), bounded=True, newlines_in_values=newlines
-    )
+    source = fp.FileSource.csv(path, fp.Types.ROW_NAMED(["n"], [fp.Types.INT()]), bounded=True, newlines_in_values=newlines)
     assert [row.n for row in read(source)] == list(range(5000))  # type: ignore[attr-defined]
 
 
 def test_a_file_source_that_is_not_created_by_its_methods_says_which_there_are(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"create a FileSource with FileSource\.json\(\), csv\(\), parquet\(\) or text\(\)"
-    ):
+    with pytest.raises(ConfigError, match=r"create a FileSource with FileSource\.json\(\), csv\(\), parquet\(\) or text\(\)"):
         fp.FileSource(tmp_path, "json", type=None)  # type: ignore[arg-type]
 
 
@@ -156,8 +148,9 @@ def test_a_number_that_is_written_as_infinite_is(tmp_path: Path) -> None:
 def test_csv_has_durations_in_iso_8601_and_in_microseconds_as_it_was_once_written(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\nPT1.5S\n-90000000\n")
     assert read(fp.FileSource.csv(tmp_path, Duration, bounded=True)) == [
-        Duration(timedelta(seconds=1.5)), Duration(timedelta(seconds=-90)),
-    ]  # fmt: skip
+        Duration(timedelta(seconds=1.5)),
+        Duration(timedelta(seconds=-90)),
+    ]
     (tmp_path / "a.csv").write_text(f"a\n{10**30}\n")
     with pytest.raises(RecordParseError, match="beyond a timedelta"):
         read(fp.FileSource.csv(tmp_path, Duration, bounded=True))
@@ -166,9 +159,7 @@ def test_csv_has_durations_in_iso_8601_and_in_microseconds_as_it_was_once_writte
 def test_csv_lines_that_end_with_cr_are_refused_unless_values_may_have_line_ends(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"a,b\r1,x\r2,y\r")
-    with pytest.raises(
-        RecordParseError, match=r"column names are not .*a CR outside of quotes.*newlines_in_values=True"
-    ):
+    with pytest.raises(RecordParseError, match=r"column names are not .*a CR outside of quotes.*newlines_in_values=True"):
         read(fp.FileSource.csv(path, Pair, bounded=True))
     assert read(fp.FileSource.csv(path, Pair, bounded=True, newlines_in_values=True)) == [Pair(1, "x"), Pair(2, "y")]
 

@@ -16,16 +16,54 @@ from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser
 from forkpoint.connectors.formats.records import RecordConverter
 
 TYPE = Types.ROW_NAMED(["n", "x", "s", "at"], [Types.LONG(), Types.DOUBLE(), Types.STRING(), Types.SQL_TIMESTAMP()])
-JSON_PIECES = st.sampled_from([
-    b'{"n":1}', b"{", b"}", b"\n", b"\n", b"\r\n", b" ", b'{"n":', b"1}", b'{"x":-0}', b'{"x":1}', b'{"x":NaN}', b'{"o":NaN}',
-    b"\0", b'{"s":"', b'"}', b"\xff", b'{"o":"\xff"}', b'{"at":"2024-01-01"}', b'{"at":"2024-01-01 10:00:00"}', b"\xef\xbb\xbf",
-    b'{"o":{}',
-])  # fmt: skip
-CSV_PIECES = st.sampled_from([
-    b"1,2,a,", b"\n", b"\n", b"\r\n", b"0x1,1,a,", b",,,", b'"', b'"a\n",', b"1", b",", b"nan", b"\0", b"\xff",
-    b"1,inf,b,2024-01-01",
-    b"1,-0,b,2024-01-01 10:00:00", b"1,1_0,b,", b"#", b" ",
-])  # fmt: skip
+JSON_PIECES = st.sampled_from(
+    [
+        b'{"n":1}',
+        b"{",
+        b"}",
+        b"\n",
+        b"\n",
+        b"\r\n",
+        b" ",
+        b'{"n":',
+        b"1}",
+        b'{"x":-0}',
+        b'{"x":1}',
+        b'{"x":NaN}',
+        b'{"o":NaN}',
+        b"\0",
+        b'{"s":"',
+        b'"}',
+        b"\xff",
+        b'{"o":"\xff"}',
+        b'{"at":"2024-01-01"}',
+        b'{"at":"2024-01-01 10:00:00"}',
+        b"\xef\xbb\xbf",
+        b'{"o":{}',
+    ]
+)
+CSV_PIECES = st.sampled_from(
+    [
+        b"1,2,a,",
+        b"\n",
+        b"\n",
+        b"\r\n",
+        b"0x1,1,a,",
+        b",,,",
+        b'"',
+        b'"a\n",',
+        b"1",
+        b",",
+        b"nan",
+        b"\0",
+        b"\xff",
+        b"1,inf,b,2024-01-01",
+        b"1,-0,b,2024-01-01 10:00:00",
+        b"1,1_0,b,",
+        b"#",
+        b" ",
+    ]
+)
 
 
 def columns(parser: LineParser, stretch: Stretch, *, from_text: bool) -> list[dict[str, Any]] | None:

@@ -87,9 +87,7 @@ SPLIT = st.lists(st.tuples(st.integers(0, 50), st.sampled_from(["a", "b", "odd1"
 
 
 @given(SPLIT, st.integers(1, 30), st.integers(1, 3))
-def test_side_outputs_keep_their_place_among_the_others(
-    split: list[tuple[int, str]], epochs: int, parallelism: int
-) -> None:
+def test_side_outputs_keep_their_place_among_the_others(split: list[tuple[int, str]], epochs: int, parallelism: int) -> None:
     def build(env: fp.StreamExecutionEnvironment) -> fp.DataStream:
         strategy = fp.WatermarkStrategy.for_monotonous_timestamps()
         stream = env.from_source(Marked(split, tags=(ODD,)), strategy, "marked")
@@ -136,9 +134,7 @@ def test_without_watermarks_elements_keep_the_times_of_the_source() -> None:
 
 
 def test_assigners_get_the_times_of_the_source_and_replace_them() -> None:
-    strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
-        lambda e, time: 10 * time + e[0]
-    )
+    strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, time: 10 * time + e[0])
 
     def build(env: fp.StreamExecutionEnvironment) -> fp.DataStream:
         return env.from_source(Marked([(7, "a"), (8, "b")]), strategy, "marked")

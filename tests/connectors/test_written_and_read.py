@@ -179,11 +179,7 @@ def parquet_by_others(file: str, data: Written) -> None:
     assert_columns(found, data, data.of_class(bool, int, str, date, bytes))
 
 
-@given(
-    st.lists(
-        TEXT.filter(lambda text: "\n" not in text and not text.endswith("\r") and text[:1] != "\ufeff"), min_size=1
-    )
-)
+@given(st.lists(TEXT.filter(lambda text: "\n" not in text and not text.endswith("\r") and text[:1] != "\ufeff"), min_size=1))
 @examples(30)
 def test_lines_of_text(lines: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -208,9 +204,7 @@ def test_spark_reads_what_is_written_also_from_buckets(tmp_path: Path, session: 
     options = {"header": True, "escape": '"'} if kind == "csv" else {}
 
     def found(path: Path) -> list[tuple[Any, ...]]:
-        return sorted(
-            map(tuple, session.read.load(str(path), kind, schema + ", c5 string", **options).collect()), key=repr
-        )
+        return sorted(map(tuple, session.read.load(str(path), kind, schema + ", c5 string", **options).collect()), key=repr)
 
     partitions = [(*row[:5], row[5] or None) for row in table]
     assert found(tmp_path / "buckets") == sorted(partitions, key=repr)

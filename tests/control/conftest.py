@@ -55,12 +55,8 @@ def start(storage, tmp_path):
         control = Control(storage, linger_seconds)
         env = fp.StreamExecutionEnvironment.get_execution_environment()
         env.enable_checkpointing(10)
-        numbers = env.from_source(fp.CounterSource(per_epoch=50), fp.WatermarkStrategy.no_watermarks(), "n").uid(
-            "numbers"
-        )
-        numbers.key_by(lambda n: n % 5, int).map_with_state(count, int).uid("counts").sink_to(fp.DiscardSink()).uid(
-            "out"
-        )
+        numbers = env.from_source(fp.CounterSource(per_epoch=50), fp.WatermarkStrategy.no_watermarks(), "n").uid("numbers")
+        numbers.key_by(lambda n: n % 5, int).map_with_state(count, int).uid("counts").sink_to(fp.DiscardSink()).uid("out")
         env.launch = Launch({"state_root": storage.url, "engine": "local"}, on_driver=control.on_driver)
         job = env.execute_async(JOB)
         clients.append((job, control))

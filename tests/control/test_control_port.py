@@ -148,9 +148,15 @@ def _stale(storage, **changes):
         free.bind((HOST, 0))
         port = free.getsockname()[1]
     fields = {
-        "job": JOB, "run": "killed", "pid": NO_PROCESS, "machine": socket.gethostname(), "host": HOST, "port": port, "token": "t",
+        "job": JOB,
+        "run": "killed",
+        "pid": NO_PROCESS,
+        "machine": socket.gethostname(),
+        "host": HOST,
+        "port": port,
+        "token": "t",
         "started_ms": 1,
-    }  # fmt: skip
+    }
     endpoint = records.Endpoint(**(fields | changes))
     records.register(storage, endpoint)
     return endpoint
@@ -175,8 +181,12 @@ def test_records_of_drivers_that_were_killed(storage, start):
     _stale(storage, run="away", machine="another")
     states = {view.run: view.state for view in list_runs(storage)}
     assert states == {
-        control.endpoint.run: "running", "killed": "lost", "reused": "lost", "same token": "lost", "away": "elsewhere",
-    }  # fmt: skip
+        control.endpoint.run: "running",
+        "killed": "lost",
+        "reused": "lost",
+        "same token": "lost",
+        "away": "elsewhere",
+    }
     assert [view.run for view in list_runs(storage) if view.newest] == [control.endpoint.run]
     with find_live(storage, JOB) as client:
         assert client.endpoint == control.endpoint

@@ -35,22 +35,45 @@ def message(job="job"):
     duration = DurationMetrics(count=3, sum_ms=1500, bounds_ms=[100, 500], at_most=[1, 2])
     place = {"uid": "map", "group": "io.in", "name": 'odd "name"\n'}
     return MetricsMessage(
-        job=job, run="run", state="running", now_ms=100_000, started_ms=1000, since_ms=2000, epoch=7, epochs=3,
-        committed_ms=90_000, epoch_ms=250, restarts=1, rescalings=2, parallelism=4,
+        job=job,
+        run="run",
+        state="running",
+        now_ms=100_000,
+        started_ms=1000,
+        since_ms=2000,
+        epoch=7,
+        epochs=3,
+        committed_ms=90_000,
+        epoch_ms=250,
+        restarts=1,
+        rescalings=2,
+        parallelism=4,
         operators={
             "in": OperatorMetrics(records_in=5, records_out=5, busy_ms=1500.0, bytes_in=10, bytes_out=20),
             "map": OperatorMetrics(records_in=5, records_out=4, late_records_dropped=2, watermark_ms=40_000),
         },
         watermarks={"in": WatermarkMetrics(watermark_ms=39_000, split="3")},
-        backlog={"in": BacklogMetrics(amount=9, unit="elements"), "files": BacklogMetrics(amount=8, unit="bytes", files=3)},
+        backlog={
+            "in": BacklogMetrics(amount=9, unit="elements"),
+            "files": BacklogMetrics(amount=8, unit="bytes", files=3),
+        },
         user=[
-            UserMetrics(**place, kind="counter", value=-3.0), UserMetrics(**place, kind="meter", value=6.0),
+            UserMetrics(**place, kind="counter", value=-3.0),
+            UserMetrics(**place, kind="meter", value=6.0),
             UserMetrics(**place, kind="gauge", subtask=1, value=2.5),
             UserMetrics(**place, kind="distribution", value=2.0, sum=7.0, least=3.0, greatest=4.0),
         ],
-        durations={"plan": duration, "epoch": duration}, changelog_bytes=11, snapshot_bytes=12, state_entries=13, state_bytes=14,
-        catch_ups={"memory": CatchUpMetrics(count=5, sum_ms=100)}, stores_reused=15, unpublished={"out": 2}, savepoints=1,
-        savepoints_failed=1, savepoint_ms=70_000,
+        durations={"plan": duration, "epoch": duration},
+        changelog_bytes=11,
+        snapshot_bytes=12,
+        state_entries=13,
+        state_bytes=14,
+        catch_ups={"memory": CatchUpMetrics(count=5, sum_ms=100)},
+        stores_reused=15,
+        unpublished={"out": 2},
+        savepoints=1,
+        savepoints_failed=1,
+        savepoint_ms=70_000,
         states=[
             StateMetrics(uid="map", name="pages", kind="map", entries=16, bytes=17),
             StateMetrics(uid="map", name="last", kind="value", entries=18, bytes=19),
@@ -59,7 +82,7 @@ def message(job="job"):
         ],
         silent_ms={"in": 5_000},
         problems=[Problem(severity="warning", kind="no-data", uid="in", text="no data: …")],
-    )  # fmt: skip
+    )
 
 
 def samples(text):
@@ -129,9 +152,7 @@ def test_several_jobs_are_one_text_and_a_lost_one_has_a_state():
 
 def promtool(*arguments, **options):
     program = debian("prometheus", "promtool")
-    done = subprocess.run(
-        [program, *arguments], capture_output=True, text=True, cwd=ROOT / "deploy/monitoring", **options
-    )
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=ROOT / "deploy/monitoring", **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

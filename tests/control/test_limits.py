@@ -75,9 +75,7 @@ def send(sock: socket.socket, part: bytes, times: int) -> int:
 
 def works(server: ControlPort) -> bool:
     with connect(server) as sock:
-        sock.sendall(
-            head(server, "content-length: 0", "connection: close").replace(b"POST /v1/savepoints", b"GET /v1/status")
-        )
+        sock.sendall(head(server, "content-length: 0", "connection: close").replace(b"POST /v1/savepoints", b"GET /v1/status"))
         return answer(sock).startswith(b"HTTP/1.1 200")
 
 

@@ -125,9 +125,7 @@ def test_many_requests_at_once_are_each_answered_once(client, storage, tmp_path)
     assert mail(storage, client.endpoint.run) == []
 
 
-def test_a_request_whose_answer_cannot_be_written_is_done_once_and_answered_later(
-    client, storage, tmp_path, monkeypatch
-):
+def test_a_request_whose_answer_cannot_be_written_is_done_once_and_answered_later(client, storage, tmp_path, monkeypatch):
     put, failed = type(storage).put, []
 
     def failing(self, path, data, **own):

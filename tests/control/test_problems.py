@@ -45,9 +45,7 @@ def test_a_source_that_reads_nothing() -> None:
     assert found(silent(12)) == [("warning", "no-data", "orders")]
     assert texts(silent(4.9)) == []
     waiting = silent(12, backlog=Backlog(5_000))
-    assert texts(waiting) == [
-        "no data: source 'orders' has read nothing for 12 min, although 5 000 elements wait there"
-    ]
+    assert texts(waiting) == ["no data: source 'orders' has read nothing for 12 min, although 5 000 elements wait there"]
 
 
 def test_a_source_that_has_read_nothing_since_the_start() -> None:
@@ -99,9 +97,13 @@ def held(hold: Hold, **others: Any) -> Situation:
 
 
 STUCK = Hold(
-    "orders-3", NOW - 8 * MINUTE, NOW - 6 * MINUTE, empty=False, next=("orders-1", NOW - MINUTE),
+    "orders-3",
+    NOW - 8 * MINUTE,
+    NOW - 6 * MINUTE,
+    empty=False,
+    next=("orders-1", NOW - MINUTE),
     furthest=("orders-2", NOW),
-)  # fmt: skip
+)
 
 
 def test_a_split_that_holds_a_watermark_back() -> None:
@@ -168,9 +170,7 @@ def test_a_split_that_does_no_harm_is_no_problem(well: Situation) -> None:
 
 
 def test_where_no_split_goes_on_the_source_is_the_problem() -> None:
-    assert found(replace(held(STUCK), sources=[replace(ORDERS, read_ms=NOW - 7 * MINUTE)])) == [
-        ("warning", "no-data", "orders")
-    ]
+    assert found(replace(held(STUCK), sources=[replace(ORDERS, read_ms=NOW - 7 * MINUTE)])) == [("warning", "no-data", "orders")]
 
 
 # -- restarts
@@ -199,9 +199,7 @@ def test_the_attempts_within_one_outage_are_one_restart() -> None:
     assert found(now) == [("warning", "restarting", None)]
 
 
-@pytest.mark.parametrize(
-    ("count", "name"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (22, "22nd"), (112, "112th")]
-)
+@pytest.mark.parametrize(("count", "name"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (22, "22nd"), (112, "112th")])
 def test_restarts_are_counted_as_people_do(count: int, name: str) -> None:
     now = replace(WELL, state="restarting", restarts=count, failure="no room")
     assert texts(now) == [f"restarting, for the {name} time: no room"]
@@ -219,9 +217,7 @@ def test_output_that_cannot_be_published() -> None:
 
 def test_a_sink_that_does_not_keep_up() -> None:
     now = replace(WELL, unpublished={"out": 4}, behind_ms={"out": NOW - 3 * MINUTE}, epochs=commits(12 * SECOND))
-    assert texts(now) == [
-        "sink 'out' does not keep up: 4 epochs wait to be published, and the job commits one each 12 s"
-    ]
+    assert texts(now) == ["sink 'out' does not keep up: 4 epochs wait to be published, and the job commits one each 12 s"]
     assert found(now) == [("warning", "sink-behind", "out")]
     assert texts(replace(now, behind_ms={"out": NOW - SECOND})) == []
     assert texts(replace(now, interval_ms=12 * SECOND)) == []
@@ -297,16 +293,13 @@ def test_a_backlog_that_does_not_is_no_problem(well: Situation) -> None:
 def test_runs_whose_driver_does_not_answer() -> None:
     said = {state: problem_of_run(state, "r1", "boom\nmore") for state in ("lost", "failed", "silent", "elsewhere")}
     assert {state: each and each.text for state, each in said.items()} == {
-        "lost": "lost: the driver of run r1 was killed; run its program again", "failed": "failed: boom",
+        "lost": "lost: the driver of run r1 was killed; run its program again",
+        "failed": "failed: boom",
         "silent": "does not answer, although its driver is alive",
         "elsewhere": "does not answer; its driver ran on another machine",
-    }  # fmt: skip
-    assert all(
-        problem_of_run(state, "r1", None) is None for state in ("finished", "stopped", "cancelled", "superseded")
-    )
-    assert problem_of_run("failed", "r1", None) == Problem(
-        "critical", "failed", None, "failed: the reason is not on record"
-    )
+    }
+    assert all(problem_of_run(state, "r1", None) is None for state in ("finished", "stopped", "cancelled", "superseded"))
+    assert problem_of_run("failed", "r1", None) == Problem("critical", "failed", None, "failed: the reason is not on record")
 
 
 # -- in general
@@ -314,32 +307,45 @@ def test_runs_whose_driver_does_not_answer() -> None:
 TIMES = st.none() | st.integers(NOW - 10**8, NOW)
 AMOUNTS = st.integers(0, 10**9)
 SOURCES = st.builds(
-    SourceNow, uid=st.sampled_from(["a", "b"]), bounded=st.booleans(), rare=st.booleans(), read_ms=TIMES,
-    trouble=st.none() | st.text(), backlog=st.none() | st.builds(Backlog, AMOUNTS, st.sampled_from(["elements", "bytes"])),
+    SourceNow,
+    uid=st.sampled_from(["a", "b"]),
+    bounded=st.booleans(),
+    rare=st.booleans(),
+    read_ms=TIMES,
+    trouble=st.none() | st.text(),
+    backlog=st.none() | st.builds(Backlog, AMOUNTS, st.sampled_from(["elements", "bytes"])),
     backlogs=st.lists(st.builds(BacklogThen, st.integers(NOW - 10**6, NOW), AMOUNTS)),
-)  # fmt: skip
+)
 ENDS = st.none() | st.tuples(st.text(min_size=1), st.integers(MIN_WATERMARK, NOW))
 HOLDS = st.builds(
     Hold, st.none() | st.text(min_size=1), st.integers(MIN_MS, NOW), TIMES, st.booleans(), st.integers(0, 9), ENDS, ENDS
 )
 EPOCHS = st.builds(
-    EpochEntry, st.integers(1, 9),
+    EpochEntry,
+    st.integers(1, 9),
     st.dictionaries(
         st.sampled_from(["planned", "computed", "written", "committed", "published"]), st.integers(0, NOW), min_size=1
     ),
-)  # fmt: skip
+)
 SITUATIONS = st.builds(
-    Situation, state=st.sampled_from(["starting", "standby", "running", "restarting", "ended"]), now_ms=st.just(NOW),
-    silence_ms=st.integers(1, 10**7), since_ms=TIMES, sources=st.lists(SOURCES, max_size=2),
+    Situation,
+    state=st.sampled_from(["starting", "standby", "running", "restarting", "ended"]),
+    now_ms=st.just(NOW),
+    silence_ms=st.integers(1, 10**7),
+    since_ms=TIMES,
+    sources=st.lists(SOURCES, max_size=2),
     operators=st.lists(st.builds(TimedOperator, st.text(), st.just(["a", "b"]), st.just(["a", "b"])), max_size=2),
-    holds=st.dictionaries(st.sampled_from(["a", "b"]), HOLDS), restarts=st.integers(0, 99),
+    holds=st.dictionaries(st.sampled_from(["a", "b"]), HOLDS),
+    restarts=st.integers(0, 99),
     failure=st.none() | st.text(),
     failures=st.lists(st.builds(FailureEntry, st.integers(0, NOW), st.text(), st.none() | st.integers(1, 30)), max_size=20),
-    interval_ms=st.none() | st.integers(1, 10**6), epochs=st.lists(EPOCHS, max_size=5), epoch_ms=st.integers(0, 10**7),
+    interval_ms=st.none() | st.integers(1, 10**6),
+    epochs=st.lists(EPOCHS, max_size=5),
+    epoch_ms=st.integers(0, 10**7),
     unpublished=st.dictionaries(st.sampled_from(["x", "y"]), st.integers(1, 9)),
     publishing_problem=st.none() | st.text(),
     behind_ms=st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, NOW)),
-)  # fmt: skip
+)
 
 
 @given(SITUATIONS)
@@ -353,7 +359,4 @@ def test_whatever_is_known_the_problems_are_told_once_and_the_worst_first(now: S
         assert not {each.kind for each in told} & {"no-data", "watermark"}
     for bounded in (each.uid for each in now.sources if each.bounded):
         unbounded = {each.uid for each in now.sources if not each.bounded}
-        assert (
-            not {(each.kind, each.uid) for each in told} & {("no-data", bounded), ("backlog", bounded)}
-            or bounded in unbounded
-        )
+        assert not {(each.kind, each.uid) for each in told} & {("no-data", bounded), ("backlog", bounded)} or bounded in unbounded

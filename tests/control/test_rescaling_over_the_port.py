@@ -23,9 +23,7 @@ def test_a_job_is_rescaled(start):
 def test_a_refusal_says_why(start):
     control, _ = start()
     with over_http(control.endpoint) as client:
-        with pytest.raises(
-            JobFailed, match=r"was not rescaled: .*parallelism 1000 is above its max parallelism of 128"
-        ):
+        with pytest.raises(JobFailed, match=r"was not rescaled: .*parallelism 1000 is above its max parallelism of 128"):
             client.wait_epoch(client.rescale(1000), "rescaled")
         assert client.status().state == "running"
 

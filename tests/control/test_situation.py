@@ -52,8 +52,10 @@ def test_before_the_start_there_is_nothing_wrong(tmp_path: Path) -> None:
 
     now = known(job(tmp_path, build), LATER_MS)
     assert [(each.uid, each.bounded, each.rare, each.read_ms) for each in now.sources] == [
-        ("numbers", False, False, None), ("rules", False, True, None), ("few", True, False, None),
-    ]  # fmt: skip
+        ("numbers", False, False, None),
+        ("rules", False, True, None),
+        ("few", True, False, None),
+    ]
     assert (now.operators, now.holds, now.since_ms) == ([], {}, None)
     assert (problems(now), silences(now)) == ([], {})
 

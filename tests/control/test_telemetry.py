@@ -54,9 +54,12 @@ def attributes(thing):
 def test_a_job_sends_its_metrics_and_a_trace_of_each_epoch(received, tmp_path):
     run(tmp_path)
     spans = [
-        span for request in received["/v1/traces"] for resource in request.resource_spans
-        for scope in resource.scope_spans for span in scope.spans
-    ]  # fmt: skip
+        span
+        for request in received["/v1/traces"]
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
     whole = {span.span_id: span for span in spans if span.name == "epoch"}
     assert len(whole) == 3
     for id, root in whole.items():
@@ -69,12 +72,13 @@ def test_a_job_sends_its_metrics_and_a_trace_of_each_epoch(received, tmp_path):
         uids = attributes(parts[1])["forkpoint.uids"].array_value.values
         assert {uid.string_value for uid in uids} == {"numbers", "counts", "out"}
     metrics = {
-        metric.name: metric for resource in received["/v1/metrics"][-1].resource_metrics
-        for scope in resource.scope_metrics for metric in scope.metrics
-    }  # fmt: skip
+        metric.name: metric
+        for resource in received["/v1/metrics"][-1].resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
     taken = {
-        attributes(point)["uid"].string_value: point.as_int
-        for point in metrics["forkpoint_operator_records_in"].sum.data_points
+        attributes(point)["uid"].string_value: point.as_int for point in metrics["forkpoint_operator_records_in"].sum.data_points
     }
     assert taken == {"numbers": 300, "counts": 300, "out": 300}
     assert metrics["forkpoint_operator_records_in"].sum.is_monotonic

@@ -166,9 +166,7 @@ def test_a_state_root_that_was_put_back_is_noticed(database: Database, tmp_path:
     table = database.create_table("n INT")
     at = At(fp.DatabaseSink(database.url, table), tmp_path)
     at.commit(at.staged(N, [N(1)], epoch=7))
-    with pytest.raises(
-        JobFailed, match=r"forkpoint_epochs.*says that epoch 7 was committed, but the job's newest is 3"
-    ):
+    with pytest.raises(JobFailed, match=r"forkpoint_epochs.*says that epoch 7 was committed, but the job's newest is 3"):
         at.commit(at.staged(N, [N(1)], epoch=3))
 
 
@@ -201,10 +199,35 @@ class All(NamedTuple):
 
 LATE, EARLY = datetime(2026, 2, 3, 4, 5, 6, 789000, UTC), datetime(1969, 12, 31, 23, tzinfo=UTC)
 ALL = [
-    All(1, 1.5, "ä'\"\\\t\n", True, Decimal("1.25"), date(2026, 2, 3), LATE, LATE.replace(tzinfo=None), b"\0\xff",
-        Colour.RED, Inner(1), ["x", "ü"]),
-    All(2, -2.5, None, False, Decimal("-0.01"), date(1969, 1, 1), EARLY, EARLY.replace(tzinfo=None), b"", Colour.RED, None, []),
-]  # fmt: skip
+    All(
+        1,
+        1.5,
+        "ä'\"\\\t\n",
+        True,
+        Decimal("1.25"),
+        date(2026, 2, 3),
+        LATE,
+        LATE.replace(tzinfo=None),
+        b"\0\xff",
+        Colour.RED,
+        Inner(1),
+        ["x", "ü"],
+    ),
+    All(
+        2,
+        -2.5,
+        None,
+        False,
+        Decimal("-0.01"),
+        date(1969, 1, 1),
+        EARLY,
+        EARLY.replace(tzinfo=None),
+        b"",
+        Colour.RED,
+        None,
+        [],
+    ),
+]
 COLUMNS = {
     "postgresql": "text_ TEXT, at TIMESTAMPTZ, data BYTEA, inner_ JSONB, tags JSONB",
     "mariadb": "text_ TEXT CHARACTER SET utf8mb4, at DATETIME(6), data BLOB, inner_ JSON, tags JSON",
@@ -256,9 +279,7 @@ class Key(NamedTuple):
     id: str
 
 
-def test_collations_that_merge_keys_are_warned_of(
-    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_collations_that_merge_keys_are_warned_of(database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     if database.name != "mariadb":
         pytest.skip("other databases compare text as Python does")
     for collation, warned in (("utf8mb4_general_ci", True), ("utf8mb4_bin", True), ("utf8mb4_nopad_bin", False)):
@@ -291,11 +312,13 @@ def test_changes_are_applied(database: Database, tmp_path: Path) -> None:
         change(update, Person(0, "old"), Person(0, "new")),
         change(delete, Person(1, "old"), None),
         change(update, Person(2, "old"), Person(12, "moved")),
-        change(delete, Person(3, "old"), None), change(insert, None, Person(3, "again")),
-        change(insert, None, Person(7, "short")), change(delete, Person(7, "short"), None),
+        change(delete, Person(3, "old"), None),
+        change(insert, None, Person(3, "again")),
+        change(insert, None, Person(7, "short")),
+        change(delete, Person(7, "short"), None),
         change(update, None, Person(4, None)),
         epoch=2,
-    )  # fmt: skip
+    )
     assert rows_by_id(database, table) == {0: "new", 3: "again", 4: None, 5: "old", 12: "moved"}
 
 
@@ -392,9 +415,14 @@ SAMPLES: dict[str, tuple[Any, list[Any]]] = {
     "list": (list[int], [[], [1], [1, 2]]),
 }
 KINDS_OF_COLUMNS = {
-    "boolean": "BOOLEAN", "integer": "BIGINT", "number": "DECIMAL(20, 2)", "date": "DATE", "datetime": "DATETIME", "time": "TIME",
+    "boolean": "BOOLEAN",
+    "integer": "BIGINT",
+    "number": "DECIMAL(20, 2)",
+    "date": "DATE",
+    "datetime": "DATETIME",
+    "time": "TIME",
     "uuid": "UUID",
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -452,9 +480,7 @@ def test_rows_that_are_more_than_mysql_takes_at_once(mariadb: MariaDB, tmp_path:
     message = rf"a row has {limit + 2} bytes, and the server takes {limit} at once \(max_allowed_packet\). Raise that"
     with refused(ConfigError, message):
         at.sink.check(output.committables)
-    with refused(
-        JobFailed, r"INSERT INTO large .* has \d+ bytes, and the server takes \d+ at once \(max_allowed_packet\)"
-    ):
+    with refused(JobFailed, r"INSERT INTO large .* has \d+ bytes, and the server takes \d+ at once \(max_allowed_packet\)"):
         at.commit(output)  # it would close the connection
     escaped = at.staged(Large, [Large(3, "'" * (limit - 100))], epoch=3)
     at.sink.check(escaped.committables)  # what the driver makes of it is known when it is written
@@ -521,9 +547,7 @@ def test_what_to_do_when_the_table_refuses_committed_rows(tmp_path: Path, remedy
     savepoint = started.driver.savepoint(stop=True).done.result()
     started.end()
     before = len(rows(database, "numbers"))
-    trigger = (
-        f"CREATE TRIGGER low BEFORE INSERT ON numbers WHEN NEW.n = {before + 12} BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
+    trigger = f"CREATE TRIGGER low BEFORE INSERT ON numbers WHEN NEW.n = {before + 12} BEGIN SELECT RAISE(ABORT, 'no'); END"
     database.execute(trigger)
     for restore in (None, None, RestoreOptions(savepoint)):  # none of these helps
         with refused(JobFailed, "sink 'table': writing to table 'numbers' .*no"):

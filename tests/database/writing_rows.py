@@ -55,9 +55,12 @@ if __name__ == "__main__":
         from forkpoint.connectors.database import committing, epochs
 
         steps = {
-            "create": (epochs, "create"), "newest": (epochs, "newest"), "note": (epochs, "note"),
-            "write": (committing.DatabaseCommitter, "_write"), "commit": (DefaultDialect, "do_commit"),
-        }  # fmt: skip
+            "create": (epochs, "create"),
+            "newest": (epochs, "newest"),
+            "note": (epochs, "note"),
+            "write": (committing.DatabaseCommitter, "_write"),
+            "commit": (DefaultDialect, "do_commit"),
+        }
         die_at(steps, death[0], int(death[1]))
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).enable_checkpointing(1)

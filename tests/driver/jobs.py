@@ -63,12 +63,24 @@ class Bulky(Sum):
 
 
 def job(
-    root: Path | str, elements: list[Click] | None = None, *, rows: int = 5, parallelism: int = 2, retained: int = 1,
-    fn: fp.KeyedProcessFunction | None = None, sink: Any = None, savepoint: str | None = None,
+    root: Path | str,
+    elements: list[Click] | None = None,
+    *,
+    rows: int = 5,
+    parallelism: int = 2,
+    retained: int = 1,
+    fn: fp.KeyedProcessFunction | None = None,
+    sink: Any = None,
+    savepoint: str | None = None,
     change: Callable[[JobOptions], JobOptions] = lambda options: options,
-    steps: Any = None, source: Any = None, key: Callable[[Any], Any] = lambda click: click.user, key_type: Any = None,
-    allow_non_restored: bool = False, uid: str = "sums", listeners: Sequence[Listener] = (),
-) -> Job:  # fmt: skip
+    steps: Any = None,
+    source: Any = None,
+    key: Callable[[Any], Any] = lambda click: click.user,
+    key_type: Any = None,
+    allow_non_restored: bool = False,
+    uid: str = "sums",
+    listeners: Sequence[Listener] = (),
+) -> Job:
     """A job that has been compiled; ``finish`` runs it."""
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(parallelism).set_max_epoch_rows(rows)

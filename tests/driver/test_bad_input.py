@@ -94,10 +94,14 @@ class OpensBadly(Sum):
 
 def test_a_function_that_raises_is_shown_with_key_element_and_its_own_traceback(tmp_path: Path) -> None:
     message = fails(
-        UserFunctionError, lambda: run(tmp_path, ELEMENTS, fn=Divides()),
-        "operator 'sums': the function raised ZeroDivisionError", "key 2", "Click(user=2, count=2, ts=130)",
-        "in process_element\n    divide(click)", "in divide\n    return 1 / (click.ts - 130)",
-    )  # fmt: skip
+        UserFunctionError,
+        lambda: run(tmp_path, ELEMENTS, fn=Divides()),
+        "operator 'sums': the function raised ZeroDivisionError",
+        "key 2",
+        "Click(user=2, count=2, ts=130)",
+        "in process_element\n    divide(click)",
+        "in divide\n    return 1 / (click.ts - 130)",
+    )
     assert "forkpoint/runtime" not in message
     # The epochs before are there; with the function mended the job goes on from them.
     assert state_of(tmp_path) == sums(ELEMENTS[:10])
@@ -107,20 +111,24 @@ def test_a_function_that_raises_is_shown_with_key_element_and_its_own_traceback(
 
 def test_timers_and_open_that_raise_name_the_operator_too(tmp_path: Path) -> None:
     fails(
-        UserFunctionError, lambda: run(tmp_path / "1", ELEMENTS, fn=TicksBadly()),
-        "operator 'sums': the function raised KeyError: 'tick' (key ", "timer at 5 ms", "in on_timer",
-    )  # fmt: skip
+        UserFunctionError,
+        lambda: run(tmp_path / "1", ELEMENTS, fn=TicksBadly()),
+        "operator 'sums': the function raised KeyError: 'tick' (key ",
+        "timer at 5 ms",
+        "in on_timer",
+    )
     fails(
-        UserFunctionError, lambda: run(tmp_path / "2", ELEMENTS, fn=OpensBadly()),
-        "operator 'sums': the function raised RuntimeError: no database", "open()", 'raise RuntimeError("no database")',
-    )  # fmt: skip
+        UserFunctionError,
+        lambda: run(tmp_path / "2", ELEMENTS, fn=OpensBadly()),
+        "operator 'sums': the function raised RuntimeError: no database",
+        "open()",
+        'raise RuntimeError("no database")',
+    )
 
 
 @pytest.mark.parametrize(("declared", "value"), [(int, "text"), (tuple[int, str], (1, 2)), (fp.Types.ANY(), Opaque())])
 @pytest.mark.parametrize("ttl", [None, fp.StateTtlConfig.new_builder(fp.Time.hours(1)).build()])
-def test_a_value_that_is_none_of_its_states_type_is_not_committed(
-    tmp_path: Path, declared: Any, value: Any, ttl: Any
-) -> None:
+def test_a_value_that_is_none_of_its_states_type_is_not_committed(tmp_path: Path, declared: Any, value: Any, ttl: Any) -> None:
     """It could not be read again: neither by the next epoch nor by a savepoint."""
     descriptor = fp.ValueStateDescriptor("odd", declared)
     if ttl is not None:
@@ -151,10 +159,12 @@ def test_null_keys(tmp_path: Path) -> None:
         return None if click.ts == 130 else click.user
 
     fails(
-        TypeNotSupported, lambda: run(tmp_path / "1", ELEMENTS, key=user, key_type=fp.Types.LONG()),
-        "operator 'sums': key None of element Click(user=2, count=2, ts=130) is not valid", "for key type LONG",
+        TypeNotSupported,
+        lambda: run(tmp_path / "1", ELEMENTS, key=user, key_type=fp.Types.LONG()),
+        "operator 'sums': key None of element Click(user=2, count=2, ts=130) is not valid",
+        "for key type LONG",
         "Filter such elements out first",
-    )  # fmt: skip
+    )
     assert state_of(tmp_path / "1") == sums(ELEMENTS[:10])
     # Where the type allows it, None is a key like others.
     run(tmp_path / "2", ELEMENTS, key=user, key_type=int | None)
@@ -163,9 +173,12 @@ def test_null_keys(tmp_path: Path) -> None:
 
 def test_a_key_selector_that_raises(tmp_path: Path) -> None:
     fails(
-        UserFunctionError, lambda: run(tmp_path, ELEMENTS, key=lambda c: c.nobody, key_type=int),
-        "operator 'sums': the function raised AttributeError", "nobody", "Click(user=0, count=1, ts=0)",
-    )  # fmt: skip
+        UserFunctionError,
+        lambda: run(tmp_path, ELEMENTS, key=lambda c: c.nobody, key_type=int),
+        "operator 'sums': the function raised AttributeError",
+        "nobody",
+        "Click(user=0, count=1, ts=0)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,9 +280,15 @@ def test_a_savepoint_without_one_of_its_files(tmp_path: Path, saved: Path) -> No
 
 def test_a_savepoint_of_another_program(tmp_path: Path, saved: Path) -> None:
     refused(
-        tmp_path, saved, RestoreRefused, "sums/total", "the program has no operator 'sums'", "--map sums=NEW",
-        "--allow-non-restored-state", uid="others",
-    )  # fmt: skip
+        tmp_path,
+        saved,
+        RestoreRefused,
+        "sums/total",
+        "the program has no operator 'sums'",
+        "--map sums=NEW",
+        "--allow-non-restored-state",
+        uid="others",
+    )
 
     class Text(Sum):
         total = fp.ValueStateDescriptor("total", str)  # type: ignore[assignment]

@@ -64,9 +64,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def context(committed: int, previous: dict[str, str] | None = None) -> EpochContext:
     return EpochContext(
-        generation=1, epoch=committed + 1, committed=committed, processing_time_ms=0, drain=False, previous=previous or {},
-        splits={}, watermarks={}, snapshot_subtasks=[],
-    )  # fmt: skip
+        generation=1,
+        epoch=committed + 1,
+        committed=committed,
+        processing_time_ms=0,
+        drain=False,
+        previous=previous or {},
+        splits={},
+        watermarks={},
+        snapshot_subtasks=[],
+    )
 
 
 def share(subtask: int = 0, parallelism: int = 2) -> Share:
@@ -96,9 +103,7 @@ def truth(root: Path) -> dict[int, Entries]:
 
 
 @pytest.mark.parametrize("kind", ["lmdb", "dict", "rocksdb"])
-def test_a_lost_store_is_made_again_at_any_epoch(
-    root: Path, truth: dict[int, Entries], tmp_path: Path, kind: Any
-) -> None:
+def test_a_lost_store_is_made_again_at_any_epoch(root: Path, truth: dict[int, Entries], tmp_path: Path, kind: Any) -> None:
     for epoch in (1, 2, 7, 8, 9, 10, 11, 20, max(truth)):
         subtask, storage = state(root, tmp_path / str(epoch), kind=kind)
         subtask.catch_up(context(epoch))
@@ -123,9 +128,7 @@ class Slow(Reads):
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_the_files_of_many_epochs_are_read_at_once(
-    root: Path, truth: dict[int, Entries], tmp_path: Path, behind: bool
-) -> None:
+def test_the_files_of_many_epochs_are_read_at_once(root: Path, truth: dict[int, Entries], tmp_path: Path, behind: bool) -> None:
     storage = Slow(root)
     subtask = SubtaskState(open_store("lmdb", tmp_path / "s"), storage, PATHS, share())
     if behind:
@@ -146,9 +149,7 @@ def test_a_store_behind_follows_over_the_changes_between(root: Path, truth: dict
         assert not [path for path in storage.paths if "/snapshots/" in path]
 
 
-def test_a_store_behind_what_was_cleaned_up_is_made_again(
-    root: Path, truth: dict[int, Entries], tmp_path: Path
-) -> None:
+def test_a_store_behind_what_was_cleaned_up_is_made_again(root: Path, truth: dict[int, Entries], tmp_path: Path) -> None:
     subtask, storage = state(root, tmp_path / "s")
     subtask.catch_up(context(3))
     gone = root / PATHS.manifest(5)
@@ -219,9 +220,7 @@ def processes() -> Iterator[Any]:
         yield pool
 
 
-def test_another_process_has_advanced_the_store(
-    root: Path, truth: dict[int, Entries], tmp_path: Path, processes: Any
-) -> None:
+def test_another_process_has_advanced_the_store(root: Path, truth: dict[int, Entries], tmp_path: Path, processes: Any) -> None:
     place = tmp_path / "s"
     subtask, storage = state(root, place)
     subtask.catch_up(context(4))
@@ -242,9 +241,7 @@ def test_a_leftover_task_does_not_roll_a_store_back(
     place = tmp_path / "s"
     processes.apply(advance, (str(root), str(place), 9))
     leftover, _ = state(root, place)
-    with pytest.raises(
-        StorageError, match=r"subtask 0: its local store has reached epoch 9; this task begins at epoch 6"
-    ):
+    with pytest.raises(StorageError, match=r"subtask 0: its local store has reached epoch 9; this task begins at epoch 6"):
         leftover.catch_up(context(6))
     assert entries(leftover) == truth[9]
 
@@ -300,9 +297,7 @@ def test_processes_of_a_host_that_take_turns_read_nothing_from_the_state_root(
     assert set(host.ways[1:]) == {"memory", "host"}
 
 
-def test_a_new_process_reads_what_those_that_were_killed_have_left(
-    root: Path, truth: dict[int, Entries], tmp_path: Path
-) -> None:
+def test_a_new_process_reads_what_those_that_were_killed_have_left(root: Path, truth: dict[int, Entries], tmp_path: Path) -> None:
     host = Host(root, truth, tmp_path)
     for epoch in range(4, 15):
         host.processes[0] = host.process()
@@ -337,9 +332,7 @@ def test_what_is_damaged_on_the_host_is_read_from_the_state_root(
     assert host.reads == []
 
 
-def test_a_subtask_that_returns_to_a_host_after_a_while_elsewhere(
-    root: Path, truth: dict[int, Entries], tmp_path: Path
-) -> None:
+def test_a_subtask_that_returns_to_a_host_after_a_while_elsewhere(root: Path, truth: dict[int, Entries], tmp_path: Path) -> None:
     here, elsewhere = Host(root, truth, tmp_path / "a"), Host(root, truth, tmp_path / "b")
     for epoch in range(4, 10):
         here.run(epoch, epoch % 2)
@@ -373,9 +366,13 @@ def spec(root: Path, place: Path, kind: str, *, several_processes: bool = False)
     from types import SimpleNamespace
 
     return SimpleNamespace(
-        local_dir=str(place), store=kind, parallelism=2, max_parallelism=128, storage_url=str(root),
+        local_dir=str(place),
+        store=kind,
+        parallelism=2,
+        max_parallelism=128,
+        storage_url=str(root),
         several_processes=several_processes,
-    )  # fmt: skip
+    )
 
 
 def test_changes_that_are_gone_or_damaged_are_named(root: Path, tmp_path: Path) -> None:

@@ -39,15 +39,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> JobGraph:
     """Timestamps with a bound of 100 ms and idleness after 1 s."""
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(tmp_path_factory.mktemp("root")))
-    strategy = (
-        fp.WatermarkStrategy.for_bounded_out_of_orderness(100)
-        .with_timestamp_assigner(lambda e, _: e)
-        .with_idleness(1000)
-    )
+    strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(lambda e, _: e).with_idleness(1000)
     source = fp.CollectionSource([1], fp.Types.LONG())
-    env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda e: e, fp.Types.LONG()).sum().uid(
-        "sum"
-    ).sink_to(fp.DiscardSink()).uid("sink")
+    env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda e: e, fp.Types.LONG()).sum().uid("sum").sink_to(
+        fp.DiscardSink()
+    ).uid("sink")
     env.launch = Launch(options={"engine": "local"})
     return prepare(env, "job").graph
 
@@ -62,16 +58,30 @@ def source_id(graph: JobGraph) -> int:
 
 def context(before: Manifest, graph: JobGraph, now_ms: int, drain: bool = False) -> EpochContext:
     return EpochContext(
-        generation=1, epoch=before.epoch + 1, committed=before.epoch, processing_time_ms=now_ms, drain=drain, previous={},
-        splits=split_starts(graph, before, now_ms), watermarks=dict(before.watermarks), snapshot_subtasks=[],
-    )  # fmt: skip
+        generation=1,
+        epoch=before.epoch + 1,
+        committed=before.epoch,
+        processing_time_ms=now_ms,
+        drain=drain,
+        previous={},
+        splits=split_starts(graph, before, now_ms),
+        watermarks=dict(before.watermarks),
+        snapshot_subtasks=[],
+    )
 
 
 def after(before: Manifest, graph: JobGraph, rows: list[CommitRow], now_ms: int = 0, drain: bool = False) -> Manifest:
     return build_manifest(
-        before, graph, context(before, graph, now_ms, drain), rows, Positions({"numbers": [7]}, {}, frozenset()),
-        run="run", created_ms=now_ms, kind="epoch", drained=drain,
-    )  # fmt: skip
+        before,
+        graph,
+        context(before, graph, now_ms, drain),
+        rows,
+        Positions({"numbers": [7]}, {}, frozenset()),
+        run="run",
+        created_ms=now_ms,
+        kind="epoch",
+        drained=drain,
+    )
 
 
 def progress(graph: JobGraph, split: str, watermark_ms: int, count: int = 1, piece: int = 0) -> CommitRow:
@@ -83,8 +93,9 @@ def test_the_watermark_is_the_least_over_the_splits(graph: JobGraph) -> None:
     assert one.watermarks["sum"] == 500
     assert one.sources["numbers"].position == [7]
     assert {name: (s.watermark_ms, s.count) for name, s in one.sources["numbers"].splits.items()} == {
-        "a": (1000, 1), "b": (500, 1),
-    }  # fmt: skip
+        "a": (1000, 1),
+        "b": (500, 1),
+    }
     two = after(one, graph, [progress(graph, "b", 800)])
     assert two.watermarks["sum"] == 800
 
@@ -130,8 +141,9 @@ def test_changes_and_committables_are_this_epochs_only_and_snapshots_all(graph: 
     ]
     one = after(start(graph), graph, rows)
     assert sorted((c.subtask, c.kg_start, c.kg_stop, c.inline_data(), c.path) for c in one.changes) == [
-        (0, 0, 64, None, "jobs/j/c"), (1, 64, 128, b"x", None),
-    ]  # fmt: skip
+        (0, 0, 64, None, "jobs/j/c"),
+        (1, 64, 128, b"x", None),
+    ]
     assert one.sinks == {"sink": ["early", "late"]}
     two = after(one, graph, [CommitRow(1, 0, "c", snapshot=Snapshot("jobs/j/s", one.epoch, 3, 10, HASH))])
     assert (two.changes, two.sinks) == ([], {})
@@ -158,9 +170,7 @@ def test_snapshots_cover_each_key_group_once_and_the_newest_wins(taken: list[tup
 
 
 def test_outside() -> None:
-    ref = SnapshotRef(
-        subtask=0, attempt="a", kg_start=0, kg_stop=10, epoch=1, path="p", entries=0, bytes=0, checksum=HASH
-    )
+    ref = SnapshotRef(subtask=0, attempt="a", kg_start=0, kg_stop=10, epoch=1, path="p", entries=0, bytes=0, checksum=HASH)
     assert [(r.kg_start, r.kg_stop) for r in _outside(ref, [(3, 6)])] == [(0, 3), (6, 10)]
     assert _outside(ref, [(0, 10)]) == []
     assert _outside(ref, [(10, 12)]) == [ref]
@@ -170,9 +180,16 @@ def test_outside() -> None:
 def test_what_is_outside_of_several_ranges(bounds: list[int], start: int, stop: int) -> None:
     covered = list(zip(sorted(bounds)[::2], sorted(bounds)[1::2], strict=False))
     ref = SnapshotRef(
-        subtask=0, attempt="a", kg_start=min(start, stop), kg_stop=max(start, stop), epoch=1, path="p", entries=0, bytes=0,
+        subtask=0,
+        attempt="a",
+        kg_start=min(start, stop),
+        kg_stop=max(start, stop),
+        epoch=1,
+        path="p",
+        entries=0,
+        bytes=0,
         checksum=HASH,
-    )  # fmt: skip
+    )
     found = [kg for part in _outside(ref, covered) for kg in range(part.kg_start, part.kg_stop)]
     assert found == [kg for kg in range(ref.kg_start, ref.kg_stop) if not any(a <= kg < b for a, b in covered)]
 
@@ -215,9 +232,7 @@ def test_snapshots_are_due_after_many_epochs_or_many_bytes(graph: JobGraph) -> N
 
 
 def test_a_new_run_goes_on_with_the_old_chains(graph: JobGraph) -> None:
-    ref = SnapshotRef(
-        subtask=1, attempt="a", kg_start=64, kg_stop=128, epoch=30, path="p", entries=1, bytes=1, checksum=HASH
-    )
+    ref = SnapshotRef(subtask=1, attempt="a", kg_start=64, kg_stop=128, epoch=30, path="p", entries=1, bytes=1, checksum=HASH)
     manifest = start(graph).model_copy(update={"epoch": 40, "snapshots": [ref]})
     assert chains(manifest) == {0: (39, 0), 1: (10, 0)}
     assert chains(manifest.model_copy(update={"parallelism": 4})) == {0: (39, 0), 1: (39, 0), 2: (10, 0), 3: (10, 0)}

@@ -128,9 +128,7 @@ def run(root: Path, stop: StopsDrained, **restore: Any) -> Any:
     source = env.from_source(fp.FileSource.json(root / "in", Reading), strategy, "in").uid("in")
     counted = source.key_by(lambda r: r.key, str).window(fp.TumblingEventTimeWindows.of(fp.Time.seconds(1)))
     counted.process(Count(), str).uid("count").sink_to(fp.FileSink.text(root / "out")).uid("out")
-    launch = Launch(
-        options={"engine": "local"}, steps=stop, on_driver=stop.on_driver, restore=RestoreOptions(**restore)
-    )
+    launch = Launch(options={"engine": "local"}, steps=stop, on_driver=stop.on_driver, restore=RestoreOptions(**restore))
     env.launch = launch
     return env.execute(JOB)
 
@@ -198,9 +196,7 @@ def goes_on_from_the_drain(root: Path, operation: int, restore: dict[str, Any]) 
     assert output(root) == windows(FIRST), f"killed at operation {operation}"
 
 
-def test_a_drain_whose_savepoint_fails_is_as_if_nobody_had_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_drain_whose_savepoint_fails_is_as_if_nobody_had_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: Any) -> str:
         raise StorageError("the disk is full")
 

@@ -131,9 +131,7 @@ def test_what_was_removed_between_commit_and_publishing_fails_the_job(tmp_path: 
     assert not list(out.glob(".part-*"))
 
 
-def test_a_job_that_was_drained_ends_also_if_its_savepoint_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_was_drained_ends_also_if_its_savepoint_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Ask:
         driver: JobDriver | None = None
         answer: Any = None

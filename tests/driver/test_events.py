@@ -54,9 +54,7 @@ class Sum(fp.KeyedProcessFunction):
         yield click.user, self.total.value()
 
 
-def heard(
-    root: Path, *, fails_at: Path | None = None, savepoint: bool = False, second_stage: bool = False
-) -> tuple[Heard, Any]:
+def heard(root: Path, *, fails_at: Path | None = None, savepoint: bool = False, second_stage: bool = False) -> tuple[Heard, Any]:
     listener = Heard()
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(2).set_max_epoch_rows(5)

@@ -20,9 +20,16 @@ PATHS = JobPaths("j")
 
 def manifest(epoch, run, generation=1, kind="epoch"):
     return Manifest(
-        job="j", run=run, generation=generation, epoch=epoch, kind=kind, created_ms=0, processing_time_ms=0, parallelism=1,
+        job="j",
+        run=run,
+        generation=generation,
+        epoch=epoch,
+        kind=kind,
+        created_ms=0,
+        processing_time_ms=0,
+        parallelism=1,
         max_parallelism=8,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

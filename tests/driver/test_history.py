@@ -27,9 +27,17 @@ def fresh() -> History:
 
 def manifest(epoch: int, run: str, generation: int, kind: str = "epoch") -> Manifest:
     return Manifest(
-        job="job", run=run, generation=generation, epoch=epoch, kind=kind, created_ms=0, processing_time_ms=0,
-        parallelism=1, max_parallelism=128, parent=Parent(),
-    )  # type: ignore[arg-type]  # fmt: skip
+        job="job",
+        run=run,
+        generation=generation,
+        epoch=epoch,
+        kind=kind,
+        created_ms=0,
+        processing_time_ms=0,
+        parallelism=1,
+        max_parallelism=128,
+        parent=Parent(),
+    )  # type: ignore[arg-type]
 
 
 @dataclass
@@ -67,9 +75,7 @@ def test_whoever_commits_is_the_newest(data: st.DataObject) -> None:
                 seen.append(history.newest())
             case "start":
                 try:
-                    driver = Driver.start(
-                        history, f"r{n}", data.draw(st.sampled_from(seen)), data.draw(st.integers(0, 9))
-                    )
+                    driver = Driver.start(history, f"r{n}", data.draw(st.sampled_from(seen)), data.draw(st.integers(0, 9)))
                 except StaleGeneration:
                     continue
                 drivers.append(driver)
@@ -191,10 +197,17 @@ def with_changes(history: History, before: Manifest, subtasks: int = 5) -> Manif
             history.storage.put(PATHS.changelog(epoch, 1, subtask, attempt), b"")
         changes.append(
             ChangesRef(
-                kg_start=0, kg_stop=1, stage=1, subtask=subtask, attempt="accepted", entries=0, bytes=0,
-                checksum="0" * 64, path=PATHS.changelog(epoch, 1, subtask, "accepted"),
+                kg_start=0,
+                kg_stop=1,
+                stage=1,
+                subtask=subtask,
+                attempt="accepted",
+                entries=0,
+                bytes=0,
+                checksum="0" * 64,
+                path=PATHS.changelog(epoch, 1, subtask, "accepted"),
             )
-        )  # fmt: skip
+        )
     following = manifest(epoch, before.run, before.generation).model_copy(update={"changes": changes})
     history.commit(following)
     return following

@@ -45,9 +45,17 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
     executor.start(prepared.driver.parts.layouts.next(manifest, manifest.parallelism))
     publisher = Publisher(prepared.graph, executor, past, Listeners(), lambda: None, wall_clock_ms)
     runner = EpochRunner(
-        run="run", graph=prepared.graph, manifest=manifest, history=past, executor=executor, publisher=publisher,
-        timeout_ms=60_000, max_rows=5, now_ms=lambda: 0, listener=Listeners(),
-    )  # fmt: skip
+        run="run",
+        graph=prepared.graph,
+        manifest=manifest,
+        history=past,
+        executor=executor,
+        publisher=publisher,
+        timeout_ms=60_000,
+        max_rows=5,
+        now_ms=lambda: 0,
+        listener=Listeners(),
+    )
     for _ in range(2):
         with pytest.raises(JobFailed, match="ouch"):
             runner.step()
@@ -75,9 +83,7 @@ CALLS: list[Any] = []
 
 def unpublishable(tmp_path: Path, failures: int) -> Unpublishable:
     made = fp.FileSink.text(tmp_path / "out")
-    return Unpublishable(
-        made.path, made.format, made.type, made.bucket, made.prefix, made.options, failures=[0] * failures
-    )
+    return Unpublishable(made.path, made.format, made.type, made.bucket, made.prefix, made.options, failures=[0] * failures)
 
 
 def lines(tmp_path: Path) -> list[str]:

@@ -134,9 +134,7 @@ class SlowlySavepoints:
                 self.requests.append((epoch, self.driver.savepoint()))
 
 
-def test_savepoints_of_epochs_that_garbage_collection_has_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_savepoints_of_epochs_that_garbage_collection_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = SlowlySavepoints()
     prepared = job(tmp_path, ELEMENTS[:300], steps=steps)
     driver = steps.driver = prepared.driver

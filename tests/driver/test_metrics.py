@@ -88,10 +88,15 @@ def test_what_holds_a_watermark_back() -> None:
 def test_a_restart_begins_counts_anew_but_not_those_of_the_run() -> None:
     metrics = JobMetrics()
     for event in (
-        epoch(), Restarting("why", 1, 0), RescaleEnded(3, 7), RescaleEnded(3, failure="no"), PublishingProgressed({"s": 2}),
-        SavepointEnded("s", 5, "there", at_ms=70), SavepointEnded("s", 5, failure="no"),
+        epoch(),
+        Restarting("why", 1, 0),
+        RescaleEnded(3, 7),
+        RescaleEnded(3, failure="no"),
+        PublishingProgressed({"s": 2}),
+        SavepointEnded("s", 5, "there", at_ms=70),
+        SavepointEnded("s", 5, failure="no"),
         AttemptStarted(5, 1, {"a": 40}, 90),
-    ):  # fmt: skip
+    ):
         metrics = after(metrics, event)
     assert (metrics.epochs, metrics.records_in, metrics.changes_bytes) == (0, {}, 0)
     assert (metrics.restarts, metrics.rescalings, metrics.savepoints, metrics.savepoints_failed) == (1, 1, 1, 1)
@@ -131,8 +136,9 @@ def test_a_report_has_only_what_has_changed_since_the_last_one() -> None:
     seen.inc(2)
     sizes.update(4)
     assert reporter.take() == [
-        UserMetric("counter", "", "seen", 2), UserMetric("distribution", "io", "sizes", 1, 4, 4, 4),
-    ]  # fmt: skip
+        UserMetric("counter", "", "seen", 2),
+        UserMetric("distribution", "io", "sizes", 1, 4, 4, 4),
+    ]
     assert reporter.take() == []
     seen.inc(5)
     reporter.skip()
@@ -191,9 +197,14 @@ class Seen(fp.MapFunction):
 
 
 def metrics_of(
-    root: Path, *, rows: int = 100, stop: int = 1000, keyed: bool = False, fails_at: Path | None = None,
+    root: Path,
+    *,
+    rows: int = 100,
+    stop: int = 1000,
+    keyed: bool = False,
+    fails_at: Path | None = None,
     change: Callable[[Any], Any] = lambda options: options,
-) -> MetricsMessage:  # fmt: skip
+) -> MetricsMessage:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(2).set_max_epoch_rows(rows)
     env.options = change(replace(env.options, restart=RestartStrategy.fixed_delay(3, 1)))
@@ -216,8 +227,11 @@ def user(message: MetricsMessage, kind: str) -> list[Any]:
 def test_each_operator_counts_elements_and_time(tmp_path: Path, keyed: bool) -> None:
     message = metrics_of(tmp_path, keyed=keyed)
     assert {uid: (o.records_in, o.records_out) for uid, o in message.operators.items()} == {
-        "numbers": (1000, 1000), "seen": (1000, 1000), "counts": (1000, 1000), "out": (1000, 0),
-    }  # fmt: skip
+        "numbers": (1000, 1000),
+        "seen": (1000, 1000),
+        "counts": (1000, 1000),
+        "out": (1000, 0),
+    }
     assert all(operator.busy_ms > 0 for operator in message.operators.values())
     sender = "numbers" if keyed else "seen"
     assert message.operators["counts"].bytes_in == message.operators[sender].bytes_out > 0
@@ -243,12 +257,10 @@ def test_files_that_wait_to_be_read_are_counted_while_a_job_runs(tmp_path: Path)
     (tmp_path / "in").mkdir()
     for number, text in enumerate(["first", "second", "third", "fourth", "fifth"]):
         (tmp_path / "in" / str(number)).write_text(f"{text}\n")
-    env = (
-        fp.StreamExecutionEnvironment().set_state_root(str(tmp_path / "root")).set_parallelism(1).set_max_epoch_rows(1)
+    env = fp.StreamExecutionEnvironment().set_state_root(str(tmp_path / "root")).set_parallelism(1).set_max_epoch_rows(1)
+    read = env.from_source(fp.FileSource.text(tmp_path / "in", bounded=True), fp.WatermarkStrategy.no_watermarks(), "in").uid(
+        "lines"
     )
-    read = env.from_source(
-        fp.FileSource.text(tmp_path / "in", bounded=True), fp.WatermarkStrategy.no_watermarks(), "in"
-    ).uid("lines")
     read.map(Waits(tmp_path / "go"), str).uid("waits").sink_to(fp.DiscardSink()).uid("out")
     env.launch = Launch(options={"engine": "local"})
     job = prepare(env, "job")
@@ -257,9 +269,7 @@ def test_files_that_wait_to_be_read_are_counted_while_a_job_runs(tmp_path: Path)
     commands = Commands(job.driver)
     while commands.metrics().epochs < 2:
         time.sleep(0.01)
-    assert commands.metrics().backlog["lines"] == BacklogMetrics(
-        amount=len("third\nfourth\nfifth\n"), unit="bytes", files=3
-    )
+    assert commands.metrics().backlog["lines"] == BacklogMetrics(amount=len("third\nfourth\nfifth\n"), unit="bytes", files=3)
     (tmp_path / "go").touch()
     thread.join()
     assert commands.metrics().backlog["lines"] == BacklogMetrics(amount=0, unit="bytes", files=0)

@@ -183,9 +183,7 @@ def check(root: str, out: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("silence_is_loss")
-@pytest.mark.parametrize(
-    ("kind", "times"), [("lost answer", 2), ("late error", 2), ("cut", 2), ("truncated", 2), ("hang", 1)]
-)
+@pytest.mark.parametrize(("kind", "times"), [("lost answer", 2), ("late error", 2), ("cut", 2), ("truncated", 2), ("hang", 1)])
 def test_faults_at_all_kinds_of_requests(
     proxy: UnreliableProxy, root: str, tmp_path: Path, kind: Any, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,9 +327,7 @@ def test_a_savepoint_during_an_outage_fails_alone(proxy: UnreliableProxy, root: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["create", "put", "get", "list", "delete"])
-def test_stopping_with_a_savepoint_despite_lost_answers(
-    proxy: UnreliableProxy, root: str, tmp_path: Path, on: str
-) -> None:
+def test_stopping_with_a_savepoint_despite_lost_answers(proxy: UnreliableProxy, root: str, tmp_path: Path, on: str) -> None:
     asked = []
 
     def ask() -> None:
@@ -360,9 +356,7 @@ def test_cleaning_up_waits_for_the_next_time(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_cancel_during_an_outage_ends_the_job_and_loses_no_output(
-    proxy: UnreliableProxy, root: str, tmp_path: Path
-) -> None:
+def test_a_cancel_during_an_outage_ends_the_job_and_loses_no_output(proxy: UnreliableProxy, root: str, tmp_path: Path) -> None:
     """The outage begins between an epoch's commit and its publication."""
     paused = threading.Event()
 
@@ -373,9 +367,13 @@ def test_a_cancel_during_an_outage_ends_the_job_and_loses_no_output(
                 prepared.driver.cancel()
 
     prepared = job(
-        root, ELEMENTS, sink=fp.FileSink.text(tmp_path), change=impatient, listeners=[Cancels()],
+        root,
+        ELEMENTS,
+        sink=fp.FileSink.text(tmp_path),
+        change=impatient,
+        listeners=[Cancels()],
         steps=AtStep("written", 4, lambda: proxy.inject(Fault("error", on="^(list|put)"))),
-    )  # fmt: skip
+    )
     assert finish(prepared).outcome == "cancelled"
     assert len(lines(tmp_path)) == 10
     proxy.heal()

@@ -40,9 +40,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def layout(root: Path, local_dir: Path, parallelism: int, store: Any = "lmdb") -> JobSpec:
     return JobSpec(
-        run=local_dir.name, job=JOB, graph=JobGraph((), 1, 128), storage_url=open_storage(str(root)).url,
-        parallelism=parallelism, max_parallelism=128, store=store, local_dir=str(local_dir), parameters={}, known_states={},
-    )  # fmt: skip
+        run=local_dir.name,
+        job=JOB,
+        graph=JobGraph((), 1, 128),
+        storage_url=open_storage(str(root)).url,
+        parallelism=parallelism,
+        max_parallelism=128,
+        store=store,
+        local_dir=str(local_dir),
+        parameters={},
+        known_states={},
+    )
 
 
 def stored(spec: JobSpec) -> Stored:

@@ -131,9 +131,7 @@ def test_from_a_savepoint_where_no_checkpoint_is_whole(tmp_path: Path) -> None:
 def test_what_a_savepoint_says_of_time_is_kept(tmp_path: Path) -> None:
     def timed(env: fp.StreamExecutionEnvironment, uid: str) -> fp.DataStream[Click]:
         strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda click, _: click.ts)
-        return (
-            env.from_collection(ELEMENTS, Click).uid(uid).assign_timestamps_and_watermarks(strategy).uid(f"{uid}-times")
-        )
+        return env.from_collection(ELEMENTS, Click).uid(uid).assign_timestamps_and_watermarks(strategy).uid(f"{uid}-times")
 
     class Saving(StopAfter):
         request = None

@@ -27,9 +27,17 @@ def count(element: Any, state: int | None) -> tuple[Any, int]:
 
 
 def run(
-    root: Path, sources: dict[str, Any], until: Until | None, *, rows: int = 7, bound_ms: int = 0, savepoint: str | None = None,
-    parallelism: int = 2, name: str = "job", assign: bool = False,
-) -> str | None:  # fmt: skip
+    root: Path,
+    sources: dict[str, Any],
+    until: Until | None,
+    *,
+    rows: int = 7,
+    bound_ms: int = 0,
+    savepoint: str | None = None,
+    parallelism: int = 2,
+    name: str = "job",
+    assign: bool = False,
+) -> str | None:
     """Count the elements (name, ms) of each source by name; the savepoint with which the run stopped, if it did."""
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root))
     env.set_parallelism(parallelism).set_max_epoch_rows(rows)
@@ -38,14 +46,10 @@ def run(
         plain = fp.WatermarkStrategy.no_watermarks() if assign else strategy
         stream = env.from_source(source, plain, uid).uid(uid)
         if assign:
-            stream = (
-                stream.map(lambda e: e, tuple[str, int]).assign_timestamps_and_watermarks(strategy).uid(f"{uid}-time")
-            )
+            stream = stream.map(lambda e: e, tuple[str, int]).assign_timestamps_and_watermarks(strategy).uid(f"{uid}-time")
         keyed = stream.key_by(lambda e: e[0], str).map_with_state(count, int).uid(f"{uid}-counts")
         keyed.sink_to(fp.DiscardSink()).uid(f"{uid}-out")
-    launch = Launch(
-        options={"engine": "local"}, until=until, job_name=name, restore=RestoreOptions(savepoint or "none")
-    )  # fmt: skip
+    launch = Launch(options={"engine": "local"}, until=until, job_name=name, restore=RestoreOptions(savepoint or "none"))
     env.launch = launch
     return env.execute("job").savepoint
 
@@ -77,12 +81,22 @@ def passes(times: list[int], bound_ms: int, until_ms: int) -> int | None:
 
 @examples(25)
 @given(
-    a=st.lists(st.integers(0, 60), min_size=1, max_size=40), b=st.lists(st.integers(0, 60), min_size=1, max_size=40),
-    bound_ms=st.integers(0, 5), until_ms=st.integers(0, 50), rows=st.sampled_from([1, 2, 7, 100]), assign=st.booleans(),
-)  # fmt: skip
+    a=st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    b=st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    bound_ms=st.integers(0, 5),
+    until_ms=st.integers(0, 50),
+    rows=st.sampled_from([1, 2, 7, 100]),
+    assign=st.booleans(),
+)
 def test_each_source_is_read_up_to_the_element_that_takes_its_watermark_to_the_time(
-    tmp_path_factory: pytest.TempPathFactory, a: list[int], b: list[int], bound_ms: int, until_ms: int, rows: int, assign: bool
-) -> None:  # fmt: skip
+    tmp_path_factory: pytest.TempPathFactory,
+    a: list[int],
+    b: list[int],
+    bound_ms: int,
+    until_ms: int,
+    rows: int,
+    assign: bool,
+) -> None:
     root = tmp_path_factory.getbasetemp() / f"replay-{next(ROOTS)}"
     sources = {"a": source([*a, 1000]), "b": source([*b, 1000])}
     expected = {uid: passes([*times, 1000], bound_ms, until_ms) for uid, times in (("a", a), ("b", b))}
@@ -137,9 +151,7 @@ def positions(root: Path, sources: dict[str, Any]) -> Any:
     stop = Stop()
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root)).set_max_epoch_rows(3)
     for uid, each in sources.items():
-        env.from_source(each, fp.WatermarkStrategy.no_watermarks(), uid).uid(uid).sink_to(fp.DiscardSink()).uid(
-            f"{uid}-o"
-        )
+        env.from_source(each, fp.WatermarkStrategy.no_watermarks(), uid).uid(uid).sink_to(fp.DiscardSink()).uid(f"{uid}-o")
     env.launch = Launch(options={"engine": "local"}, on_driver=stop.on_driver, steps=stop, job_name="original-run")
     savepoint = env.execute("job").savepoint
     assert savepoint is not None

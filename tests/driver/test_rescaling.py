@@ -62,34 +62,47 @@ def to(parallelism: int) -> Callable[[At], None]:
 
 
 def run(
-    root: Path, plan: dict[int, Callable[[At], Any]], *, parallelism: int = 2, retained: int = 100, trial: int | None = None,
-    restart: RestartStrategy | None = None, rows: int = 5, autoscale: Autoscale | None = None, pinned: bool = False,
-    restore: str | None = None, max_parallelism: int = 16,
-) -> At:  # fmt: skip
+    root: Path,
+    plan: dict[int, Callable[[At], Any]],
+    *,
+    parallelism: int = 2,
+    retained: int = 100,
+    trial: int | None = None,
+    restart: RestartStrategy | None = None,
+    rows: int = 5,
+    autoscale: Autoscale | None = None,
+    pinned: bool = False,
+    restore: str | None = None,
+    max_parallelism: int = 16,
+) -> At:
     """Sum the clicks, five in an epoch, into root/out."""
     at = At(plan)
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root / "state"))
     env.set_parallelism(parallelism).set_max_epoch_rows(rows)
     env.options = replace(
-        env.options, checkpoint=CheckpointOptions(interval_ms=1, num_retained=retained),
-        restart=restart or RestartStrategy.none(), max_parallelism=max_parallelism, autoscale=autoscale,
-    )  # fmt: skip
+        env.options,
+        checkpoint=CheckpointOptions(interval_ms=1, num_retained=retained),
+        restart=restart or RestartStrategy.none(),
+        max_parallelism=max_parallelism,
+        autoscale=autoscale,
+    )
     source = env.from_collection(CLICKS, Click).uid("clicks")
     summed = source.key_by(lambda click: click.user).process(Sum(), tuple[int, int]).uid("sums")
     summed.sink_to(fp.FileSink.json(root / "out")).uid("sink")
     env.launch = Launch(
-        options={"engine": "local"}, listeners=[at], trial=None if trial is None else Trial(trial), pinned=pinned,
+        options={"engine": "local"},
+        listeners=[at],
+        trial=None if trial is None else Trial(trial),
+        pinned=pinned,
         restore=None if restore is None else fp.RestoreOptions(restore),
-    )  # fmt: skip
+    )
     at.job = prepare(env, JOB)
     at.job.begin()()
     return at
 
 
 def output(root: Path) -> list[tuple[int, int]]:
-    rows = [
-        json.loads(line) for file in sorted((root / "out").glob("part-*")) for line in file.read_text().splitlines()
-    ]
+    rows = [json.loads(line) for file in sorted((root / "out").glob("part-*")) for line in file.read_text().splitlines()]
     return [tuple(row) for row in rows]
 
 
@@ -113,9 +126,7 @@ def test_it_goes_on_with_prepared_stores(tmp_path: Path) -> None:
     assert layouts(tmp_path) == [2, 5, 1, 3]
     assert Counter(output(tmp_path)) == expected()
     assert state_of(tmp_path / "state") == TOTALS
-    starts = [
-        m for e in history(tmp_path / "state").epochs() if (m := history(tmp_path / "state").load(e)).kind == "start"
-    ]
+    starts = [m for e in history(tmp_path / "state").epochs() if (m := history(tmp_path / "state").load(e)).kind == "start"]
     assert len({m.run for m in starts}) == len({m.generation for m in starts}) == 1
     assert [(e.parallelism, e.epoch) for e in at.of(RescaleEnded)] == [(m.parallelism, m.epoch) for m in starts[1:]]
     assert [request.done.result() for request in at.requests] == [
@@ -145,9 +156,11 @@ def test_many_epochs_pass_while_stores_are_built(tmp_path: Path) -> None:
         to(3)(at)
 
     with (
-        patch.object(LocalExecutor, "prepare", slow), patch.object(driver_epochs, "SNAPSHOT_CHAIN", 3),
-        patch.object(garbage, "EVERY_EPOCHS", 2), patch.object(handing_over, "CLOSE_SECONDS", 0),
-    ):  # fmt: skip
+        patch.object(LocalExecutor, "prepare", slow),
+        patch.object(driver_epochs, "SNAPSHOT_CHAIN", 3),
+        patch.object(garbage, "EVERY_EPOCHS", 2),
+        patch.object(handing_over, "CLOSE_SECONDS", 0),
+    ):
         run(
             tmp_path,
             {5: no_wait, 25: lambda at: hold.set(), 26: lambda at: _wait_for(lambda: len(done) > 1)},
@@ -313,10 +326,13 @@ def test_an_attempt_fails_at_each_step(tmp_path: Path, after: bool) -> None:
 def test_a_busy_job_rescales_itself(tmp_path: Path) -> None:
     """Epochs follow one another without a pause, so it is always busy."""
     with (
-        patch.object(autoscaling, "SAMPLE_MS", 1), patch.object(autoscaling, "COOL_DOWN_MS", 1),
-        patch.object(autoscaling, "UP_AFTER_MS", 5), patch.object(autoscaling, "HIGH_BUSY_BEHIND", 0.01),
-        patch.object(autoscaling, "HIGH_BUSY", 0.01), patch.object(autoscaling, "LOW_BUSY", 0),
-    ):  # fmt: skip
+        patch.object(autoscaling, "SAMPLE_MS", 1),
+        patch.object(autoscaling, "COOL_DOWN_MS", 1),
+        patch.object(autoscaling, "UP_AFTER_MS", 5),
+        patch.object(autoscaling, "HIGH_BUSY_BEHIND", 0.01),
+        patch.object(autoscaling, "HIGH_BUSY", 0.01),
+        patch.object(autoscaling, "LOW_BUSY", 0),
+    ):
         at = run(tmp_path, {}, autoscale=Autoscale(1, 4))
     assert layouts(tmp_path)[-1] > 2
     assert at.of(RescaleEnded)[0].failure is None

@@ -45,9 +45,15 @@ def build(env: Any, source: Any) -> Any:
 
 def run(root: Path, script: list[Any], schedule: SavepointSchedule | None, clock: ManualClock, **options: Any) -> Any:
     return run_local(
-        build, script, state_root=str(root), clock=clock, epochs=1, parallelism=1,
-        options={"savepoint_schedule": schedule}, **options,
-    )  # fmt: skip
+        build,
+        script,
+        state_root=str(root),
+        clock=clock,
+        epochs=1,
+        parallelism=1,
+        options={"savepoint_schedule": schedule},
+        **options,
+    )
 
 
 def scheduled(root: Path, job: str = "test") -> list[Savepoint]:
@@ -121,9 +127,16 @@ def test_what_fails_is_tried_again_when_the_next_is_due(tmp_path: Path, caplog: 
 
 def savepoint(number: int, **fields: Any) -> Savepoint:
     made: dict[str, Any] = {
-        "id": f"s{number}", "job": "test", "run": "r", "epoch": number, "created_ms": number * HOUR_MS,
-        "versions": Versions(forkpoint="1", python="3"), "max_parallelism": 8, "parallelism": 1, "schedule_ms": HOUR_MS,
-    }  # fmt: skip
+        "id": f"s{number}",
+        "job": "test",
+        "run": "r",
+        "epoch": number,
+        "created_ms": number * HOUR_MS,
+        "versions": Versions(forkpoint="1", python="3"),
+        "max_parallelism": 8,
+        "parallelism": 1,
+        "schedule_ms": HOUR_MS,
+    }
     return Savepoint(**(made | fields))
 
 
@@ -145,13 +158,22 @@ def test_who_fulfils_a_rule_stays() -> None:
 @given(
     st.lists(
         st.builds(
-            lambda schedule, label, note, edited: {"schedule_ms": schedule, "label": label, "note": note, "edited": edited},
-            st.sampled_from([None, HOUR_MS]), st.sampled_from([None, "l"]), st.sampled_from([None, "n"]), st.booleans(),
+            lambda schedule, label, note, edited: {
+                "schedule_ms": schedule,
+                "label": label,
+                "note": note,
+                "edited": edited,
+            },
+            st.sampled_from([None, HOUR_MS]),
+            st.sampled_from([None, "l"]),
+            st.sampled_from([None, "n"]),
+            st.booleans(),
         ),
         max_size=12,
     ),
-    st.integers(1, 5), st.integers(1, 12) | st.none(),
-)  # fmt: skip
+    st.integers(1, 5),
+    st.integers(1, 12) | st.none(),
+)
 def test_only_what_nobody_asked_for_goes(fields: list[dict[str, Any]], last: int, hours: int | None) -> None:
     all_ = [savepoint(number, **each) for number, each in enumerate(fields)]
     ours = [s.id for s in all_ if s.schedule_ms is not None and s.label is s.note is None and not s.edited]
@@ -265,17 +287,19 @@ def test_a_claimed_savepoint_goes_once_the_run_has_its_state_and_another_stays(t
     shutil.copytree(path, tmp_path / "copy")
     run(tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path)), job_name="one")
     assert open_savepoint(str(path)).savepoint.job == "test"
-    claimed = run(
-        tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path), claim=True), job_name="two"
-    )
+    claimed = run(tmp_path, [1, 2, 3, 4], None, clock, restore=RestoreOptions(savepoint=str(path), claim=True), job_name="two")
     assert claimed.outcome == "finished"
     assert not path.exists()
     storage = LocalStorage(str(tmp_path))
     parent = next(RUN.load(storage, path) for path in storage.list("jobs/two/runs") if path.endswith("run.json"))
     assert parent.parent == Parent(
-        kind="savepoint", job="test", run=parent.parent.run, epoch=parent.parent.epoch,
-        savepoint_id=path.name, savepoint_path=parent.parent.savepoint_path,
-    )  # fmt: skip
+        kind="savepoint",
+        job="test",
+        run=parent.parent.run,
+        epoch=parent.parent.epoch,
+        savepoint_id=path.name,
+        savepoint_path=parent.parent.savepoint_path,
+    )
 
 
 def test_a_claimed_savepoint_stays_while_a_fork_of_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -296,9 +320,7 @@ def test_a_claimed_savepoint_stays_while_a_fork_of_it_runs(tmp_path: Path, caplo
     assert not path.exists()
 
 
-def test_a_claimed_savepoint_stays_until_the_first_epoch_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claimed_savepoint_stays_until_the_first_epoch_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     path = Path(run(tmp_path, [1, 2, Eof(savepoint=True)], None, clock).savepoint.removeprefix("file://"))
 

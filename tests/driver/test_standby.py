@@ -25,9 +25,16 @@ def lease(renewals, run="a", epoch=1):
 
 def manifest(epoch, run, generation=1, kind="start"):
     return Manifest(
-        job="j", run=run, generation=generation, epoch=epoch, kind=kind, created_ms=0, processing_time_ms=0, parallelism=1,
+        job="j",
+        run=run,
+        generation=generation,
+        epoch=epoch,
+        kind=kind,
+        created_ms=0,
+        processing_time_ms=0,
+        parallelism=1,
         max_parallelism=8,
-    )  # fmt: skip
+    )
 
 
 def record(run, outcome=None, **more):

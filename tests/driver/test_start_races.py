@@ -59,9 +59,7 @@ def test_it_says_who_is_in_the_way(crashed: Path, monkeypatch: pytest.MonkeyPatc
         racing(driver, 1000).run()
     said = str(raised.value)
     where = re.escape(f"process {os.getpid()} on machine {socket.gethostname()!r}, started ")
-    assert re.search(
-        rf"run {older.run!r} \(generation 1, {where}\d{{4}}-.* UTC\) is older, still runs, and has committed", said
-    )
+    assert re.search(rf"run {older.run!r} \(generation 1, {where}\d{{4}}-.* UTC\) is older, still runs, and has committed", said)
     assert f"this newer run, run {driver.run_id!r} (generation 2)" in said
     assert "cancel the older one where it runs" in said
     assert "replaced" not in said
@@ -75,7 +73,5 @@ def test_of_two_that_start_at_once_one_says_so(crashed: Path) -> None:
 
 def test_a_run_behind_a_newer_one_does_not_try_again(crashed: Path) -> None:
     driver = job(crashed, ELEMENTS).driver
-    with pytest.raises(
-        StaleGeneration, match=r"is newer and has committed epoch 6; this run, .* has been replaced and ends"
-    ):
+    with pytest.raises(StaleGeneration, match=r"is newer and has committed epoch 6; this run, .* has been replaced and ends"):
         racing(driver, 1, generation=2).run()

@@ -56,8 +56,9 @@ class Visits(fp.KeyedProcessFunction):
     recent = fp.MapStateDescriptor("recent", int, int)
     recent.enable_time_to_live(
         fp.StateTtlConfig.new_builder(timedelta(milliseconds=700))
-        .set_ttl_time_characteristic(fp.StateTtlConfig.TtlTimeCharacteristic.EventTime).build()
-    )  # fmt: skip
+        .set_ttl_time_characteristic(fp.StateTtlConfig.TtlTimeCharacteristic.EventTime)
+        .build()
+    )
 
     def process_element(self, visit: Visit, ctx: fp.KeyedProcessFunction.Context) -> Iterable[tuple[int, int]]:
         user, page, at_ms = visit
@@ -131,15 +132,26 @@ class Stop:
 
 
 def run(
-    root: Path, elements: list[Visit], stop: Stop | None = None, *, store: Any = "lmdb", parallelism: int = 2, rows: int = 10,
-    retained: int = 1000, restore: str | None = None, fn: fp.KeyedProcessFunction | None = None,
-) -> MetricsMessage:  # fmt: skip
+    root: Path,
+    elements: list[Visit],
+    stop: Stop | None = None,
+    *,
+    store: Any = "lmdb",
+    parallelism: int = 2,
+    rows: int = 10,
+    retained: int = 1000,
+    restore: str | None = None,
+    fn: fp.KeyedProcessFunction | None = None,
+) -> MetricsMessage:
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root))
     env.set_parallelism(parallelism).set_max_epoch_rows(rows)
     env.options = replace(
-        env.options, checkpoint=CheckpointOptions(interval_ms=1, num_retained=retained),
-        restart=RestartStrategy.fixed_delay(3, 1), max_parallelism=16, state_backend=store,
-    )  # fmt: skip
+        env.options,
+        checkpoint=CheckpointOptions(interval_ms=1, num_retained=retained),
+        restart=RestartStrategy.fixed_delay(3, 1),
+        max_parallelism=16,
+        state_backend=store,
+    )
     times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda visit, _: visit[2])
     source = env.from_collection(elements, fp.Types.TUPLE([fp.Types.LONG()] * 3)).uid("visits")
     pair = fp.Types.TUPLE([fp.Types.LONG()] * 2)

@@ -40,9 +40,14 @@ class FailsAfter(Sum):
 
 
 def run(
-    root: Path, *, fn: Any = None, savepoint: str | None = None, trial: int | None = None, steps: Any = None,
+    root: Path,
+    *,
+    fn: Any = None,
+    savepoint: str | None = None,
+    trial: int | None = None,
+    steps: Any = None,
     on_driver: Any = None,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """Sum the clicks, five in an epoch, into root/out; the savepoint with which it stopped, if it did."""
     FailsAfter.seen = 0
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root / "state"))

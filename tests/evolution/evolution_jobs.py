@@ -44,9 +44,7 @@ def go_on(**options: Any) -> RestoreOptions:
     return RestoreOptions(savepoint="latest", **options)
 
 
-def saved_then(
-    root: Path, before: Any, after: Any, *, first: Sequence[Any], then: Sequence[Any], **how: Any
-) -> list[Any]:
+def saved_then(root: Path, before: Any, after: Any, *, first: Sequence[Any], then: Sequence[Any], **how: Any) -> list[Any]:
     """Run ``before`` on the first elements, stop with a savepoint, restore ``after``, and return what it gives for the rest."""
     assert life(root, before, [*first, STOP, *then]).outcome == "stopped"
     return life(root, after, [*first, STOP, *then], **{"restore": go_on(), **how}).output

@@ -59,14 +59,20 @@ if __name__ == "__main__":
     raise SystemExit("the program went on behind execute()")
 """
 V1 = {
-    "fields": "    count: int\n    total: int", "more": "last = fp.ValueStateDescriptor('last', int)", "value": "v",
-    "type": "tuple[str, int]", "migration": "", "keeper": "keeper",
-}  # fmt: skip
+    "fields": "    count: int\n    total: int",
+    "more": "last = fp.ValueStateDescriptor('last', int)",
+    "value": "v",
+    "type": "tuple[str, int]",
+    "migration": "",
+    "keeper": "keeper",
+}
 V2 = V1 | {
     "fields": "    n: Annotated[int, fp.RenamedFrom('count')]\n    total: float\n    best: int = 3",
-    "value": "(*v, 0)", "type": "tuple[str, int, int]", "migration": ".migrate_state(1, lambda pair: (*pair, 0))",
+    "value": "(*v, 0)",
+    "type": "tuple[str, int, int]",
+    "migration": ".migrate_state(1, lambda pair: (*pair, 0))",
     "more": "fresh = fp.ListStateDescriptor('fresh', str)",
-}  # fmt: skip
+}
 DROPPING = {"fields": "    count: int\n    sum: int = 0"}
 
 
@@ -96,9 +102,11 @@ class Checker:
         found = json.loads(out[out.index("{") :])
         by_name = {f"{row['subject']} {row['uid']}/{row['name']}".rstrip("/"): row for row in found["rows"]}
         return (
-            code, found["fits"], {name: row["outcome"] for name, row in by_name.items()},
+            code,
+            found["fits"],
+            {name: row["outcome"] for name, row in by_name.items()},
             {name: row["why"] for name, row in by_name.items()},
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture

@@ -365,9 +365,7 @@ LEAVES = st.sampled_from(
         Shape(str, str, st.text(max_size=3), lambda v: v),
         Shape(Small, Large, st.just(Small.A), lambda v: Large.A),
         Shape(bytes, Optional[bytes], st.binary(max_size=3), lambda v: v),
-        Shape(
-            Optional[int], Optional[float], st.none() | st.integers(-9, 9), lambda v: None if v is None else float(v)
-        ),
+        Shape(Optional[int], Optional[float], st.none() | st.integers(-9, 9), lambda v: None if v is None else float(v)),
     ]
 )
 ADDED = [
@@ -389,10 +387,11 @@ def records(draw: Any, inner: st.SearchStrategy[Shape]) -> Shape:
     kept = [(i, part) for i, (part, fate) in enumerate(zip(parts, fates, strict=True)) if fate != "drop"]
     kept = draw(st.permutations(kept))
     fields = [
-        (f"y{i}", Annotated[part.new, RenamedFrom("unknown", f"x{i}")], MISSING) if fates[i] == "rename"
+        (f"y{i}", Annotated[part.new, RenamedFrom("unknown", f"x{i}")], MISSING)
+        if fates[i] == "rename"
         else (f"x{i}", part.new, MISSING)
         for i, part in kept
-    ]  # fmt: skip
+    ]
     new_fields = [(f"z{i}", of, default) for i, (of, default) in enumerate(added)]
     fields += sorted(new_fields, key=lambda field: field[2] is not MISSING)
     if any(field[2] is MISSING for field in new_fields):  # required by Python, yet None stands in for it
@@ -400,9 +399,7 @@ def records(draw: Any, inner: st.SearchStrategy[Shape]) -> Shape:
     new_cls = make(draw(FLAVORS), fields)
 
     def to_new(value: Any) -> Any:
-        taken = {
-            (f"y{i}" if fates[i] == "rename" else f"x{i}"): part.convert(getattr(value, f"x{i}")) for i, part in kept
-        }
+        taken = {(f"y{i}" if fates[i] == "rename" else f"x{i}"): part.convert(getattr(value, f"x{i}")) for i, part in kept}
         defaults = {name: None if default is MISSING else default for name, _, default in new_fields}
         return new_cls(**taken, **defaults)
 
@@ -442,9 +439,13 @@ def containers(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
     def made_optional(s: Shape) -> Shape:
         return Shape(s.old, Optional[s.new], s.values, s.convert)
 
-    return records(inner) | st.builds(listed, inner) | st.builds(mapped, inner) | st.builds(maybe, inner) | st.builds(
-        made_optional, inner
-    )  # fmt: skip
+    return (
+        records(inner)
+        | st.builds(listed, inner)
+        | st.builds(mapped, inner)
+        | st.builds(maybe, inner)
+        | st.builds(made_optional, inner)
+    )
 
 
 SHAPES = st.recursive(LEAVES, containers, max_leaves=6)

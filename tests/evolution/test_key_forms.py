@@ -86,9 +86,13 @@ def script(name, given=GIVEN, later=LATER):
 
 @pytest.mark.parametrize(
     ("name", "place", "declared"),
-    [*((name, "savepoint", True) for name in KINDS), ("decimal", "savepoint", False), ("decimal", "checkpoint", True),
-     ("any in a tuple", "checkpoint", False)],
-)  # fmt: skip
+    [
+        *((name, "savepoint", True) for name in KINDS),
+        ("decimal", "savepoint", False),
+        ("decimal", "checkpoint", True),
+        ("any in a tuple", "checkpoint", False),
+    ],
+)
 def test_keys_that_an_earlier_release_saved_are_found(tmp_path, name, place, declared):
     how = {"state_root": tmp_path, "epochs": 1}
     with earlier_release():

@@ -77,9 +77,11 @@ def test_a_step_that_is_missing_is_named(tmp_path):
     life(tmp_path, sums, [*FIRST, STOP, *THEN])
     with pytest.raises(RestoreRefused, match="no migration from version 1"):
         life(
-            tmp_path, lambda env, s: counted(env, s).migrate_state(2, lambda pair: (*pair, 0)), [*FIRST, STOP, *THEN],
+            tmp_path,
+            lambda env, s: counted(env, s).migrate_state(2, lambda pair: (*pair, 0)),
+            [*FIRST, STOP, *THEN],
             restore=go_on(),
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize(
@@ -140,8 +142,10 @@ def test_the_kind_of_state_may_change(tmp_path, before, after, migration, expect
         tmp_path,
         keyed(keeper(before, ADD[before])),
         keyed(keeper(after, READ[after]), lambda stream: stream.migrate_state(1, migration, state="s")),
-        first=FIRST, then=[("a", 0)], **how,
-    )  # fmt: skip
+        first=FIRST,
+        then=[("a", 0)],
+        **how,
+    )
     assert found == [("a", expected)]
 
 
@@ -156,9 +160,7 @@ def test_entries_keep_their_age(tmp_path):
     script = [("a", 1), hour, ("a", 2), STOP, ("a", 0), hour, ("a", 0)]
 
     def job(of, on, change=lambda s: s):
-        return keyed(
-            keeper(fp.MapStateDescriptor("s", str, of).enable_time_to_live(timedelta(minutes=100)), on), change
-        )
+        return keyed(keeper(fp.MapStateDescriptor("s", str, of).enable_time_to_live(timedelta(minutes=100)), on), change)
 
     life(tmp_path, job(int, lambda state, v: state.put(str(v[1]), v[1])), script, clock=clock)
     after = job(str, READ[MAP], lambda s: s.migrate_state(1, lambda t: {k: f"{v}!" for k, v in t.items()}, state="s"))

@@ -55,9 +55,13 @@ def test_parallelism_max_parallelism_and_uids_may_change(tmp_path_factory, p1, p
     one = life(root, summing("sum"), SCRIPT, parallelism=min(p1, max1), max_parallelism=max1)
     renames = {"sum": "totals"} if renamed else {}
     two = life(
-        root, summing("totals" if renamed else "sum"), SCRIPT, parallelism=min(p2, max2), max_parallelism=max2,
+        root,
+        summing("totals" if renamed else "sum"),
+        SCRIPT,
+        parallelism=min(p2, max2),
+        max_parallelism=max2,
         restore=go_on(renames=renames),
-    )  # fmt: skip
+    )
     assert (one.outcome, two.outcome) == ("stopped", "finished")
     assert sorted(map(str, [*one.output, *two.output])) == straight()
 
@@ -106,9 +110,11 @@ def joined(*names):
         ]
         first, *more = [stream.map(lambda v: v, tuple[str, int]) for stream in streams]
         union = first.union(*more) if more else first
-        return union.key_by(lambda v: "all", str).map_with_state(
-            lambda v, seen: ([*(seen or []), v[1]], [*(seen or []), v[1]]), list[int]
-        ).uid("seen")  # fmt: skip
+        return (
+            union.key_by(lambda v: "all", str)
+            .map_with_state(lambda v, seen: ([*(seen or []), v[1]], [*(seen or []), v[1]]), list[int])
+            .uid("seen")
+        )
 
     return build
 

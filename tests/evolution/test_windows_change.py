@@ -56,9 +56,7 @@ def job(cls, end, size=100, change=lambda s: s, **how):
     def build(env, source):
         strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda c, _: c.ts)
         stream = env.from_source(source, strategy, "in").uid("in")
-        windows = stream.key_by(lambda c: c.user, str).window(
-            fp.TumblingEventTimeWindows.of(fp.Time.milliseconds(size))
-        )
+        windows = stream.key_by(lambda c: c.user, str).window(fp.TumblingEventTimeWindows.of(fp.Time.milliseconds(size)))
         return change(end(windows).uid("windows"))
 
     def life(root, **options):
@@ -83,8 +81,9 @@ def test_elements_in_open_windows_evolve(tmp_path, how):
     job(Click1, listed)(tmp_path)
     found = dict(job(Click2, listed)(tmp_path, restore=go_on(), **how).output)
     assert found == {
-        "a": [Click2(1, "a", 1.0), Click2(9, "a", 3.0), Click2(20, "a", 4.0)], "b": [Click2(5, "b", 2.0)],
-    }  # fmt: skip
+        "a": [Click2(1, "a", 1.0), Click2(9, "a", 3.0), Click2(20, "a", 4.0)],
+        "b": [Click2(5, "b", 2.0)],
+    }
 
 
 def test_sums_of_open_windows_evolve(tmp_path):
@@ -106,9 +105,7 @@ def test_accumulators_are_migrated_for_each_window(tmp_path, how):
     after = aggregated(tuple[float, int], Mean2())
     with pytest.raises(RestoreRefused, match=r"window-contents.*LONG and is declared as tuple"):
         job(Click1, after)(tmp_path, restore=go_on())
-    migrated = job(
-        Click1, after, change=lambda s: s.migrate_state(1, lambda n: (float(n), 100), state="window-contents")
-    )
+    migrated = job(Click1, after, change=lambda s: s.migrate_state(1, lambda n: (float(n), 100), state="window-contents"))
     assert sorted(migrated(tmp_path, restore=go_on(), **how).output) == [(2.0, 100), (8.0, 101)]
 
 

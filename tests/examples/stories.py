@@ -18,9 +18,14 @@ from patience import PATIENCE_S
 
 
 def start(
-    module: ModuleType, engine: str, directory: Path, job: str, *arguments: str, savepoint: str | None = None,
+    module: ModuleType,
+    engine: str,
+    directory: Path,
+    job: str,
+    *arguments: str,
+    savepoint: str | None = None,
     until: Until | None = None,
-) -> fp.JobClient:  # fmt: skip
+) -> fp.JobClient:
     env = environment(engine).set_state_root(str(directory / "state"))
     module.build(env, *arguments)
     env.launch = Launch(restore=RestoreOptions(savepoint), job_name=job, until=until)
@@ -43,9 +48,7 @@ def dashboard(engine: str, directory: Path) -> dict[str, list[dict[str, Any]]]:
     prepare.write(events, range(prepare.PAID_FROM, 32))
     wait_until(lambda: len(written(output / "dashboard")) == 31 * prepare.EVENTS_A_DAY)
     first.stop_with_savepoint().result(PATIENCE_S)
-    second = start(
-        load("dashboard/dashboard_v2.py"), engine, directory, "split", str(events), str(output), savepoint=before_paid
-    )
+    second = start(load("dashboard/dashboard_v2.py"), engine, directory, "split", str(events), str(output), savepoint=before_paid)
     wait_until(lambda: len(written(output / "split")) == (32 - prepare.PAID_FROM) * prepare.EVENTS_A_DAY)
     second.stop_with_savepoint().result(PATIENCE_S)
     return {job: written(output / job) for job in ("dashboard", "split")}

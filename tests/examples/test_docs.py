@@ -26,9 +26,7 @@ RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info 
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.name)
-def test_example(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_example(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORKPOINT_STATE_ROOT", raising=False)
     module = ModuleType(f"example_{re.sub(r'[^a-z0-9]', '_', block.name)}")

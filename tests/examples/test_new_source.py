@@ -75,9 +75,7 @@ def test_a_paused_file_is_left_out(tmp_path):
 
 def test_the_page_s_commands(tmp_path):
     """Run, stop, restore at another parallelism, drain: each line is counted once, though lines come all the time."""
-    assert [line.split()[:3] for line in COMMANDS] == [
-        ["$", "forkpoint", name] for name in ("run", "stop", "run", "stop")
-    ]
+    assert [line.split()[:3] for line in COMMANDS] == [["$", "forkpoint", name] for name in ("run", "stop", "run", "stop")]
     (tmp_path / "logs").mkdir()
     written: Counter[tuple[str, int]] = Counter()
 

@@ -10,9 +10,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 _IMPORTS = [timestamp_pb2, duration_pb2, struct_pb2, wrappers_pb2]
 
 
-def _field(
-    message: DescriptorProto, name: str, type: str, *, repeated: bool = False, **more: Any
-) -> FieldDescriptorProto:
+def _field(message: DescriptorProto, name: str, type: str, *, repeated: bool = False, **more: Any) -> FieldDescriptorProto:
     label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
     field = message.field.add(name=name, number=len(message.field) + 1, label=label, **more)
     if type.startswith("."):

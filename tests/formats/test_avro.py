@@ -22,33 +22,60 @@ from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, Avro
 from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
 from formats.messages import Batch, elements, messages, read
 
-ORDER = json.dumps({
-    "type": "record", "name": "Order", "namespace": "shop", "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "color", "type": {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}},
-        {"name": "price", "type": ["null", "double"], "default": None},
-        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
-        {"name": "by_name", "type": {"type": "map", "values": ["null", "int"]}, "default": {}},
-        {"name": "lines", "type": {"type": "array", "items": {
-            "type": "record", "name": "Line",
-            "fields": [{"name": "item", "type": "string"}, {"name": "color", "type": "Color"}]}},
-         "default": []},
-    ],
-})  # fmt: skip
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "color", "type": {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}},
+            {"name": "price", "type": ["null", "double"], "default": None},
+            {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+            {"name": "by_name", "type": {"type": "map", "values": ["null", "int"]}, "default": {}},
+            {
+                "name": "lines",
+                "type": {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "Line",
+                        "fields": [{"name": "item", "type": "string"}, {"name": "color", "type": "Color"}],
+                    },
+                },
+                "default": [],
+            },
+        ],
+    }
+)
 LOGICAL = {
     "date": ({"type": "int", "logicalType": "date"}, Types.SQL_DATE(), date(2024, 2, 29)),
     "time_ms": ({"type": "int", "logicalType": "time-millis"}, Types.SQL_TIME(), time(1, 2, 3, 4000)),
     "time_us": ({"type": "long", "logicalType": "time-micros"}, Types.SQL_TIME(), time(1, 2, 3, 4)),
-    "at_ms": ({"type": "long", "logicalType": "timestamp-millis"}, Types.INSTANT(), datetime(2024, 2, 29, 1, tzinfo=UTC)),
-    "at_us": ({"type": "long", "logicalType": "timestamp-micros"}, Types.INSTANT(), datetime(2024, 2, 29, 1, 2, 3, 4, UTC)),
+    "at_ms": (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        Types.INSTANT(),
+        datetime(2024, 2, 29, 1, tzinfo=UTC),
+    ),
+    "at_us": (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        Types.INSTANT(),
+        datetime(2024, 2, 29, 1, 2, 3, 4, UTC),
+    ),
     "local": (
-        {"type": "long", "logicalType": "local-timestamp-micros"}, Types.SQL_TIMESTAMP(),
+        {"type": "long", "logicalType": "local-timestamp-micros"},
+        Types.SQL_TIMESTAMP(),
         datetime.fromisoformat("2024-02-29T01:02:03"),
     ),
-    "decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Types.BIG_DEC(), Decimal("-12.34")),
+    "decimal": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        Types.BIG_DEC(),
+        Decimal("-12.34"),
+    ),
     "fixed_decimal": (
         {"type": "fixed", "name": "F", "size": 8, "logicalType": "decimal", "precision": 9, "scale": 2},
-        Types.BIG_DEC(), Decimal("12.30"),
+        Types.BIG_DEC(),
+        Decimal("12.30"),
     ),
     "uuid": ({"type": "string", "logicalType": "uuid"}, Types.UUID(), UUID(int=5)),
     "fixed": ({"type": "fixed", "name": "G", "size": 2}, Types.BYTES(), b"ab"),
@@ -56,7 +83,7 @@ LOGICAL = {
     "bytes": ("bytes", Types.BYTES(), b"\0\xff"),
     "float": ("float", Types.FLOAT(), 0.5),
     "boolean": ("boolean", Types.BOOLEAN(), True),
-}  # fmt: skip
+}
 
 
 class Color(Enum):
@@ -91,9 +118,21 @@ def written(schema: str, *values: Any) -> list[bytes]:
 
 def test_reads_rows_that_fastavro_wrote() -> None:
     schema = AvroRowDeserializationSchema(avro_schema_string=ORDER)
-    found = read(schema, *written(ORDER, {"id": 1, "color": "RED"}, {
-        "id": 2, "color": "BLUE", "price": 1.5, "tags": ["a"], "by_name": {"x": None}, "lines": [{"item": "i", "color": "RED"}],
-    }))  # fmt: skip
+    found = read(
+        schema,
+        *written(
+            ORDER,
+            {"id": 1, "color": "RED"},
+            {
+                "id": 2,
+                "color": "BLUE",
+                "price": 1.5,
+                "tags": ["a"],
+                "by_name": {"x": None},
+                "lines": [{"item": "i", "color": "RED"}],
+            },
+        ),
+    )
     assert found == [
         Row(id=1, color="RED", price=None, tags=[], by_name={}, lines=[]),
         Row(id=2, color="BLUE", price=1.5, tags=["a"], by_name={"x": None}, lines=[Row(item="i", color="RED")]),
@@ -106,9 +145,13 @@ def test_reads_and_writes_a_class() -> None:
     assert read(AvroRowDeserializationSchema(avro_schema_string=ORDER, type_info=Order), *messages_) == orders
     record: Any = fastavro.schemaless_reader(io.BytesIO(messages_[0]), fastavro.parse_schema(json.loads(ORDER)), None)
     assert record == {
-        "id": 1, "color": "BLUE", "price": 0.5, "tags": [], "by_name": {"x": 1, "y": None},
+        "id": 1,
+        "color": "BLUE",
+        "price": 0.5,
+        "tags": [],
+        "by_name": {"x": 1, "y": None},
         "lines": [{"item": "a", "color": "RED"}],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", LOGICAL)
@@ -121,10 +164,7 @@ def test_types(name: str) -> None:
         assert (fields[0].type if field is avro else fields[0].type.children[0]) == type
         assert fields[0].type.nullable == (field is not avro)
         assert read(schema, *written(text, {"x": expected})) == [Row(x=expected)]
-        assert (
-            AvroRowSerializationSchema(avro_schema_string=text).serialize(Row(x=expected))
-            == written(text, {"x": expected})[0]
-        )
+        assert AvroRowSerializationSchema(avro_schema_string=text).serialize(Row(x=expected)) == written(text, {"x": expected})[0]
 
 
 def test_other_unions_are_dynamic() -> None:
@@ -147,15 +187,20 @@ def test_values_that_are_no_records() -> None:
         assert AvroRowSerializationSchema(avro_schema_string=text).serialize(value) == message
 
 
-ROWS = json.dumps({"type": "record", "name": "R", "fields": [
-    {"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]},
-    {"name": "c", "type": {"type": "array", "items": "double"}},
-]})  # fmt: skip
-
-
-@given(
-    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | st.text(), st.lists(st.floats(allow_nan=False))))
+ROWS = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": "long"},
+            {"name": "b", "type": ["null", "string"]},
+            {"name": "c", "type": {"type": "array", "items": "double"}},
+        ],
+    }
 )
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | st.text(), st.lists(st.floats(allow_nan=False)))))
 def test_round_trip(values: list[tuple[Any, ...]]) -> None:
     schema = AvroRowSerializationSchema(avro_schema_string=ROWS)
     for rows in (values, [Row(*v) for v in values], [Row(c=c, b=b, a=a) for a, b, c in values]):

@@ -29,10 +29,22 @@ class Product(NamedTuple):
 
 
 SOURCE = {
-    "version": "3.0.5.Final", "connector": "mysql", "name": "mysql-server-1", "ts_ms": 1465581029100, "snapshot": "false",
-    "db": "inventory", "sequence": None, "table": "customers", "server_id": 223344, "gtid": None, "file": "mysql-bin.000003",
-    "pos": 484, "row": 0, "thread": 7, "query": None,
-}  # fmt: skip
+    "version": "3.0.5.Final",
+    "connector": "mysql",
+    "name": "mysql-server-1",
+    "ts_ms": 1465581029100,
+    "snapshot": "false",
+    "db": "inventory",
+    "sequence": None,
+    "table": "customers",
+    "server_id": 223344,
+    "gtid": None,
+    "file": "mysql-bin.000003",
+    "pos": 484,
+    "row": 0,
+    "thread": 7,
+    "query": None,
+}
 ANNE = {"id": 1004, "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
 MARIE = {**ANNE, "first_name": "Anne Marie"}
 AT = datetime(2016, 6, 10, 17, 50, 29, 100_000, UTC)
@@ -69,10 +81,15 @@ def test_debezium(with_schema: bool) -> None:
 def test_debeziums_bad_messages_and_tombstones() -> None:
     schema = DebeziumJsonDeserializationSchema(Customer)
     events = [
-        debezium("t", None, None), debezium("d", None, None), debezium("c", None, {"id": "x", "first_name": "a"}),
-        debezium("u", {"id": 1}, ANNE), 5, debezium("c", None, ANNE, {"ts_ms": "now"}), {"schema": {}, "payload": None},
+        debezium("t", None, None),
+        debezium("d", None, None),
+        debezium("c", None, {"id": "x", "first_name": "a"}),
+        debezium("u", {"id": 1}, ANNE),
+        5,
+        debezium("c", None, ANNE, {"ts_ms": "now"}),
+        {"schema": {}, "payload": None},
         debezium("c", None, ANNE, None),
-    ]  # fmt: skip
+    ]
     found = schema.deserialize_batch(messages(None, *(json.dumps(e).encode() for e in events), b"{"))
     assert elements(schema, found) == [(RowKind.INSERT, None, Customer(1004, "Anne", "Kretchmar"), None, None, None)]
     assert list(found.indices or ()) == [8]
@@ -89,11 +106,19 @@ def test_debeziums_bad_messages_and_tombstones() -> None:
 
 CANAL = {
     "data": [{"id": "111", "name": "scooter", "description": "Big 2-wheel scooter", "weight": "5.18"}],
-    "database": "inventory", "es": 1589373560000, "id": 9, "isDdl": False,
+    "database": "inventory",
+    "es": 1589373560000,
+    "id": 9,
+    "isDdl": False,
     "mysqlType": {"id": "INTEGER", "name": "VARCHAR(255)", "description": "VARCHAR(512)", "weight": "FLOAT"},
-    "old": [{"weight": "5.15"}], "pkNames": ["id"], "sql": "", "sqlType": {"id": 4, "name": 12, "description": 12, "weight": 7},
-    "table": "products", "ts": 1589373560798, "type": "UPDATE",
-}  # fmt: skip
+    "old": [{"weight": "5.15"}],
+    "pkNames": ["id"],
+    "sql": "",
+    "sqlType": {"id": 4, "name": 12, "description": 12, "weight": 7},
+    "table": "products",
+    "ts": 1589373560798,
+    "type": "UPDATE",
+}
 CANAL_AT = datetime(2020, 5, 13, 12, 39, 20, tzinfo=UTC)
 
 
@@ -143,11 +168,7 @@ def test_canals_bad_messages() -> None:
 
 
 ANY: Any = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text(max_size=3)
-    | st.sampled_from(["c", "u", "d", "INSERT", "UPDATE"]),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["c", "u", "d", "INSERT", "UPDATE"]),
     lambda inner: (
         st.lists(inner, max_size=2)
         | st.dictionaries(

@@ -38,9 +38,17 @@ class Wide:
 
 PLAIN = Types.ROW_NAMED(
     ["l", "b", "d", "f", "s", "t", "day", "at"],
-    [Types.LONG(), Types.BYTE(), Types.DOUBLE(), Types.FLOAT(), Types.STRING(), Types.BOOLEAN(), Types.SQL_DATE(),
-     Types.SQL_TIMESTAMP()],
-)  # fmt: skip
+    [
+        Types.LONG(),
+        Types.BYTE(),
+        Types.DOUBLE(),
+        Types.FLOAT(),
+        Types.STRING(),
+        Types.BOOLEAN(),
+        Types.SQL_DATE(),
+        Types.SQL_TIMESTAMP(),
+    ],
+)
 
 
 def check(type: Any, values: list[bytes]) -> None:
@@ -53,17 +61,62 @@ VALUES = st.one_of(
     st.integers().map(str),
     st.floats().map(repr),
     st.text(max_size=4),
-    st.sampled_from(["", " 1", "1 ", "+1", "0x10", "-0", "1_0", "nan", "inf", "-Infinity", "1e400", "127", "128", "01", "٣",
-                     "true", "TRUE", "tRuE", "0", "1", "yes", "null", "NULL", "N/A", "3.5e38", "1.00000017881393432617187500001",
-                     "2024-02-29", "2024-02-30", "2024-02-29 10:00:00", "2024-02-29T10:00:00.1", "2024-02-29T10", "\0",
-                     '"a"', '"a,b"', '"a', 'a"b', '"a""b"', '"a\nb"', "a\nb", "a\r", "#"]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "",
+            " 1",
+            "1 ",
+            "+1",
+            "0x10",
+            "-0",
+            "1_0",
+            "nan",
+            "inf",
+            "-Infinity",
+            "1e400",
+            "127",
+            "128",
+            "01",
+            "٣",
+            "true",
+            "TRUE",
+            "tRuE",
+            "0",
+            "1",
+            "yes",
+            "null",
+            "NULL",
+            "N/A",
+            "3.5e38",
+            "1.00000017881393432617187500001",
+            "2024-02-29",
+            "2024-02-30",
+            "2024-02-29 10:00:00",
+            "2024-02-29T10:00:00.1",
+            "2024-02-29T10",
+            "\0",
+            '"a"',
+            '"a,b"',
+            '"a',
+            'a"b',
+            '"a""b"',
+            '"a\nb"',
+            "a\nb",
+            "a\r",
+            "#",
+        ]
+    ),
+)
 GOOD = st.tuples(
-    st.integers(-(2**63), 2**63 - 1).map(str), st.integers(-128, 127).map(str), VALUES, VALUES,
+    st.integers(-(2**63), 2**63 - 1).map(str),
+    st.integers(-128, 127).map(str),
+    VALUES,
+    VALUES,
     st.text(st.characters(exclude_characters='",\r\n', exclude_categories=["Cs"]), max_size=3),
     st.sampled_from(["true", "0", "False", "tRue", "2"]),
-    st.dates().map(str) | st.just(""), st.datetimes().map(str) | st.just(""),
-)  # fmt: skip
+    st.dates().map(str) | st.just(""),
+    st.datetimes().map(str) | st.just(""),
+)
 
 
 @given(st.lists(st.one_of(GOOD, st.lists(VALUES, max_size=9)).map(",".join), max_size=5))
@@ -83,20 +136,23 @@ def test_any_bytes_are_read_as_one_by_one(values: list[bytes]) -> None:
     check(Types.ROW([Types.STRING()]), values)
 
 
-@pytest.mark.parametrize("values", [
-    [b"0x10,1,,,a,1,,"],
-    [b"1,1,,,a\0,1,,"],
-    [b'1,1,,,"a"b,1,,'],
-    [b'1,1,,,a"b"c,1,,'],
-    [b"1,1,,1.00000017881393432617187499,,1,,"],
-    [b"1,1,nan,inf,,1,,"],
-    [b"1,1,,,,1,2024-01-01,2024-01-01"],
-    [b"1,1,,,,1,0000-01-01,"],
-    [b"1,1,,,\xff,1,,"],
-    [b"1,1,,,a,1,,\n1,1,,,a,1,,", b""],
-    [b"1,1,,,a,1,,\n1,1,,,a,1,,", b"\n"],
-    [b"1,1,,,a,1,,\r1,1,,,a,1,,", b""],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b"0x10,1,,,a,1,,"],
+        [b"1,1,,,a\0,1,,"],
+        [b'1,1,,,"a"b,1,,'],
+        [b'1,1,,,a"b"c,1,,'],
+        [b"1,1,,1.00000017881393432617187499,,1,,"],
+        [b"1,1,nan,inf,,1,,"],
+        [b"1,1,,,,1,2024-01-01,2024-01-01"],
+        [b"1,1,,,,1,0000-01-01,"],
+        [b"1,1,,,\xff,1,,"],
+        [b"1,1,,,a,1,,\n1,1,,,a,1,,", b""],
+        [b"1,1,,,a,1,,\n1,1,,,a,1,,", b"\n"],
+        [b"1,1,,,a,1,,\r1,1,,,a,1,,", b""],
+    ],
+)
 def test_what_arrow_would_read_in_another_way(values: list[bytes]) -> None:
     check(PLAIN, values)
 
@@ -139,9 +195,12 @@ def test_bad_messages_are_named() -> None:
 
 
 ORDERS = st.builds(
-    Order, st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
-    st.none() | st.floats(allow_nan=False), st.booleans(),
-)  # fmt: skip
+    Order,
+    st.integers(-(2**63), 2**63 - 1),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    st.none() | st.floats(allow_nan=False),
+    st.booleans(),
+)
 
 
 @given(st.lists(ORDERS, max_size=4))
@@ -169,13 +228,12 @@ def test_nested_values_come_back() -> None:
 
 def test_writing_by_pyflinks_builder() -> None:
     type = Types.ROW_NAMED(["a", "b", "c"], [Types.INT(), Types.STRING(), Types.LIST(Types.INT())])
-    builder = (
-        CsvRowSerializationSchema.Builder(type).set_field_delimiter("|").set_line_delimiter("").set_null_literal("NIL")
-    )
+    builder = CsvRowSerializationSchema.Builder(type).set_field_delimiter("|").set_line_delimiter("").set_null_literal("NIL")
     builder = builder.set_array_element_delimiter("/").set_quote_character("'")
     assert builder.build().serialize_batch(Batch([(1, "x|y'", [1, None]), Row(None, None, [])])).to_pylist() == [
-        b"1|'x|y'''|'1/NIL'", b"NIL|NIL|",
-    ]  # fmt: skip
+        b"1|'x|y'''|'1/NIL'",
+        b"NIL|NIL|",
+    ]
     assert builder.disable_quote_character().set_escape_character("\\").build().serialize((1, "|", [])) == b"1|\\||"
     assert CsvRowSerializationSchema(Order).serialize(Order(1, "a", None, True)) == b"1,a,,true\n"
     with pytest.raises(TypeNotSupported, match="set an escape character"):

@@ -37,9 +37,14 @@ def decimal_column(scale: int) -> dict[str, Any]:
     return column("bytes", CONNECT + "Decimal", parameters={"scale": str(scale), "connect.decimal.precision": "30"})
 
 
-VARIABLE = column("struct", DATA + "VariableScaleDecimal", fields=[
-    {"type": "int32", "optional": False, "field": "scale"}, {"type": "bytes", "optional": False, "field": "value"},
-])  # fmt: skip
+VARIABLE = column(
+    "struct",
+    DATA + "VariableScaleDecimal",
+    fields=[
+        {"type": "int32", "optional": False, "field": "scale"},
+        {"type": "bytes", "optional": False, "field": "value"},
+    ],
+)
 
 
 def unscaled(value: int) -> str:
@@ -51,15 +56,32 @@ def unscaled(value: int) -> str:
 def message(columns: Mapping[str, dict[str, Any]] | None, after: Any, before: Any = None) -> bytes:
     op = "d" if after is None else "c" if before is None else "u"
     payload = {
-        "before": before, "after": after, "op": op, "ts_ms": 1559033904863, "transaction": None,
-        "source": {"version": "3.0.5.Final", "connector": "postgresql", "db": "shop", "table": "orders", "ts_ms": 0, "lsn": 24},
-    }  # fmt: skip
+        "before": before,
+        "after": after,
+        "op": op,
+        "ts_ms": 1559033904863,
+        "transaction": None,
+        "source": {
+            "version": "3.0.5.Final",
+            "connector": "postgresql",
+            "db": "shop",
+            "table": "orders",
+            "ts_ms": 0,
+            "lsn": 24,
+        },
+    }
     if columns is None:
         return json.dumps(payload).encode()
     rows = [
-        {"type": "struct", "fields": [{**of, "field": name} for name, of in columns.items()], "optional": True,
-         "name": "shop.public.orders.Value", "field": field} for field in ("before", "after")
-    ]  # fmt: skip
+        {
+            "type": "struct",
+            "fields": [{**of, "field": name} for name, of in columns.items()],
+            "optional": True,
+            "name": "shop.public.orders.Value",
+            "field": field,
+        }
+        for field in ("before", "after")
+    ]
     rest = [{"type": "string", "optional": False, "field": "op"}, {"type": "int64", "optional": True, "field": "ts_ms"}]
     envelope = {
         "type": "struct",
@@ -116,26 +138,60 @@ class Order(NamedTuple):
 
 
 POSTGRES = {
-    "id": column("int32"), "price": decimal_column(2), "ratio": VARIABLE, "day": column("int32", TIME + "Date"),
-    "at": column("int64", TIME + "MicroTimestamp"), "at_ms": column("int64", TIME + "Timestamp"),
-    "zoned": column("string", TIME + "ZonedTimestamp"), "clock": column("int64", TIME + "MicroTime"),
-    "span": column("int64", TIME + "MicroDuration"), "key": column("string", DATA + "Uuid"),
-    "mood": column("string", DATA + "Enum", parameters={"allowed": "sad,ok"}), "doc": column("string", DATA + "Json"),
-    "note": column("string"), "data": column("bytes"), "prices": column("array", items=decimal_column(1)),
+    "id": column("int32"),
+    "price": decimal_column(2),
+    "ratio": VARIABLE,
+    "day": column("int32", TIME + "Date"),
+    "at": column("int64", TIME + "MicroTimestamp"),
+    "at_ms": column("int64", TIME + "Timestamp"),
+    "zoned": column("string", TIME + "ZonedTimestamp"),
+    "clock": column("int64", TIME + "MicroTime"),
+    "span": column("int64", TIME + "MicroDuration"),
+    "key": column("string", DATA + "Uuid"),
+    "mood": column("string", DATA + "Enum", parameters={"allowed": "sad,ok"}),
+    "doc": column("string", DATA + "Json"),
+    "note": column("string"),
+    "data": column("bytes"),
+    "prices": column("array", items=decimal_column(1)),
     "anything": column("int64", TIME + "MicroTimestamp"),
-}  # fmt: skip
+}
 ROW = {
-    "id": 1, "price": "BNI=", "ratio": {"scale": 3, "value": "AQ=="}, "day": 17702, "at": 1529507596945104,
-    "at_ms": 1529507596945, "zoned": "2018-06-20T15:13:16.945104Z", "clock": 54796945104, "span": 93784000005,
-    "key": "6f1c1b4e-9b1a-4a53-a2a2-9e9a7a7a0b4e", "mood": "ok", "doc": '{"tags": ["a"], "price": 0.10}', "note": "1234",
-    "data": "1234", "prices": ["1234", "/w=="], "anything": 1529507596945104,
-}  # fmt: skip
+    "id": 1,
+    "price": "BNI=",
+    "ratio": {"scale": 3, "value": "AQ=="},
+    "day": 17702,
+    "at": 1529507596945104,
+    "at_ms": 1529507596945,
+    "zoned": "2018-06-20T15:13:16.945104Z",
+    "clock": 54796945104,
+    "span": 93784000005,
+    "key": "6f1c1b4e-9b1a-4a53-a2a2-9e9a7a7a0b4e",
+    "mood": "ok",
+    "doc": '{"tags": ["a"], "price": 0.10}',
+    "note": "1234",
+    "data": "1234",
+    "prices": ["1234", "/w=="],
+    "anything": 1529507596945104,
+}
 AT = datetime(2018, 6, 20, 15, 13, 16, 945104)  # noqa: DTZ001
 ORDER = Order(
-    1, Decimal("12.34"), Decimal("0.001"), date(2018, 6, 20), AT, AT.replace(microsecond=945000), AT.replace(tzinfo=UTC),
-    AT.time(), timedelta(days=1, hours=2, minutes=3, seconds=4, microseconds=5), UUID(ROW["key"]), Mood.OK,  # type: ignore[arg-type]
-    Document(["a"], Decimal("0.10")), "1234", b"\xd7\x6d\xf8", [Decimal("-265882.4"), Decimal("-0.1")], AT,
-)  # fmt: skip
+    1,
+    Decimal("12.34"),
+    Decimal("0.001"),
+    date(2018, 6, 20),
+    AT,
+    AT.replace(microsecond=945000),
+    AT.replace(tzinfo=UTC),
+    AT.time(),
+    timedelta(days=1, hours=2, minutes=3, seconds=4, microseconds=5),
+    UUID(ROW["key"]),
+    Mood.OK,  # type: ignore[arg-type]
+    Document(["a"], Decimal("0.10")),
+    "1234",
+    b"\xd7\x6d\xf8",
+    [Decimal("-265882.4"), Decimal("-0.1")],
+    AT,
+)
 
 
 def test_postgres_connectors_defaults_with_the_schema() -> None:
@@ -176,24 +232,42 @@ class Sale(NamedTuple):
 def test_mysql_connectors_defaults() -> None:
     """DECIMAL, DATE, DATETIME and DATETIME(6), TIMESTAMP, TIME (longer than a day, too), BLOB, with the schema and without."""
     columns = {
-        "price": decimal_column(4), "day": column("int32", TIME + "Date"), "at": column("int64", TIME + "Timestamp"),
-        "at_us": column("int64", TIME + "MicroTimestamp"), "stamp": column("string", TIME + "ZonedTimestamp"),
-        "clock": column("int64", TIME + "MicroTime"), "hours": column("int64", TIME + "MicroTime"), "big": column("int64"),
+        "price": decimal_column(4),
+        "day": column("int32", TIME + "Date"),
+        "at": column("int64", TIME + "Timestamp"),
+        "at_us": column("int64", TIME + "MicroTimestamp"),
+        "stamp": column("string", TIME + "ZonedTimestamp"),
+        "clock": column("int64", TIME + "MicroTime"),
+        "hours": column("int64", TIME + "MicroTime"),
+        "big": column("int64"),
         "data": column("bytes"),
-    }  # fmt: skip
+    }
     row = {
-        "price": unscaled(-1), "day": -1, "at": 1465581029100, "at_us": -1, "stamp": "2016-06-10T17:50:29Z",
-        "clock": 17_764_000_000, "hours": -3_020_399_000_000, "big": 2**63 - 1, "data": "AA==",
-    }  # fmt: skip
+        "price": unscaled(-1),
+        "day": -1,
+        "at": 1465581029100,
+        "at_us": -1,
+        "stamp": "2016-06-10T17:50:29Z",
+        "clock": 17_764_000_000,
+        "hours": -3_020_399_000_000,
+        "big": 2**63 - 1,
+        "data": "AA==",
+    }
     sale = Sale(
-        Decimal("-0.0001"), date(1969, 12, 31), datetime(2016, 6, 10, 17, 50, 29, 100000),  # noqa: DTZ001
-        datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2016, 6, 10, 17, 50, 29, tzinfo=UTC), time(4, 56, 4),  # noqa: DTZ001
-        -timedelta(hours=838, minutes=59, seconds=59), 2**63 - 1, b"\0",
-    )  # fmt: skip
+        Decimal("-0.0001"),
+        date(1969, 12, 31),
+        datetime(2016, 6, 10, 17, 50, 29, 100000),  # noqa: DTZ001
+        datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001
+        datetime(2016, 6, 10, 17, 50, 29, tzinfo=UTC),
+        time(4, 56, 4),
+        -timedelta(hours=838, minutes=59, seconds=59),
+        2**63 - 1,
+        b"\0",
+    )
     assert read(DebeziumJsonDeserializationSchema(Sale), message(columns, None, row))[0].before == sale
     without = DebeziumJsonDeserializationSchema(
         Sale, False, "precise", "adaptive_time_microseconds", fraction_digits={"price": 4, "at": 0, "at_us": 6}
-    )  # fmt: skip
+    )
     assert read(without, message(None, row))[0].after == sale
 
 
@@ -248,9 +322,10 @@ def test_any_time(at: datetime, nanos: int) -> None:
     days = at.toordinal() - EPOCH.toordinal()
     for type, zone in ((datetime, None), (fp.Instant, UTC)):
         for name, raw, digits, expected in (
-            ("Timestamp", micros // 1000, 3, in_ms), ("MicroTimestamp", micros, 6, at),
+            ("Timestamp", micros // 1000, 3, in_ms),
+            ("MicroTimestamp", micros, 6, at),
             ("NanoTimestamp", micros * 1000 + nanos, 7, at),
-        ):  # fmt: skip
+        ):
             aware = expected.replace(tzinfo=zone)
             assert one(type, column("int64", TIME + name), raw) == aware
             assert one(type, None, raw, time_precision_mode="adaptive", fraction_digits={"x": digits}) == aware
@@ -264,9 +339,11 @@ def test_any_time(at: datetime, nanos: int) -> None:
         assert one(date, None, days, time_precision_mode=mode) == at.date()
     assert one(date, column("int32", CONNECT + "Date"), days) == at.date()
     for name, raw, clock in (
-        (TIME + "Time", day_micros // 1000, in_ms.time()), (CONNECT + "Time", day_micros // 1000, in_ms.time()),
-        (TIME + "MicroTime", day_micros, at.time()), (TIME + "NanoTime", day_micros * 1000 + nanos, at.time()),
-    ):  # fmt: skip
+        (TIME + "Time", day_micros // 1000, in_ms.time()),
+        (CONNECT + "Time", day_micros // 1000, in_ms.time()),
+        (TIME + "MicroTime", day_micros, at.time()),
+        (TIME + "NanoTime", day_micros * 1000 + nanos, at.time()),
+    ):
         assert one(time, column("int64", name), raw) == one(Any, column("int64", name), raw) == clock
 
 
@@ -306,9 +383,7 @@ def test_values_of_unions_and_maps() -> None:
     stamp = column("int64", TIME + "MicroTimestamp")
     assert one(int | datetime, stamp, 0) == EPOCH
     assert one(int | datetime, None, 5) == 5
-    assert one(dict[str, Decimal], column("map", values=decimal_column(1)), {"a": unscaled(15)}) == {
-        "a": Decimal("1.5")
-    }
+    assert one(dict[str, Decimal], column("map", values=decimal_column(1)), {"a": unscaled(15)}) == {"a": Decimal("1.5")}
     assert one(dict[int, Decimal], column("map", values=decimal_column(1)), [[1, unscaled(15)]]) == {1: Decimal("1.5")}
     assert one(dict[str, str], column("string", DATA + "Json"), '{"a": "1"}') == {"a": "1"}
     assert one(Any, column("string", DATA + "Json"), '{"a": [null]}') == {"a": [None]}
@@ -361,11 +436,13 @@ def test_wrong_options_are_refused_where_they_are_given(modes: dict[str, Any], p
 
 
 JSON: Any = st.recursive(
-    st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from(["1234", "x", "", "=", CONNECT + "Decimal"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["scale", "value", "name", "fields"]), inner),
     max_leaves=4,
-)  # fmt: skip
+)
 
 
 @examples(30)

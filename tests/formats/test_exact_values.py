@@ -58,10 +58,7 @@ class Large:
 
 
 JSON = st.recursive(
-    st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=3),
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
     max_leaves=5,
 )
@@ -134,9 +131,9 @@ def test_the_names_that_a_struct_gives_its_fields_are_those_in_json(count):
     written = [lines.serialize(event) for event in events]
     assert written[0] == b'{"$schema":"a","@timestamp":"2024-01-01T00:00:00","from":"me"}'
     assert elements_and_problems(JsonRowDeserializationSchema(Event), written) == (events, [])
-    assert elements_and_problems(
-        JsonRowDeserializationSchema(Event), [b'{"$schema":"b","@timestamp":"2024-01-01T00:00:00"}']
-    )[0] == [Event("b", datetime(2024, 1, 1))]  # noqa: DTZ001
+    assert elements_and_problems(JsonRowDeserializationSchema(Event), [b'{"$schema":"b","@timestamp":"2024-01-01T00:00:00"}'])[
+        0
+    ] == [Event("b", datetime(2024, 1, 1))]  # noqa: DTZ001
 
 
 def test_nested_names_and_state():

@@ -58,22 +58,50 @@ def check(type: Any, values: list[bytes], **options: Any) -> None:
 # Tokens that are read in different ways, in different places: this finds more than text that is rarely valid.
 NUMBERS = st.one_of(
     st.integers().map(str),
-    st.sampled_from(["0", "-0", "-0.0", "1.5", "1e400", "-1e999", "1E5", "1e-400", "01", "1.", ".5", "+1", "0x10", "-", "1_0",
-                     "9223372036854775807", "9223372036854775808", "127", "128", "3.4028235e38", "3.5e38", "1e39",
-                     "NaN", "Infinity", "-Infinity", "Inf", "-Inf", "nan", "9" * 400, "9" * 5000,
-                     "1.00000017881393432617187499", "1.00000017881393432617187500001"]),
+    st.sampled_from(
+        [
+            "0",
+            "-0",
+            "-0.0",
+            "1.5",
+            "1e400",
+            "-1e999",
+            "1E5",
+            "1e-400",
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "0x10",
+            "-",
+            "1_0",
+            "9223372036854775807",
+            "9223372036854775808",
+            "127",
+            "128",
+            "3.4028235e38",
+            "3.5e38",
+            "1e39",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "Inf",
+            "-Inf",
+            "nan",
+            "9" * 400,
+            "9" * 5000,
+            "1.00000017881393432617187499",
+            "1.00000017881393432617187500001",
+        ]
+    ),
     st.floats().map(repr),
-)  # fmt: skip
+)
 STRINGS = st.one_of(
     st.text(max_size=6).map(lambda s: json.dumps(s, ensure_ascii=False)),
     st.text(max_size=6).map(json.dumps),
-    st.sampled_from(
-        ['"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', '"a\nb"', '"}\n{"', '"\\x"', '" NaN,"', '": Inf }"', '"\t"']
-    ),
+    st.sampled_from(['"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', '"a\nb"', '"}\n{"', '"\\x"', '" NaN,"', '": Inf }"', '"\t"']),
 )
-OTHERS = st.sampled_from(
-    ["true", "false", "null", "tru", "", "[]", "{}", "[1,2]", '{"x":1}', "[" * 300 + "]" * 300, "{]", "//"]
-)
+OTHERS = st.sampled_from(["true", "false", "null", "tru", "", "[]", "{}", "[1,2]", '{"x":1}', "[" * 300 + "]" * 300, "{]", "//"])
 VALUES = st.one_of(NUMBERS, STRINGS, OTHERS)
 SPACES = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\v", "\0", "\ufeff"])
 
@@ -81,9 +109,7 @@ SPACES = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\v", "\0", "\ufe
 @st.composite
 def objects(draw: Any, names: list[str]) -> bytes:
     fields = draw(st.lists(st.tuples(st.sampled_from([*names, "other", "\\u006c"]), VALUES), max_size=8))
-    body = ",".join(
-        f'{draw(SPACES)}"{name}"{draw(SPACES)}:{draw(SPACES)}{value}{draw(SPACES)}' for name, value in fields
-    )
+    body = ",".join(f'{draw(SPACES)}"{name}"{draw(SPACES)}:{draw(SPACES)}{value}{draw(SPACES)}' for name, value in fields)
     return (draw(SPACES) + "{" + body + "}" + draw(SPACES)).encode("utf-8", "surrogatepass")
 
 
@@ -106,17 +132,35 @@ def good_objects(draw: Any) -> bytes:
     return ("{" + ",".join(f'"{k}":{v}' for k, v in value.items()) + "}").encode("utf-8", "surrogatepass")
 
 
-PIECES = st.sampled_from([
-    b"{", b"}", b"{}", b"{}{}", b'{"l":1}', b'{"l":', b"1}", b"\n", b"\0", b'{"l":{}', b'{"a":[{}', b",{}]}", b"", b" ", b'"',
-    b'{"s":"', b'"}', b"[", b"\xff", b'{"s":"\xff"}', b'{"other":"\xff"}', b"\xef\xbb\xbf{}",
-])  # fmt: skip
-
-
-@given(
-    st.lists(
-        st.one_of(objects(list("libdfst")), good_objects(), st.lists(PIECES, max_size=4).map(b"".join)), max_size=6
-    )
+PIECES = st.sampled_from(
+    [
+        b"{",
+        b"}",
+        b"{}",
+        b"{}{}",
+        b'{"l":1}',
+        b'{"l":',
+        b"1}",
+        b"\n",
+        b"\0",
+        b'{"l":{}',
+        b'{"a":[{}',
+        b",{}]}",
+        b"",
+        b" ",
+        b'"',
+        b'{"s":"',
+        b'"}',
+        b"[",
+        b"\xff",
+        b'{"s":"\xff"}',
+        b'{"other":"\xff"}',
+        b"\xef\xbb\xbf{}",
+    ]
 )
+
+
+@given(st.lists(st.one_of(objects(list("libdfst")), good_objects(), st.lists(PIECES, max_size=4).map(b"".join)), max_size=6))
 def test_any_messages_are_read_as_one_by_one(values: list[bytes]) -> None:
     check(PLAIN, values)
 
@@ -155,10 +199,7 @@ def test_times_are_read_as_one_by_one(values: list[tuple[str, str, str]]) -> Non
     for at in range(3):
         check(
             TIMES,
-            [
-                json.dumps(dict(zip(["day", "at", "instant"][at : at + 1], value[at:], strict=False))).encode()
-                for value in values
-            ],
+            [json.dumps(dict(zip(["day", "at", "instant"][at : at + 1], value[at:], strict=False))).encode() for value in values],
         )
     check(TIMES, [json.dumps({"day": a, "at": b, "instant": c}).encode() for a, b, c in values])
 
@@ -170,19 +211,22 @@ def test_a_bad_message_among_many_leaves_the_others() -> None:
     check(Order, values)
 
 
-@pytest.mark.parametrize("values", [
-    [b"{}{}", b'{"l":1', b"}"],
-    [b"{}{}", b'{"o":', b"{}}"],
-    [b"{}{}", b'{"o":{}', b',"l":1}'],
-    [b"{} {}", b"{}\0}", b"{}"],
-    [b"{}\n{}", b"{}\n", b"{\n}"],
-    [b'{"other":"\xff"}'],
-    [b'{"s":"\xff"}'],
-    [b'{"f":1.00000017881393432617187499}'],
-    [b'{"f":3.5e38}'],
-    [b'{"d":-0}', b'{"d":0}'],
-    [b'{"o":' + b"[" * 1500 + b"]" * 1500 + b"}"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b"{}{}", b'{"l":1', b"}"],
+        [b"{}{}", b'{"o":', b"{}}"],
+        [b"{}{}", b'{"o":{}', b',"l":1}'],
+        [b"{} {}", b"{}\0}", b"{}"],
+        [b"{}\n{}", b"{}\n", b"{\n}"],
+        [b'{"other":"\xff"}'],
+        [b'{"s":"\xff"}'],
+        [b'{"f":1.00000017881393432617187499}'],
+        [b'{"f":3.5e38}'],
+        [b'{"d":-0}', b'{"d":0}'],
+        [b'{"o":' + b"[" * 1500 + b"]" * 1500 + b"}"],
+    ],
+)
 def test_what_arrow_would_read_in_another_way(values: list[bytes]) -> None:
     check(PLAIN, values)
 
@@ -199,16 +243,15 @@ def test_ignored_fields_do_not_change_the_result() -> None:
 def test_reads_elements_of_a_class() -> None:
     schema = JsonRowDeserializationSchema(Order)
     assert read(schema, b'{"id":1,"item":"a","price":2}', b'{"id":2,"item":"b","paid":true}') == [
-        Order(1, "a", 2.0), Order(2, "b", None, True),
-    ]  # fmt: skip
+        Order(1, "a", 2.0),
+        Order(2, "b", None, True),
+    ]
 
 
 def test_the_builder_is_pyflinks() -> None:
     schema = JsonRowDeserializationSchema.builder().type_info(Types.ROW_NAMED(["id"], [Types.LONG()])).build()
     assert read(schema, b'{"id":1}', b'{"id":null}', b"{}") == [Row(id=1), Row(id=None), Row(id=None)]
-    schema = (
-        JsonRowDeserializationSchema.builder().type_info(Order).fail_on_missing_field().ignore_parse_errors().build()
-    )
+    schema = JsonRowDeserializationSchema.builder().type_info(Order).fail_on_missing_field().ignore_parse_errors().build()
     assert schema == JsonRowDeserializationSchema(Order, fail_on_missing_field=True, ignore_parse_errors=True)
     with pytest.raises(ConfigError, match="call type_info"):
         JsonRowDeserializationSchema.builder().build()
@@ -217,38 +260,56 @@ def test_the_builder_is_pyflinks() -> None:
 
 
 def test_the_type_of_a_json_schema() -> None:
-    text = json.dumps({
-        "type": "object", "definitions": {"line": {"type": "object", "properties": {"item": {"type": "string"}}}},
-        "properties": {
-            "id": {"type": "integer"}, "name": {"type": ["string", "null"]}, "day": {"type": "string", "format": "date"},
-            "at": {"type": "string", "format": "date-time"}, "data": {"type": "string", "contentEncoding": "base64"},
-            "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
-            "yes": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
-            "pair": {"type": "array", "items": [{"type": "number"}, {"type": "string"}]}, "none": {"type": "null"},
-        },
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "type": "object",
+            "definitions": {"line": {"type": "object", "properties": {"item": {"type": "string"}}}},
+            "properties": {
+                "id": {"type": "integer"},
+                "name": {"type": ["string", "null"]},
+                "day": {"type": "string", "format": "date"},
+                "at": {"type": "string", "format": "date-time"},
+                "data": {"type": "string", "contentEncoding": "base64"},
+                "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+                "yes": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
+                "pair": {"type": "array", "items": [{"type": "number"}, {"type": "string"}]},
+                "none": {"type": "null"},
+            },
+        }
+    )
     line = Types.ROW_NAMED(["item"], [Types.STRING()])
     schema = JsonRowDeserializationSchema.builder().json_schema(text).build()
     assert schema.get_produced_type() == Types.ROW_NAMED(
         ["id", "name", "day", "at", "data", "lines", "yes", "pair", "none"],
-        [Types.BIG_DEC(), Types.STRING(), Types.SQL_DATE(), Types.INSTANT(), Types.BYTES(), Types.OBJECT_ARRAY(line),
-         Types.BOOLEAN(),
-         Types.ROW([Types.BIG_DEC(), Types.STRING()]), None],
-    )  # fmt: skip
+        [
+            Types.BIG_DEC(),
+            Types.STRING(),
+            Types.SQL_DATE(),
+            Types.INSTANT(),
+            Types.BYTES(),
+            Types.OBJECT_ARRAY(line),
+            Types.BOOLEAN(),
+            Types.ROW([Types.BIG_DEC(), Types.STRING()]),
+            None,
+        ],
+    )
     (row,) = read(schema, b'{"id": 1, "lines": [{"item": "a"}], "pair": [1.5, "x"]}')
     assert (row.id, row.lines, row.pair) == (Decimal(1), [Row(item="a")], Row(Decimal("1.5"), "x"))
 
 
-@pytest.mark.parametrize(("text", "problem"), [
-    ("{", "not a JSON schema"),
-    ('{"type": "object"}', "the object <root> has no properties"),
-    ('{"type": ["string", "number"]}', "<root> has several types besides null"),
-    ('{"type": "array"}', "<root>\\[\\] has no schema"),
-    ('{"type": "color"}', "unsupported type 'color'"),
-    ('{"$ref": "#"}', "refers to '#', which is not in the schema"),
-    ('{"$ref": "#/definitions/x"}', "which is not in the schema"),
-    ('{"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}', "<root>/a has no schema that ends"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not a JSON schema"),
+        ('{"type": "object"}', "the object <root> has no properties"),
+        ('{"type": ["string", "number"]}', "<root> has several types besides null"),
+        ('{"type": "array"}', "<root>\\[\\] has no schema"),
+        ('{"type": "color"}', "unsupported type 'color'"),
+        ('{"$ref": "#"}', "refers to '#', which is not in the schema"),
+        ('{"$ref": "#/definitions/x"}', "which is not in the schema"),
+        ('{"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}', "<root>/a has no schema that ends"),
+    ],
+)
 def test_json_schemas_without_a_type(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         JsonRowDeserializationSchema.builder().json_schema(text)
@@ -260,8 +321,9 @@ def test_tombstones_are_no_elements_and_bad_messages_are_named() -> None:
     assert elements(schema, found) == [Order(1, "a", None)]
     assert list(found.indices or ()) == [2]
     assert [(each.index, each.problem) for each in found.bad] == [
-        (1, "not JSON (Input data was truncated)"), (4, "id: expected int, got '1'"),
-    ]  # fmt: skip
+        (1, "not JSON (Input data was truncated)"),
+        (4, "id: expected int, got '1'"),
+    ]
 
 
 def test_bad_messages_are_skipped_on_request() -> None:
@@ -308,21 +370,22 @@ def test_a_record_is_an_object_and_an_array_is_none() -> None:
         f"{expected} []",
     ]
     route = JsonRowDeserializationSchema(Route)
-    whole = route.deserialize_batch(
-        messages(b'{"start": %b, "stops": [[1, "a"]]}' % good, b'{"start": [1, "a"], "stops": []}')
-    )
+    whole = route.deserialize_batch(messages(b'{"start": %b, "stops": [[1, "a"]]}' % good, b'{"start": [1, "a"], "stops": []}'))
     assert [each.problem for each in whole.bad] == [f"stops: {expected} [1, 'a']", f"start: {expected} [1, 'a']"]
 
 
 def test_tuples_and_rows_without_names_are_arrays() -> None:
-    for type, value in ((Types.TUPLE([Types.INT(), Types.STRING()]), (1, "a")),
-                        (Types.ROW([Types.INT(), Types.STRING()]), Row(f0=1, f1="a"))):  # fmt: skip
+    for type, value in (
+        (Types.TUPLE([Types.INT(), Types.STRING()]), (1, "a")),
+        (Types.ROW([Types.INT(), Types.STRING()]), Row(f0=1, f1="a")),
+    ):
         schema: Any = JsonRowDeserializationSchema(type)
         assert read(schema, b'[1, "a"]', b'{"f0": 1, "f1": "a"}') == [value, value]
         bad = schema.deserialize_batch(messages(b"[1]", b'[1, "a", 2]')).bad
         assert [each.problem for each in bad] == [
-            "expected an array of 2 values, got [1]", "expected an array of 2 values, got [1, 'a', 2]",
-        ]  # fmt: skip
+            "expected an array of 2 values, got [1]",
+            "expected an array of 2 values, got [1, 'a', 2]",
+        ]
 
 
 def test_no_messages() -> None:
@@ -392,13 +455,13 @@ def test_the_type_says_which_fields_are_written() -> None:
 
 def test_tuples_and_rows_get_the_names_of_the_type() -> None:
     schema = (
-        JsonRowSerializationSchema.builder()
-        .with_type_info(Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.STRING()]))
-        .build()
+        JsonRowSerializationSchema.builder().with_type_info(Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.STRING()])).build()
     )
     assert schema.serialize_batch(Batch([Row(1, "x"), (2, "y"), Row(b="z", a=3)])).to_pylist() == [
-        b'{"a":1,"b":"x"}', b'{"a":2,"b":"y"}', b'{"a":3,"b":"z"}',
-    ]  # fmt: skip
+        b'{"a":1,"b":"x"}',
+        b'{"a":2,"b":"y"}',
+        b'{"a":3,"b":"z"}',
+    ]
 
 
 @dataclass
@@ -414,9 +477,16 @@ class Scalars:
 
 
 SCALARS = st.builds(
-    Scalars, st.integers(-(2**63), 2**63 - 1), st.none() | st.text(), st.datetimes(timezones=st.just(UTC)), st.dates(),
-    st.timedeltas(timedelta(-(10**5)), timedelta(10**5)), st.decimals(allow_nan=False), st.floats(), st.booleans(),
-)  # fmt: skip
+    Scalars,
+    st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.text(),
+    st.datetimes(timezones=st.just(UTC)),
+    st.dates(),
+    st.timedeltas(timedelta(-(10**5)), timedelta(10**5)),
+    st.decimals(allow_nan=False),
+    st.floats(),
+    st.booleans(),
+)
 
 
 @given(st.lists(SCALARS, max_size=3))
@@ -426,17 +496,13 @@ def test_columns_are_written_as_their_elements(values: list[Scalars]) -> None:
     assert ours == schema.serialize_batch(Batch(values))
     row = Types.ROW_NAMED(["if", "class"], [Types.INT(), Types.STRING()])
     rows = [Row.of(("if", "class"), [1, value.text]) for value in values]
-    assert JsonRowSerializationSchema(row).serialize_batch(
-        Batch(rows, row, columns=True)
-    ) == JsonRowSerializationSchema(row).serialize_batch(Batch(rows))
+    assert JsonRowSerializationSchema(row).serialize_batch(Batch(rows, row, columns=True)) == JsonRowSerializationSchema(
+        row
+    ).serialize_batch(Batch(rows))
 
 
 JSON_VALUES: Any = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
@@ -446,9 +512,7 @@ JSON_VALUES: Any = st.recursive(
 @examples(50)
 def test_reads_what_the_standard_library_writes_and_vice_versa(values: list[Any]) -> None:
     assert read(JsonRowDeserializationSchema(Types.ANY()), *(json.dumps(v).encode() for v in values)) == values
-    assert [
-        json.loads(m) for m in JsonRowSerializationSchema(Types.ANY()).serialize_batch(Batch(values)).to_pylist()
-    ] == values
+    assert [json.loads(m) for m in JsonRowSerializationSchema(Types.ANY()).serialize_batch(Batch(values)).to_pylist()] == values
 
 
 def test_durations_and_more_come_back() -> None:

@@ -26,22 +26,48 @@ from formats.protos import SHOP, TREE
 ORDER = ProtobufMessage(SHOP, "shop.Order")
 Message: Any = ORDER.message_class
 EMPTY = {
-    "id": 0, "big": 0, "item": "", "price": None, "color": "UNKNOWN", "tags": [], "stock": {}, "lines": [], "at": None,
-    "lasted": None, "card": None, "cash": None, "note": None, "extra": None, "by_name": {}, "colors": [], "data": b"",
-}  # fmt: skip
+    "id": 0,
+    "big": 0,
+    "item": "",
+    "price": None,
+    "color": "UNKNOWN",
+    "tags": [],
+    "stock": {},
+    "lines": [],
+    "at": None,
+    "lasted": None,
+    "card": None,
+    "cash": None,
+    "note": None,
+    "extra": None,
+    "by_name": {},
+    "colors": [],
+    "data": b"",
+}
 FULL = {
-    "id": -5, "big": 2**64 - 1, "item": "ä", "price": 0.0, "color": "RED", "tags": ["a", ""], "stock": {"x": 1},
-    "lines": [Row(item="i", count=2)], "at": datetime(2024, 5, 1, 1, 2, 3, 4, UTC), "lasted": timedelta(seconds=-1.5),
-    "card": "1234", "cash": None, "note": "n", "extra": {"a": [1.0, None, {"b": True}]}, "by_name": {1: Row(item="j", count=0)},
-    "colors": ["BLUE", "RED"], "data": b"\0\xff",
-}  # fmt: skip
+    "id": -5,
+    "big": 2**64 - 1,
+    "item": "ä",
+    "price": 0.0,
+    "color": "RED",
+    "tags": ["a", ""],
+    "stock": {"x": 1},
+    "lines": [Row(item="i", count=2)],
+    "at": datetime(2024, 5, 1, 1, 2, 3, 4, UTC),
+    "lasted": timedelta(seconds=-1.5),
+    "card": "1234",
+    "cash": None,
+    "note": "n",
+    "extra": {"a": [1.0, None, {"b": True}]},
+    "by_name": {1: Row(item="j", count=0)},
+    "colors": ["BLUE", "RED"],
+    "data": b"\0\xff",
+}
 
 
 def full() -> Any:
     """By Google's package itself."""
-    message = Message(
-        id=-5, big=2**64 - 1, item="ä", price=0.0, color="RED", tags=["a", ""], stock={"x": 1}, card="1234"
-    )
+    message = Message(id=-5, big=2**64 - 1, item="ä", price=0.0, color="RED", tags=["a", ""], stock={"x": 1}, card="1234")
     message.lines.add(item="i", count=2)
     message.at.FromDatetime(FULL["at"])
     message.lasted.FromTimedelta(FULL["lasted"])
@@ -107,18 +133,21 @@ def test_an_enums_number_without_a_name_comes_back() -> None:
     assert ProtobufSerializationSchema(ORDER).serialize(row) == message
 
 
-LINES = st.builds(
-    lambda item, count: Row(item=item, count=count), st.text(max_size=4), st.integers(-(2**31), 2**31 - 1)
-)
+LINES = st.builds(lambda item, count: Row(item=item, count=count), st.text(max_size=4), st.integers(-(2**31), 2**31 - 1))
 ROWS = st.builds(
     lambda **values: Row(**{**EMPTY, **values}),
-    id=st.integers(-(2**63), 2**63 - 1), big=st.integers(0, 2**64 - 1), item=st.text(),
+    id=st.integers(-(2**63), 2**63 - 1),
+    big=st.integers(0, 2**64 - 1),
+    item=st.text(),
     price=st.none() | st.floats(allow_nan=False),
-    color=st.sampled_from(["UNKNOWN", "RED", "BLUE"]), tags=st.lists(st.text()),
+    color=st.sampled_from(["UNKNOWN", "RED", "BLUE"]),
+    tags=st.lists(st.text()),
     stock=st.dictionaries(st.text(), st.integers(-9, 9)),
-    lines=st.lists(LINES, max_size=2), by_name=st.dictionaries(st.integers(0, 9), LINES, max_size=2), data=st.binary(),
+    lines=st.lists(LINES, max_size=2),
+    by_name=st.dictionaries(st.integers(0, 9), LINES, max_size=2),
+    data=st.binary(),
     at=st.none() | st.datetimes(min_value=datetime(1, 1, 2), timezones=st.just(UTC)),  # noqa: DTZ001  (Hypothesis wants it naive)
-)  # fmt: skip
+)
 
 
 @given(st.lists(ROWS, max_size=3))

@@ -19,29 +19,52 @@ from connectors.connector_reading import elements as read_range
 from formats.messages import elements, messages, read
 
 META = {
-    "uri": "https://www.wikidata.org/wiki/Q1", "request_id": "b0b7", "id": "5e4cbbcd-11e5-4b7b-8d5f-f5a6d7e9d1e5",
-    "dt": "2024-05-02T10:15:30.123456789Z", "domain": "www.wikidata.org", "stream": "mediawiki.recentchange",
-    "topic": "eqiad.mediawiki.recentchange", "partition": 0, "offset": 5_000_000_000,
-}  # fmt: skip
+    "uri": "https://www.wikidata.org/wiki/Q1",
+    "request_id": "b0b7",
+    "id": "5e4cbbcd-11e5-4b7b-8d5f-f5a6d7e9d1e5",
+    "dt": "2024-05-02T10:15:30.123456789Z",
+    "domain": "www.wikidata.org",
+    "stream": "mediawiki.recentchange",
+    "topic": "eqiad.mediawiki.recentchange",
+    "partition": 0,
+    "offset": 5_000_000_000,
+}
 EDIT: dict[str, Any] = {
-    "$schema": "/mediawiki/recentchange/1.0.0", "meta": META, "id": 2_244_000_001, "type": "edit", "namespace": 0, "title": "Q1",
-    "title_url": "https://www.wikidata.org/wiki/Q1", "comment": "/* wbsetclaim */ Ünïcode ☃", "timestamp": 1714644930,
-    "user": "Bot", "bot": True, "minor": False, "patrolled": True, "length": {"old": 10, "new": 12},
-    "revision": {"old": 1, "new": 2}, "server_url": "https://www.wikidata.org",
-    "server_name": "www.wikidata.org", "server_script_path": "/w",
-    "wiki": "wikidatawiki", "parsedcomment": "",
-}  # fmt: skip
+    "$schema": "/mediawiki/recentchange/1.0.0",
+    "meta": META,
+    "id": 2_244_000_001,
+    "type": "edit",
+    "namespace": 0,
+    "title": "Q1",
+    "title_url": "https://www.wikidata.org/wiki/Q1",
+    "comment": "/* wbsetclaim */ Ünïcode ☃",
+    "timestamp": 1714644930,
+    "user": "Bot",
+    "bot": True,
+    "minor": False,
+    "patrolled": True,
+    "length": {"old": 10, "new": 12},
+    "revision": {"old": 1, "new": 2},
+    "server_url": "https://www.wikidata.org",
+    "server_name": "www.wikidata.org",
+    "server_script_path": "/w",
+    "wiki": "wikidatawiki",
+    "parsedcomment": "",
+}
 NEW = {**EDIT, "type": "new", "length": {"old": None, "new": 12}, "revision": {"old": None, "new": 2}}
 LOG: dict[str, Any] = {
     name: value for name, value in EDIT.items() if name not in ("minor", "patrolled", "length", "revision")
 } | {
-    "type": "log", "id": None, "log_id": 0, "log_type": "abusefilter", "log_action": "hit", "log_action_comment": "x",
+    "type": "log",
+    "id": None,
+    "log_id": 0,
+    "log_type": "abusefilter",
+    "log_action": "hit",
+    "log_action_comment": "x",
     "log_params": {"filter": "1,2", "action": "edit", "actions": "", "log": 33},
-}  # fmt: skip
-EMPTY_LOG = {**LOG, "log_params": []}  # PHP's empty array, where others have an object
-CATEGORY = {name: value for name, value in EDIT.items() if name not in ("minor", "length", "revision")} | {
-    "type": "categorize"
 }
+EMPTY_LOG = {**LOG, "log_params": []}  # PHP's empty array, where others have an object
+CATEGORY = {name: value for name, value in EDIT.items() if name not in ("minor", "length", "revision")} | {"type": "categorize"}
 CHANGES = [EDIT, NEW, LOG, EMPTY_LOG, CATEGORY]
 
 
@@ -70,19 +93,59 @@ class RecentChange(msgspec.Struct, rename={"schema": "$schema"}):
 
 
 PUSH: dict[str, Any] = {
-    "id": "38044140053", "type": "PushEvent", "created_at": "2024-05-02T10:15:30Z", "public": True,
-    "actor": {"id": 1, "login": "octocat", "display_login": "octocat", "gravatar_id": "", "url": "u", "avatar_url": "a"},
+    "id": "38044140053",
+    "type": "PushEvent",
+    "created_at": "2024-05-02T10:15:30Z",
+    "public": True,
+    "actor": {
+        "id": 1,
+        "login": "octocat",
+        "display_login": "octocat",
+        "gravatar_id": "",
+        "url": "u",
+        "avatar_url": "a",
+    },
     "repo": {"id": 800_000_000_000, "name": "octo/cat", "url": "r"},
-    "payload": {"push_id": 18_000_000_000, "size": 1, "distinct_size": 1, "ref": "refs/heads/main", "head": "6d",
-                "before": "88", "commits": [{"sha": "6d", "author": {"email": "o@c", "name": "O"}, "message": "m"}]},
-}  # fmt: skip
-CREATE = {**PUSH, "type": "CreateEvent", "payload": {"ref": None, "ref_type": "repository", "master_branch": "main",
-          "description": None, "pusher_type": "user"}, "org": {"id": 9, "login": "octo", "url": "o"}}  # fmt: skip
+    "payload": {
+        "push_id": 18_000_000_000,
+        "size": 1,
+        "distinct_size": 1,
+        "ref": "refs/heads/main",
+        "head": "6d",
+        "before": "88",
+        "commits": [{"sha": "6d", "author": {"email": "o@c", "name": "O"}, "message": "m"}],
+    },
+}
+CREATE = {
+    **PUSH,
+    "type": "CreateEvent",
+    "payload": {
+        "ref": None,
+        "ref_type": "repository",
+        "master_branch": "main",
+        "description": None,
+        "pusher_type": "user",
+    },
+    "org": {"id": 9, "login": "octo", "url": "o"},
+}
 WATCH = {**PUSH, "type": "WatchEvent", "payload": {"action": "started"}}
 PUBLIC = {**PUSH, "type": "PublicEvent", "payload": {}}
-ISSUE = {**PUSH, "type": "IssuesEvent", "payload": {"action": "opened", "issue": {
-    "number": 7, "labels": [], "assignee": None, "created_at": "2024-05-02T10:15:30Z", "reactions": {"+1": 0, "-1": 0},
-    "score": 1.5, "body": "a\r\nb\u2028\x00"}}}  # fmt: skip
+ISSUE = {
+    **PUSH,
+    "type": "IssuesEvent",
+    "payload": {
+        "action": "opened",
+        "issue": {
+            "number": 7,
+            "labels": [],
+            "assignee": None,
+            "created_at": "2024-05-02T10:15:30Z",
+            "reactions": {"+1": 0, "-1": 0},
+            "score": 1.5,
+            "body": "a\r\nb\u2028\x00",
+        },
+    },
+}
 EVENTS = [PUSH, CREATE, WATCH, PUBLIC, ISSUE]
 
 
@@ -110,21 +173,34 @@ def changes() -> list[RecentChange]:
     meta = Meta(datetime(2024, 5, 2, 10, 15, 30, 123456, UTC), META["domain"], META["offset"])  # type: ignore[arg-type]
     return [
         RecentChange(
-            each["$schema"], meta, each["type"], "Q1", 1714644930, True, each["id"],
-            Sizes(**each["length"]) if "length" in each else None, each.get("patrolled"), each.get("log_params"),
+            each["$schema"],
+            meta,
+            each["type"],
+            "Q1",
+            1714644930,
+            True,
+            each["id"],
+            Sizes(**each["length"]) if "length" in each else None,
+            each.get("patrolled"),
+            each.get("log_params"),
         )
         for each in CHANGES
-    ]  # fmt: skip
+    ]
 
 
 def events() -> list[Event]:
     return [
         Event(
-            each["id"], each["type"], Named(1, "octocat"), Repo(800_000_000_000, "octo/cat"),
-            datetime(2024, 5, 2, 10, 15, 30, tzinfo=UTC), each["payload"], Named(9, "octo") if "org" in each else None,
+            each["id"],
+            each["type"],
+            Named(1, "octocat"),
+            Repo(800_000_000_000, "octo/cat"),
+            datetime(2024, 5, 2, 10, 15, 30, tzinfo=UTC),
+            each["payload"],
+            Named(9, "octo") if "org" in each else None,
         )
         for each in EVENTS
-    ]  # fmt: skip
+    ]
 
 
 STREAMS = [(RecentChange, CHANGES, changes), (Event, EVENTS, events)]
@@ -172,7 +248,5 @@ def test_columns_and_rows_have_the_same_events() -> None:
     assert read(schema, *texts) == expected
     texts[1777] = json.dumps({**EDIT, "timestamp": "2024-05-02T10:15:30Z"}).encode()
     found = schema.deserialize_batch(messages(*texts))
-    assert [(bad.index, bad.problem) for bad in found.bad] == [
-        (1777, "timestamp: expected int, got '2024-05-02T10:15:30Z'")
-    ]
+    assert [(bad.index, bad.problem) for bad in found.bad] == [(1777, "timestamp: expected int, got '2024-05-02T10:15:30Z'")]
     assert elements(schema, found) == expected[:1777] + expected[1778:]

@@ -66,9 +66,7 @@ def client(server: Registry) -> Iterator[SchemaRegistryClient]:
 # -- Avro -------------------------------------------------------------------------------------------------------------
 
 
-def test_avro_of_several_writers_is_resolved_to_the_declared_schema(
-    server: Registry, client: SchemaRegistryClient
-) -> None:
+def test_avro_of_several_writers_is_resolved_to_the_declared_schema(server: Registry, client: SchemaRegistryClient) -> None:
     old, new = AvroSerializer(client, V1), AvroSerializer(client, V2)
     values = [
         old({"id": 1, "item": "a"}, CONTEXT),
@@ -85,8 +83,10 @@ def test_avro_of_several_writers_is_resolved_to_the_declared_schema(
     )
     found = schema.deserialize_batch(messages(*values))
     assert elements(schema, found) == [
-        Row(id=1, price=None, item="a"), Row(id=2**40, price=0.5, item="b"), Row(id=3, price=None, item="c"),
-    ]  # fmt: skip
+        Row(id=1, price=None, item="a"),
+        Row(id=2**40, price=0.5, item="b"),
+        Row(id=3, price=None, item="c"),
+    ]
     assert found.indices == [0, 1, 2]
     assert [(each.index, each.problem.partition(" (")[0]) for each in found.bad] == [
         (4, f"the schema registry {server.url} has no schema with id 99"),
@@ -120,8 +120,9 @@ def test_avro_for_confluents_deserializer(server: Registry, client: SchemaRegist
     schema = ConfluentRegistrySerializationSchema(inner, SchemaRegistry(server.url), "orders-value")
     written = schema.serialize_batch(Batch([Row(id=1, price=None, item="a"), (2, 0.5, "b")])).to_pylist()
     assert [AvroDeserializer(client)(message, CONTEXT) for message in written] == [
-        {"id": 1, "price": None, "item": "a"}, {"id": 2, "price": 0.5, "item": "b"},
-    ]  # fmt: skip
+        {"id": 1, "price": None, "item": "a"},
+        {"id": 2, "price": 0.5, "item": "b"},
+    ]
     assert client.get_latest_version("orders-value").schema.schema_str == V2
     assert schema.serialize_batch(Batch([])).to_pylist() == []
 
@@ -164,18 +165,14 @@ LINE, ORDER, INNER = (ProtobufMessage(SHOP, name) for name in ("shop.Line", "sho
 
 
 @pytest.mark.parametrize(("kind", "value"), [(LINE, {"item": "a", "count": -1}), (ORDER, {"id": 7}), (INNER, {"x": 3})])
-def test_protobuf_of_and_for_confluent(
-    kind: ProtobufMessage, value: Any, server: Registry, client: SchemaRegistryClient
-) -> None:
+def test_protobuf_of_and_for_confluent(kind: ProtobufMessage, value: Any, server: Registry, client: SchemaRegistryClient) -> None:
     cls, registry = kind.message_class, SchemaRegistry(server.url)
     theirs = ProtobufSerializer(cls, client)(cls(**value), CONTEXT)
     (found,) = read(ConfluentRegistryDeserializationSchema(ProtobufDeserializationSchema(kind), registry), theirs)
     assert {name: found[name] for name in value} == value
     ours = ConfluentRegistrySerializationSchema(ProtobufSerializationSchema(kind), registry, "orders-value")
     assert ours.serialize(found) == theirs
-    assert ProtobufDeserializer(cls, {"use.deprecated.format": False}, client)(ours.serialize(found), CONTEXT) == cls(
-        **value
-    )
+    assert ProtobufDeserializer(cls, {"use.deprecated.format": False}, client)(ours.serialize(found), CONTEXT) == cls(**value)
 
 
 def test_a_message_of_another_kind_is_bad(server: Registry, client: SchemaRegistryClient) -> None:
@@ -231,9 +228,7 @@ def test_a_registry_that_fails_is_no_bad_message(server: Registry) -> None:
     server.fail_with = 401
     with pytest.raises(StorageError, match="refused a request: Told to fail"):
         schema.deserialize_batch(messages(b"\0\0\0\0\1x"))
-    writer = ConfluentRegistrySerializationSchema(
-        AvroRowSerializationSchema(avro_schema_string=V1), registry, "orders-value"
-    )
+    writer = ConfluentRegistrySerializationSchema(AvroRowSerializationSchema(avro_schema_string=V1), registry, "orders-value")
     server.fail_with = 409
     with pytest.raises(ConfigError, match="refuses the schema: Told to fail"):
         writer.serialize((1, "a"))

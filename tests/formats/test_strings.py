@@ -77,7 +77,5 @@ def test_messages_without_a_value_are_for_kafka_only() -> None:
         b"b",
     ]
     assert _OrNone().serialize_batch(Batch(["a", ""], Types.STRING(), False)).to_pylist() == [b"a", None]
-    with pytest.raises(
-        fp.TypeNotSupported, match="RabbitMQSink: _OrNone made a message without a value of '', which only"
-    ):
+    with pytest.raises(fp.TypeNotSupported, match="RabbitMQSink: _OrNone made a message without a value of '', which only"):
         messages_with_values(_OrNone(), Batch(["a", ""], Types.STRING(), False), "RabbitMQSink")

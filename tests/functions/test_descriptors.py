@@ -80,9 +80,12 @@ def test_wrong_arguments_are_refused_at_once():
 @pytest.mark.parametrize("descriptor", every_descriptor(), ids=lambda d: d.name)
 def test_every_method_of_the_handle_says_that_no_job_runs(descriptor):
     methods = {
-        "v": ["value", "update"], "l": ["get", "add", "add_all", "update"], "r": ["get", "add"], "a": ["get", "add"],
+        "v": ["value", "update"],
+        "l": ["get", "add", "add_all", "update"],
+        "r": ["get", "add"],
+        "a": ["get", "add"],
         "m": ["get", "put", "put_all", "remove", "contains", "items", "keys", "values", "is_empty"],
-    }[descriptor.name]  # fmt: skip
+    }[descriptor.name]
     for method in [*methods, "clear"]:
         call = getattr(descriptor, method)
         with pytest.raises(GraphError, match=f"{descriptor.name!r} was used outside a running job"):

@@ -158,11 +158,19 @@ class Everything(fp.KeyedBroadcastProcessFunction):
         as_it_was = known[0] is None or known[0] == rich(known[0].event)
         yield repr(
             (
-                tuple(self.total.value()), self.aged.value(), as_it_was, known[1:], sum(self.amounts.get()),
-                list(self.pairs.get())[-2:], sorted(self.parities.items()), sum(p.floors[0] for p in self.days.values()),
-                self.sum.get(), self.mean.get(), sorted(ctx.get_broadcast_state(self.rules).items()),
+                tuple(self.total.value()),
+                self.aged.value(),
+                as_it_was,
+                known[1:],
+                sum(self.amounts.get()),
+                list(self.pairs.get())[-2:],
+                sorted(self.parities.items()),
+                sum(p.floors[0] for p in self.days.values()),
+                self.sum.get(),
+                self.mean.get(),
+                sorted(ctx.get_broadcast_state(self.rules).items()),
             )
-        )  # fmt: skip
+        )
 
     def process_broadcast_element(self, e: Event, ctx: Any) -> Iterator[str]:
         ctx.get_broadcast_state(self.rules).put(e.user, e.amount)
@@ -243,22 +251,20 @@ def build(inputs: Path) -> Callable[[Any, Any], dict[str, Any]]:
 
     def job(env: Any, scripted: Any) -> dict[str, Any]:
         by_time = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda e, _: e.time)
-        out_of_order = fp.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_assigner(
-            lambda e, _: e.time
-        )
+        out_of_order = fp.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_assigner(lambda e, _: e.time)
         marked = fp.WatermarkStrategy.for_generator(Marks).with_timestamp_assigner(lambda n, _: n * 100)
 
         events = env.from_source(scripted, by_time, "events", type_info=Event).uid("events").process(Buffer(), Event)
         events = events.uid("buffer")
         keyed = events.key_by(lambda e: e.user, str)
         rules = events.filter(lambda e: e.amount % 5 == 0).uid("rules").broadcast(Everything.rules)
-        lines = env.from_source(
-            fp.FileSource.json(inputs, Event, bounded=True), out_of_order, "files", type_info=Event
-        ).uid("files")
+        lines = env.from_source(fp.FileSource.json(inputs, Event, bounded=True), out_of_order, "files", type_info=Event).uid(
+            "files"
+        )
         numbers = env.from_source(fp.CounterSource(60), marked, "numbers").uid("numbers")
-        seeds = env.from_source(
-            fp.CollectionSource(range(1, 13), int), fp.WatermarkStrategy.no_watermarks(), "seeds"
-        ).uid("seeds")
+        seeds = env.from_source(fp.CollectionSource(range(1, 13), int), fp.WatermarkStrategy.no_watermarks(), "seeds").uid(
+            "seeds"
+        )
 
         second = timedelta(seconds=1)
         gap = fp.EventTimeSessionWindows.with_gap(timedelta(milliseconds=350))
@@ -274,15 +280,20 @@ def build(inputs: Path) -> Callable[[Any, Any], dict[str, Any]]:
             "columns": keyed.window(tumbling).agg(total=fp.Sum("amount"), n=fp.Count()).uid("columns"),
             "counted": keyed.count_window(7).sum("amount").uid("counted"),
             "running": events.key_by(lambda e: Total(e.amount % 3, 1), Total)
-            .agg(total=fp.Sum("amount"), least=fp.Min("amount")).uid("running"),
+            .agg(total=fp.Sum("amount"), least=fp.Min("amount"))
+            .uid("running"),
             "last": keyed.reduce(lambda a, b: b).uid("last"),
             "sorted": file_keys.sort_by_event_time().uid("sorted"),
-            "joined": keyed.interval_join(file_keys).between(timedelta(milliseconds=-200), timedelta(milliseconds=200))
-            .process(lambda a, b, ctx: [(a.user, a.amount, b.amount)], tuple[str, int, int]).uid("joined"),
-            "numbers": numbers.key_by(lambda n: n % 2, int).window(tumbling)
-            .aggregate(Sum(), accumulator_type=Total).uid("means"),
+            "joined": keyed.interval_join(file_keys)
+            .between(timedelta(milliseconds=-200), timedelta(milliseconds=200))
+            .process(lambda a, b, ctx: [(a.user, a.amount, b.amount)], tuple[str, int, int])
+            .uid("joined"),
+            "numbers": numbers.key_by(lambda n: n % 2, int)
+            .window(tumbling)
+            .aggregate(Sum(), accumulator_type=Total)
+            .uid("means"),
             "collatz": loop.filter(lambda n: n.value == 1).map(lambda n: (n.start, n.steps), tuple[int, int]),
-        }  # fmt: skip
+        }
 
     return job
 

@@ -36,7 +36,15 @@ RECORDS: dict[str, tuple[Any, Any]] = {
     "endpoint.json": (
         ENDPOINT,
         Endpoint(
-            job="golden", run="r-1", pid=7, machine="host", host="127.0.0.1", port=4711, token="t", started_ms=5, log="l"
+            job="golden",
+            run="r-1",
+            pid=7,
+            machine="host",
+            host="127.0.0.1",
+            port=4711,
+            token="t",
+            started_ms=5,
+            log="l",
         ),
     ),
     "lease.json": (LEASE, Lease(job="golden", run="r-1", renewals=3, ttl_ms=3000, epoch=9)),
@@ -46,7 +54,11 @@ RECORDS: dict[str, tuple[Any, Any]] = {
             operators=[
                 PlanOperator(uid="in", name="numbers", kind="source", stage=0, type="LONG"),
                 PlanOperator(
-                    uid="counts", name="map_with_state", kind="map_with_state", stage=1, stateful=True,
+                    uid="counts",
+                    name="map_with_state",
+                    kind="map_with_state",
+                    stage=1,
+                    stateful=True,
                     inputs=[PlanInput(uid="in", ship_strategy="HASH", tag="late", crosses=True)],
                 ),
             ]
@@ -55,11 +67,18 @@ RECORDS: dict[str, tuple[Any, Any]] = {
     "program.json": (
         PROGRAM,
         Program(
-            app="/srv/app.py", arguments=["--fast"], directory="/srv", name="golden", options={"parallelism": 2},
-            engine="local", pyflink=True, bytes=4, checksum="0" * 64,
+            app="/srv/app.py",
+            arguments=["--fast"],
+            directory="/srv",
+            name="golden",
+            options={"parallelism": 2},
+            engine="local",
+            pyflink=True,
+            bytes=4,
+            checksum="0" * 64,
         ),
     ),
-}  # fmt: skip
+}
 
 
 def main(target: Path) -> None:
@@ -113,9 +132,7 @@ def facts(savepoint: Savepoint) -> dict[str, Any]:
 
 def check(whole: dict[str, list[str]], first: dict[str, list[str]], second: dict[str, list[str]]) -> None:
     for name, values in whole.items():
-        assert sorted(first[name] + second[name]) == values, (
-            f"{name}: stopped and restored, the job gives other results"
-        )
+        assert sorted(first[name] + second[name]) == values, f"{name}: stopped and restored, the job gives other results"
 
 
 if __name__ == "__main__":

@@ -24,9 +24,7 @@ def expected(golden: Path, what: str) -> Any:
 @golden
 @pytest.mark.parametrize("parallelism", [2, 3])
 def test_a_savepoint_is_restored_and_its_job_goes_on(golden: Path, parallelism: int, tmp_path: Path) -> None:
-    found = golden_job.run(
-        tmp_path / "inputs", tmp_path / "state", restore=str(golden / "savepoint"), parallelism=parallelism
-    )
+    found = golden_job.run(tmp_path / "inputs", tmp_path / "state", restore=str(golden / "savepoint"), parallelism=parallelism)
     assert golden_job.outputs(found) == expected(golden, "rest")
 
 

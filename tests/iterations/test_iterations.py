@@ -192,8 +192,10 @@ def test_one_loop_in_another():
         return done.filter(lambda v: v[1] >= 9)
 
     assert sorted(run_local(source_of(build, tuple[int, int]), [(1, 0), (2, 4), (3, 8)], epochs=1).output) == [
-        (1, 9), (2, 9), (3, 9),
-    ]  # fmt: skip
+        (1, 9),
+        (2, 9),
+        (3, 9),
+    ]
 
 
 def test_a_keyed_stream_goes_round_by_its_key_at_first():

@@ -39,9 +39,7 @@ def run(root: Path, parallelism: int, *, stop: StopAfter | None = None, savepoin
     env.set_state_root(str(root)).set_parallelism(parallelism).set_max_epoch_rows(5)
     sink = fp.CollectSink()
     collatz(env.from_collection(NUMBERS, int).uid("numbers")).sink_to(sink).uid("out")
-    launch = Launch(
-        steps=stop, on_driver=None if stop is None else stop.attach, restore=RestoreOptions(savepoint=savepoint)
-    )
+    launch = Launch(steps=stop, on_driver=None if stop is None else stop.attach, restore=RestoreOptions(savepoint=savepoint))
     env.launch = launch
     env.execute("collatz")
     return list(sink.take())

@@ -36,9 +36,7 @@ def halves(build, elements, place, root, *, before, after, epochs=4, **more):
 
 
 @with_files
-@given(
-    st.lists(st.integers(1, 60), max_size=15), st.integers(0, 15), st.integers(1, 4), st.integers(1, 4), st.booleans()
-)
+@given(st.lists(st.integers(1, 60), max_size=15), st.integers(0, 15), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_stopped_and_restored_at_another_parallelism(tmp_path_factory, numbers, place, before, after, drain):
     runs = halves(
         source_of(collatz, int),
@@ -54,9 +52,11 @@ def test_stopped_and_restored_at_another_parallelism(tmp_path_factory, numbers, 
 
 @with_files
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=15), st.integers(0, 15), st.integers(1, 4),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=15),
+    st.integers(0, 15),
     st.integers(1, 4),
-)  # fmt: skip
+    st.integers(1, 4),
+)
 def test_keyed_state_in_the_body(tmp_path_factory, edges, place, before, after):
     root = tmp_path_factory.mktemp("root")
     runs = halves(source_of(components), edges, place, root, before=before, after=after)
@@ -69,9 +69,9 @@ def test_keyed_state_in_the_body(tmp_path_factory, edges, place, before, after):
 @with_files
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 99)), max_size=15), st.integers(0, 15))
 def test_the_order_within_keys_is_that_of_a_run_straight_through(tmp_path_factory, elements, place):
-    straight = run_local(
-        source_of(hashes), [*elements[:place], PAUSE, *elements[place:]], parallelism=2, epochs=4
-    ).by_key(lambda v: v[0])
+    straight = run_local(source_of(hashes), [*elements[:place], PAUSE, *elements[place:]], parallelism=2, epochs=4).by_key(
+        lambda v: v[0]
+    )
     runs = halves(source_of(hashes), elements, place, tmp_path_factory.mktemp("root"), before=3, after=1)
     found = {}
     for run in runs:
@@ -167,9 +167,7 @@ def test_what_goes_round_changes_its_place_with_the_parallelism(tmp_path):
     script = TestSource([9, 8, 7, Eof(savepoint=True), 6, Eof(savepoint=True), 5], type=int)
     runs, savepoint = [], None
     for parallelism in (4, 1, 3):
-        runs.append(
-            run_local(source_of(decrement), script, parallelism=parallelism, state_root=tmp_path, restore=savepoint)
-        )
+        runs.append(run_local(source_of(decrement), script, parallelism=parallelism, state_root=tmp_path, restore=savepoint))
         savepoint = runs[-1].savepoint
     assert [r.outcome for r in runs] == ["stopped", "stopped", "finished"]
     assert [n for r in runs for n in r.output] == [0] * 5

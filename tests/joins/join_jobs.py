@@ -67,9 +67,7 @@ def run_in_two(join, left, right, at, first, second, rows=7, bound=BOUND):
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         before = run(join, script, right, bound, parallelism=first, state_root=one, epochs=rows)
         assert before.savepoint is not None
-        after = run(
-            join, script, right, bound, parallelism=second, state_root=two, restore=before.savepoint, epochs=rows
-        )
+        after = run(join, script, right, bound, parallelism=second, state_root=two, restore=before.savepoint, epochs=rows)
     return [before, after]
 
 

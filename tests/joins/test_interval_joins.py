@@ -98,9 +98,7 @@ def reference(script, lower, upper):
             kept.append(element)
         if element.ts - BOUND - 1 > watermark:  # a timer for a time that has passed waits for the next watermark
             watermark = element.ts - BOUND - 1
-            kept = [
-                e for e in kept if e.ts + (max(0, upper) if isinstance(e, Left) else max(0, -lower)) > watermark
-            ]  # fmt: skip
+            kept = [e for e in kept if e.ts + (max(0, upper) if isinstance(e, Left) else max(0, -lower)) > watermark]
     return sorted(out, key=repr), late
 
 
@@ -128,8 +126,10 @@ def test_late_elements_join_nothing_and_go_to_their_sides_output(script, lower, 
     def outputs(env, events):
         joined = build(env, events)
         return {
-            "output": joined, "left": joined.get_side_output(LEFT_LATE), "right": joined.get_side_output(RIGHT_LATE),
-        }  # fmt: skip
+            "output": joined,
+            "left": joined.get_side_output(LEFT_LATE),
+            "right": joined.get_side_output(RIGHT_LATE),
+        }
 
     found = run_local(outputs, source(script), epochs=sorted(cuts))
     expected, late = reference(script, lower, lower + width)
@@ -201,8 +201,9 @@ def test_a_function_has_state_of_the_key_and_side_outputs():
 def test_bounds_are_timedeltas_too():
     join = near((timedelta(milliseconds=-1), timedelta(milliseconds=2), False, False), lambda a, b, ctx: [(a.id, b.id)])
     assert rows(run_one(join, [Left("a", 5, 1), Right("a", 3, 2), Right("a", 4, 3), Right("a", 7, 4), Right("a", 8, 5)])) == [
-        (1, 3, 5), (1, 4, 7),
-    ]  # fmt: skip
+        (1, 3, 5),
+        (1, 4, 7),
+    ]
 
 
 def test_what_is_refused():

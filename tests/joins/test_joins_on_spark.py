@@ -25,12 +25,14 @@ def all_joins(engine):
     keyed = left.key_by("key"), right.key_by("key")
     joined = {
         "join": left.join(right).where("key").equal_to("key").window(sessions).apply(ids),
-        "co_group": left.co_group(right).where("key").equal_to("key").window(tumbling).apply(
-            lambda a, b: [(sorted(e.id for e in a), sorted(e.id for e in b))]
-        ),
+        "co_group": left.co_group(right)
+        .where("key")
+        .equal_to("key")
+        .window(tumbling)
+        .apply(lambda a, b: [(sorted(e.id for e in a), sorted(e.id for e in b))]),
         "interval": keyed[0].interval_join(keyed[1]).between(-6, 6).process(ids),
         "temporal": keyed[0].temporal_join(keyed[1]).apply(ids),
-    }  # fmt: skip
+    }
     named = [stream.map(lambda value, name=name: (name, value)) for name, stream in joined.items()]
     return sorted(map(repr, named[0].union(*named[1:]).execute_and_collect()))
 

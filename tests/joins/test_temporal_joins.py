@@ -64,9 +64,15 @@ def test_the_results_of_a_key_come_in_the_order_of_time_then_of_the_stream():
 def test_elements_behind_the_watermark_join_what_is_still_known():
     """As in Flink: of versions that the watermark has passed only the latest is there, and one that comes late is taken in."""
     script = [
-        Right("a", 1, 1), Right("a", 10, 2), Left("a", 40, 3), Left("a", 5, 4), Left("a", 12, 5), Right("a", 8, 6),
-        Left("a", 9, 7), Left("a", 60, 8),
-    ]  # fmt: skip
+        Right("a", 1, 1),
+        Right("a", 10, 2),
+        Left("a", 40, 3),
+        Left("a", 5, 4),
+        Left("a", 12, 5),
+        Right("a", 8, 6),
+        Left("a", 9, 7),
+        Left("a", 60, 8),
+    ]
     for epochs in (1, 3, 100):
         found = run_one(valued(True), script, epochs=epochs)
         assert rows(found) == [(3, 2, 40), (4, None, 5), (5, 2, 12), (7, 6, 9), (8, 2, 60)]

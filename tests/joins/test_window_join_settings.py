@@ -58,8 +58,9 @@ def test_elements_too_late_go_to_the_side_output_with_their_side(epochs):
     found = run_local(both, source(script), epochs=epochs)
     assert rows(found) == [(5, 2, 29)]
     assert found.outputs["late"] == [
-        fp.TaggedUnion("right", None, Right("a", 3, 3)), fp.TaggedUnion("left", Left("b", 4, 4), None),
-    ]  # fmt: skip
+        fp.TaggedUnion("right", None, Right("a", 3, 3)),
+        fp.TaggedUnion("left", Left("b", 4, 4), None),
+    ]
     assert [r.timestamp for r in found.records["late"]] == [3, 4]
 
 
@@ -251,7 +252,7 @@ def of_tagged(left, right):
         (one_side, joined(), "side was added without a default|list of two streams"),
     ],
     ids=["size", "session", "trigger", "of one stream", "from one stream"],
-)  # fmt: skip
+)
 def test_windows_that_mean_something_else_are_refused(tmp_path, before, after, why):
     savepoint = stopped(before, tmp_path / "1")
     with pytest.raises(fp.RestoreRefused, match=why):

@@ -20,9 +20,12 @@ from forkpoint.contract.format import SerializationSchema
 
 KEYS = 10
 STEPS = {
-    "init": "init_transactions", "begin": "begin_transaction", "produce": "produce", "offsets": "send_offsets_to_transaction",
+    "init": "init_transactions",
+    "begin": "begin_transaction",
+    "produce": "produce",
+    "offsets": "send_offsets_to_transaction",
     "commit": "commit_transaction",
-}  # fmt: skip
+}
 
 
 class Producer(confluent_kafka.Producer):
@@ -39,9 +42,7 @@ class Part(SerializationSchema[tuple[int, int]]):
         return str(element[self._index]).encode()
 
 
-def sink(
-    brokers: str, topic: str, guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE, **properties: str
-) -> Any:
+def sink(brokers: str, topic: str, guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE, **properties: str) -> Any:
     records = KafkaRecordSerializationSchema.builder().set_topic(topic)
     records.set_key_serialization_schema(Part(0)).set_value_serialization_schema(Part(1))
     builder = KafkaSink.builder().set_bootstrap_servers(brokers).set_record_serializer(records.build())
@@ -60,9 +61,7 @@ class Count(fp.KeyedProcessFunction):
 
 
 def build(env: fp.StreamExecutionEnvironment, elements: int, sink: Any, per_epoch: int = 50) -> None:
-    numbers = env.from_source(
-        fp.CounterSource(elements, per_epoch=per_epoch), fp.WatermarkStrategy.no_watermarks(), "numbers"
-    )
+    numbers = env.from_source(fp.CounterSource(elements, per_epoch=per_epoch), fp.WatermarkStrategy.no_watermarks(), "numbers")
     counts = numbers.uid("numbers").key_by(lambda n: n % KEYS, int).process(Count(), tuple[int, int]).uid("counts")
     counts.sink_to(sink).uid("kafka")
 

@@ -25,9 +25,7 @@ class TestKafkaSource(SourceContract):
 
     def produce(self, place: str, numbers: Sequence[int]) -> None:
         for partition in range(3):
-            self.server.produce(
-                place, [str(number) for number in numbers if number % 3 == partition], partition=partition
-            )
+            self.server.produce(place, [str(number) for number in numbers if number % 3 == partition], partition=partition)
 
     def source(self, place: str) -> Any:
         built = fp.KafkaSource.builder().set_bootstrap_servers(self.server.bootstrap_servers).set_topics(place)
@@ -52,11 +50,7 @@ class TestKafkaSink(SinkContract):
     def sink(self, target: str) -> Any:
         schema = fp.KafkaRecordSerializationSchema.builder().set_topic(target).set_value_serialization_schema(Lines())
         built = fp.KafkaSink.builder().set_bootstrap_servers(self.server.bootstrap_servers)
-        return (
-            built.set_record_serializer(schema.build())
-            .set_delivery_guarantee(fp.DeliveryGuarantee.EXACTLY_ONCE)
-            .build()
-        )
+        return built.set_record_serializer(schema.build()).set_delivery_guarantee(fp.DeliveryGuarantee.EXACTLY_ONCE).build()
 
     @staticmethod
     def element(row: Row) -> Row:

@@ -46,9 +46,7 @@ def contents(kafka: Kafka, topic: str) -> dict[int, list[Message]]:
 
 
 @pytest.mark.parametrize("held_bytes", [32 << 20, 2000, 0])
-def test_any_range_in_any_order(
-    kafka: Kafka, topic: str, opened: Feed, held_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_range_in_any_order(kafka: Kafka, topic: str, opened: Feed, held_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "HELD_BYTES", held_bytes)
     monkeypatch.setattr(feed, "BATCH", 100)
     everything = contents(kafka, topic)
@@ -66,9 +64,7 @@ def test_any_range_in_any_order(
         assert found == [(m.offset, m.value) for m in everything[partition] if start <= (m.offset or 0) < end]
 
 
-def test_a_partition_that_is_no_longer_read_is_forgotten(
-    topic: str, opened: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_that_is_no_longer_read_is_forgotten(topic: str, opened: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "HELD_BYTES", 0)
     monkeypatch.setattr(feed, "FORGET_S", 0)
     monkeypatch.setattr(feed, "BATCH", 10)  # the rest comes while the next partition is read

@@ -59,9 +59,7 @@ def test_each_record_counts_once_whenever_the_process_dies(kafka: Kafka) -> None
             kafka.transaction(topic, [f"{letter}{n}"], partition)
             if n % 3 == 0:
                 kafka.transaction(topic, [f"{letter}x"], partition, commit=False)
-    script = [
-        item for step in ("planned", "computed", "written", "committed", "published") for item in (PAUSE, Abort(step))
-    ]
+    script = [item for step in ("planned", "computed", "written", "committed", "published") for item in (PAUSE, Abort(step))]
     source = patient(builder(kafka, topic).set_bounded(LATEST).build())
     run = run_local(lines(source), script, epochs=5, parallelism=2)
     assert run.deaths == 5

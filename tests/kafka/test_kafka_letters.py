@@ -43,8 +43,9 @@ def test_bad_records_go_to_another_topic_once(kafka: Kafka, tmp_path: Path) -> N
     for partition in range(2):
         kafka.produce(
             topic,
-            [Message(b"bad" if n % 4 == 1 else b"good", b"k%d" % n, timestamp_ms=1000 * n) for n in range(10)], partition,
-        )  # fmt: skip
+            [Message(b"bad" if n % 4 == 1 else b"good", b"k%d" % n, timestamp_ms=1000 * n) for n in range(10)],
+            partition,
+        )
     source = patient(builder(kafka, topic).set_on_parse_error(BAD).set_bounded(LATEST).build())
 
     def build(env: fp.StreamExecutionEnvironment, script: Any) -> dict[str, fp.DataStream]:
@@ -65,9 +66,7 @@ def test_bad_records_go_to_another_topic_once(kafka: Kafka, tmp_path: Path) -> N
     assert places == [("records", topic, str(p), n, b"k%d" % n) for p in range(2) for n in bad]
     assert {letter.problem for letter in run.outputs["bad"]} == {"ValueError: bad text"}
     found = kafka.read(dead)
-    assert sorted((m.key, m.value, m.timestamp_ms) for m in found) == sorted(
-        (b"k%d" % n, b"bad", 1000 * n) for n in bad * 2
-    )
+    assert sorted((m.key, m.value, m.timestamp_ms) for m in found) == sorted((b"k%d" % n, b"bad", 1000 * n) for n in bad * 2)
 
 
 class Whole(fp.KafkaRecordDeserializationSchema[int]):
@@ -123,9 +122,7 @@ def test_the_times_of_records_are_event_time(kafka: Kafka) -> None:
         env.from_source(source, NO_WATERMARKS, "in").sink_to(sink(kafka, out, None, fp.SimpleStringSchema()))
 
     run_local(copy)
-    assert sorted(m.timestamp_ms for m in kafka.read(out)) == sorted(
-        1000 * n + p for p in range(2) for n in range(1, 8)
-    )
+    assert sorted(m.timestamp_ms for m in kafka.read(out)) == sorted(1000 * n + p for p in range(2) for n in range(1, 8))
 
 
 class Customer(NamedTuple):

@@ -54,10 +54,13 @@ class Shape(KafkaRecordSerializationSchema[int]):
     def serialize(self, element: int, timestamp_ms: int | None) -> ProducerRecord:
         differs, now_ms = element == 13, time.time_ns() // 10**6
         return ProducerRecord(
-            self.topic, b"x" * (self.bytes if differs else 3), b"%d" % element if self.key or not differs else None,
-            [("h", b"x" * self.header_bytes)] if differs and self.header_bytes else (), self.partition if differs else None,
+            self.topic,
+            b"x" * (self.bytes if differs else 3),
+            b"%d" % element if self.key or not differs else None,
+            [("h", b"x" * self.header_bytes)] if differs and self.header_bytes else (),
+            self.partition if differs else None,
             now_ms + (self.ahead_ms if differs else 0),
-        )  # fmt: skip
+        )
 
 
 def job(
@@ -70,9 +73,9 @@ def job(
 ) -> Job:
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(root)).set_parallelism(2)
     env.options = replace(env.options, restart=restart)
-    numbers = env.from_source(
-        fp.CounterSource(elements, per_epoch=10), fp.WatermarkStrategy.no_watermarks(), "numbers"
-    ).uid("numbers")
+    numbers = env.from_source(fp.CounterSource(elements, per_epoch=10), fp.WatermarkStrategy.no_watermarks(), "numbers").uid(
+        "numbers"
+    )
     builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(shape)
     for name, value in properties.items():
         builder.set_property(name, value)
@@ -88,19 +91,39 @@ def keys(kafka: Kafka, topic: str) -> list[int]:
 @pytest.mark.parametrize(
     ("shape", "config", "error", "said"),
     [
-        ({"partition": 7}, {}, OutputRefused, "partition 7, but the topic has 2 partitions, 0 to 1; correct set_partitioner"),
+        (
+            {"partition": 7},
+            {},
+            OutputRefused,
+            "partition 7, but the topic has 2 partitions, 0 to 1; correct set_partitioner",
+        ),
         ({"partition": 2}, {}, OutputRefused, "partition 2, but the topic has 2"),
         ({"partition": -2}, {}, ConfigError, "a record with key b'13' is to go to partition -2"),
         ({"partition": -1}, {}, ConfigError, "a record with key b'13' is to go to partition -1"),
-        ({"bytes": 2_000_000}, {}, OutputRefused, r"2000002 bytes is larger than max.message.bytes \(1048588\) of topic"),
+        (
+            {"bytes": 2_000_000},
+            {},
+            OutputRefused,
+            r"2000002 bytes is larger than max.message.bytes \(1048588\) of topic",
+        ),
         ({"bytes": 20_000}, {"max_message_bytes": "10000"}, OutputRefused, r"larger than max.message.bytes \(10000\)"),
         ({"header_bytes": 2_000_000}, {}, OutputRefused, r"larger than max.message.bytes"),
         ({"header_bytes": 6_000_000}, {}, ConfigError, r"key b'13', is larger than message.max.bytes"),
-        ({"ahead_ms": 2 * HOUR_MS}, {}, OutputRefused, r"further from now .* than the topic's message.timestamp.after.max"),
-        ({"ahead_ms": -HOUR_MS}, {"message_timestamp_before_max_ms": "600000"}, OutputRefused, "message.timestamp.before.max.ms"),
+        (
+            {"ahead_ms": 2 * HOUR_MS},
+            {},
+            OutputRefused,
+            r"further from now .* than the topic's message.timestamp.after.max",
+        ),
+        (
+            {"ahead_ms": -HOUR_MS},
+            {"message_timestamp_before_max_ms": "600000"},
+            OutputRefused,
+            "message.timestamp.before.max.ms",
+        ),
         ({"key": False}, {"cleanup_policy": "compact"}, OutputRefused, "no key, which a compacted topic needs"),
     ],
-)  # fmt: skip
+)
 def test_what_a_topic_refuses_is_not_committed_and_a_corrected_program_goes_on(
     kafka: Kafka, tmp_path: Path, shape: Any, config: Any, error: Any, said: str
 ) -> None:
@@ -116,12 +139,15 @@ def test_what_a_topic_refuses_is_not_committed_and_a_corrected_program_goes_on(
 @pytest.mark.parametrize(
     ("shape", "config"),
     [
-        ({"partition": 1}, {}), ({"bytes": 1_000_000}, {}), ({"ahead_ms": HOUR_MS - 60_000}, {}),
+        ({"partition": 1}, {}),
+        ({"bytes": 1_000_000}, {}),
+        ({"ahead_ms": HOUR_MS - 60_000}, {}),
         ({"ahead_ms": 9 * HOUR_MS}, {"message_timestamp_type": "LogAppendTime"}),
         ({"ahead_ms": 9 * HOUR_MS}, {"message_timestamp_after_max_ms": str(10 * HOUR_MS)}),
-        ({"bytes": 3_000_000}, {"max_message_bytes": "4000000"}), ({"key": False}, {}),
+        ({"bytes": 3_000_000}, {"max_message_bytes": "4000000"}),
+        ({"key": False}, {}),
     ],
-)  # fmt: skip
+)
 def test_what_a_topic_takes_is_written(kafka: Kafka, tmp_path: Path, shape: Any, config: Any) -> None:
     topic = kafka.create_topic(partitions=2, **config)
     job(tmp_path, kafka, Shape(topic, **shape)).begin()()
@@ -130,9 +156,7 @@ def test_what_a_topic_takes_is_written(kafka: Kafka, tmp_path: Path, shape: Any,
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_many_records_go_to_a_topic_that_takes_small_batches_only(
-    kafka: Kafka, tmp_path: Path, compression: str
-) -> None:
+def test_many_records_go_to_a_topic_that_takes_small_batches_only(kafka: Kafka, tmp_path: Path, compression: str) -> None:
     """Brokers refuse a batch that is larger than max.message.bytes, however small its records are."""
     topic = kafka.create_topic(partitions=1, max_message_bytes="2000")
     job(tmp_path, kafka, Shape(topic, bytes=1000), 600, {"compression.type": compression, "linger.ms": "50"}).begin()()
@@ -165,12 +189,8 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_refused_after_the_commit_is_said_at_once(kafka: Kafka, tmp_path: Path, shape: Any) -> None:
     """Though other records wait behind it in the client."""
     topic = kafka.create_topic(partitions=2)
-    with pytest.raises(
-        OutputRefused, match=r"^sink 'kafka': Kafka at .*(Unknown partition|too large|Invalid timestamp).*; "
-    ):
-        job(
-            tmp_path, kafka, Shape(topic, **shape), 30, {**LARGE, "batch.num.messages": "1"}, RestartStrategy.none()
-        ).begin()()
+    with pytest.raises(OutputRefused, match=r"^sink 'kafka': Kafka at .*(Unknown partition|too large|Invalid timestamp).*; "):
+        job(tmp_path, kafka, Shape(topic, **shape), 30, {**LARGE, "batch.num.messages": "1"}, RestartStrategy.none()).begin()()
 
 
 def publish_without_refused(root: Path, made: Job) -> list[Skipped]:
@@ -186,10 +206,12 @@ def publish_without_refused(root: Path, made: Job) -> list[Skipped]:
 @pytest.mark.parametrize(
     ("shapes", "reason"),
     [
-        ({"partition": 7}, "partition 7, but the topic has 2"), ({"bytes": 2_000_000}, "larger than max.message.bytes"),
-        ({"ahead_ms": 2 * HOUR_MS}, "message.timestamp.after.max.ms"), ({"partition": -2}, "[Uu]nknown partition"),
+        ({"partition": 7}, "partition 7, but the topic has 2"),
+        ({"bytes": 2_000_000}, "larger than max.message.bytes"),
+        ({"ahead_ms": 2 * HOUR_MS}, "message.timestamp.after.max.ms"),
+        ({"partition": -2}, "[Uu]nknown partition"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("knows", [True, False], ids=["known limits", "refused by the broker"])
 def test_refused_records_are_skipped_on_request_and_the_job_goes_on(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: Any, reason: str, knows: bool
@@ -227,9 +249,7 @@ def test_refused_records_are_found_among_many() -> None:
     assert limits.refused_rows(records.slice(0, 0), {}) == {}
 
 
-def test_the_command_publishes_all_but_what_is_refused_and_a_corrected_program_starts(
-    kafka: Kafka, tmp_path: Path
-) -> None:
+def test_the_command_publishes_all_but_what_is_refused_and_a_corrected_program_starts(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic(partitions=2)
 
     def forkpoint(*args: str) -> subprocess.CompletedProcess[str]:

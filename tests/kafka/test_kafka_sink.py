@@ -38,9 +38,7 @@ PROGRAM = Path(__file__).with_name("sending.py")
 ELEMENTS = 600
 
 
-def job(
-    root: Path, to: Any, elements: int = ELEMENTS, *, name: str = "sending", parallelism: int = 2, **options: Any
-) -> Job:
+def job(root: Path, to: Any, elements: int = ELEMENTS, *, name: str = "sending", parallelism: int = 2, **options: Any) -> Job:
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(parallelism)
     env.options = replace(env.options, restart=options.pop("restart", RestartStrategy.fixed_delay(3, 1)))
@@ -75,9 +73,7 @@ def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("guarantee", [DeliveryGuarantee.EXACTLY_ONCE, DeliveryGuarantee.AT_LEAST_ONCE])
-def test_an_epoch_may_be_larger_than_the_clients_queue(
-    kafka: Kafka, tmp_path: Path, guarantee: DeliveryGuarantee
-) -> None:
+def test_an_epoch_may_be_larger_than_the_clients_queue(kafka: Kafka, tmp_path: Path, guarantee: DeliveryGuarantee) -> None:
     topic = kafka.create_topic(partitions=4)
     run(tmp_path, sink(kafka.bootstrap_servers, topic, guarantee, queue_buffering_max_messages="10"))
     assert received(kafka, topic) == expected(ELEMENTS)
@@ -94,10 +90,16 @@ def test_the_clients_queue_takes_the_largest_record() -> None:
 @pytest.mark.parametrize(
     "step",
     [  # the slow ones leave the same state as their neighbours: no transaction, an open one, or a committed one
-        "init", pytest.param("init+", marks=pytest.mark.slow), pytest.param("begin+", marks=pytest.mark.slow), "produce+",
-        pytest.param("offsets", marks=pytest.mark.slow), "offsets+", pytest.param("commit", marks=pytest.mark.slow), "commit+",
+        "init",
+        pytest.param("init+", marks=pytest.mark.slow),
+        pytest.param("begin+", marks=pytest.mark.slow),
+        "produce+",
+        pytest.param("offsets", marks=pytest.mark.slow),
+        "offsets+",
+        pytest.param("commit", marks=pytest.mark.slow),
+        "commit+",
     ],
-)  # fmt: skip
+)
 def test_a_driver_that_is_killed_at_a_step_of_sending(kafka: Kafka, tmp_path: Path, step: str) -> None:
     topic = kafka.create_topic(partitions=4)
     for number in ("1", "3"):
@@ -172,9 +174,7 @@ def own_broker(tmp_path: Path) -> Any:
     kafka.stop()
 
 
-def test_a_broker_that_is_killed_and_comes_back(
-    own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_is_killed_and_comes_back(own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(transactions, "ANSWER_SECONDS", 3.0)
     kafka, elements = own_broker, 6_000  # 120 epochs
@@ -273,9 +273,7 @@ def test_a_record_that_is_too_large_fails_before_its_epoch_is_committed(kafka: K
     values = env.from_collection([(1, "x" * 2_000_000)], tuple[int, str]).uid("values")
     values.sink_to(sink(kafka.bootstrap_servers, topic)).uid("kafka")
     env.launch = Launch(options={"engine": "local"})
-    with pytest.raises(
-        fp.ForkpointError, match=r"a record of 2000001 bytes, with key b'1', is larger than message.max.bytes"
-    ):
+    with pytest.raises(fp.ForkpointError, match=r"a record of 2000001 bytes, with key b'1', is larger than message.max.bytes"):
         prepare(env, "large").begin()()
     assert kafka.read(topic) == []
 
@@ -288,9 +286,7 @@ class Everything(KafkaRecordSerializationSchema[int]):
 
     def serialize(self, element: int, timestamp_ms: int | None) -> ProducerRecord:
         headers = [("parity", b"odd" if element % 2 else b"even"), ("none", None)]
-        return ProducerRecord(
-            self._topics[element % 2], None if element == 4 else b"v%d" % element, None, headers, element % 3
-        )
+        return ProducerRecord(self._topics[element % 2], None if element == 4 else b"v%d" % element, None, headers, element % 3)
 
 
 def test_a_schema_of_ones_own_decides_on_everything(kafka: Kafka, tmp_path: Path) -> None:
@@ -338,8 +334,10 @@ def test_times_arrive_as_they_are_or_a_millisecond_off_where_the_client_cannot_s
         while len(found := kafka.read(topic)) < len(times):  # a commit's markers may come later
             time.sleep(0.01)
         assert {int(m.value or b""): m.timestamp_ms for m in found} == {
-            **{each: each for each in times}, 0: 1, -1: -2,
-        }  # fmt: skip
+            **{each: each for each in times},
+            0: 1,
+            -1: -2,
+        }
 
 
 def test_a_topic_selector_and_a_partitioner(kafka: Kafka, tmp_path: Path) -> None:
@@ -363,12 +361,15 @@ def test_at_least_once_sends_before_the_commit(kafka: Kafka, tmp_path: Path) -> 
     assert received(kafka, topic) == expected(ELEMENTS)
     with pytest.raises(JobFailed, match="create the topic"):
         run(
-            tmp_path / "x", sink(
-                kafka.bootstrap_servers, "nowhere", DeliveryGuarantee.AT_LEAST_ONCE,
+            tmp_path / "x",
+            sink(
+                kafka.bootstrap_servers,
+                "nowhere",
+                DeliveryGuarantee.AT_LEAST_ONCE,
                 topic_metadata_propagation_max_ms="100",
             ),
             restart=RestartStrategy.none(),
-        )  # fmt: skip
+        )
 
 
 # -- other layouts and jobs

@@ -69,8 +69,10 @@ def test_rows_are_shared_among_partitions_with_a_backlog(kafka: Kafka) -> None:
         while not (planned := loop.step(20)):
             time.sleep(0.002)
         assert [(r.split, r.start, r.end) for r in planned] == [
-            (f"{topic}-0", 0, 10), (f"{topic}-1", 0, 10), (f"{topic}-2", 0, 0),
-        ]  # fmt: skip
+            (f"{topic}-0", 0, 10),
+            (f"{topic}-1", 0, 10),
+            (f"{topic}-2", 0, 0),
+        ]
         assert loop.enumerator.pause_splits({f"{topic}-0"})
         assert [(r.split, r.start, r.end) for r in loop.step(20)] == [(f"{topic}-1", 10, 30)]
         loop.enumerator.pause_splits(())
@@ -207,7 +209,7 @@ def test_expired_records(kafka: Kafka) -> None:
     with (
         Loop(builder(kafka, topic).build(), position) as loop,
         pytest.raises(StorageError, match=rf"partition 0 of topic '{topic}' has the offsets 3 to 4, not 1: .* auto.offset.reset"),
-    ):  # fmt: skip
+    ):
         loop.until_it_fails()
     lenient = builder(kafka, topic).set_property("auto.offset.reset", "earliest").build()
     assert read_until(lenient, {f"{topic}-0": 4}, position) == {f"{topic}-0": ["d"]}
@@ -233,9 +235,7 @@ def test_a_topic_that_was_created_anew(kafka: Kafka, monkeypatch: pytest.MonkeyP
     position = {"version": 1, "next": {f"{topic}-0": 7}, "stop": {}}
     with (
         Loop(builder(kafka, topic).build(), position) as loop,
-        pytest.raises(
-            InputLost, match=r"ends at offset 1, but the job has read it up to 7: .* give the source a new uid"
-        ),
+        pytest.raises(InputLost, match=r"ends at offset 1, but the job has read it up to 7: .* give the source a new uid"),
     ):
         loop.until_it_fails()
 
@@ -267,12 +267,11 @@ def test_records_with_all_that_kafka_knows_of_them(kafka: Kafka) -> None:
     source = builder(kafka, topic).set_deserializer(_Whole()).build()
     assert read_until(source, {f"{topic}-0": 2}) == {
         f"{topic}-0": [
-            KafkaRecord(topic, 0, 0, 1500, b"k", b"v", [("h", b"1"), ("h", None)]), KafkaRecord(topic, 0, 1, 1, None, None, ()),
+            KafkaRecord(topic, 0, 0, 1500, b"k", b"v", [("h", b"1"), ("h", None)]),
+            KafkaRecord(topic, 0, 1, 1, None, None, ()),
         ]
-    }  # fmt: skip
-    pairs = (
-        builder(kafka, topic).set_deserializer(KafkaRecordDeserializationSchema.key_and_value(Text(), Text())).build()
-    )
+    }
+    pairs = builder(kafka, topic).set_deserializer(KafkaRecordDeserializationSchema.key_and_value(Text(), Text())).build()
     assert read_until(pairs, {f"{topic}-0": 2}) == {f"{topic}-0": [("k", "v"), (None, None)]}
     values = builder(kafka, topic).build()
     assert read_until(values, {f"{topic}-0": 2}) == {f"{topic}-0": ["v"]}
@@ -283,16 +282,12 @@ def test_bad_records(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
     kafka.produce(topic, ["a", "bad", "b"])
     with (
         Loop(builder(kafka, topic).build()) as loop,
-        pytest.raises(
-            RecordParseError, match=f"topic '{topic}', partition 0, offset 1: .*bad text.*set_on_parse_error"
-        ),
+        pytest.raises(RecordParseError, match=f"topic '{topic}', partition 0, offset 1: .*bad text.*set_on_parse_error"),
     ):
         loop.until_it_fails()
     lenient = builder(kafka, topic).set_on_parse_error("skip").build()
     assert read_until(lenient, {f"{topic}-0": 3}) == {f"{topic}-0": ["a", "b"]}
-    assert (
-        f"topic '{topic}', partition 0, offset 1: cannot read the record: ValueError: bad text; skipped" in caplog.text
-    )
+    assert f"topic '{topic}', partition 0, offset 1: cannot read the record: ValueError: bad text; skipped" in caplog.text
 
 
 def test_the_groups_offsets_are_committed_for_others_to_see(kafka: Kafka) -> None:
@@ -369,12 +364,18 @@ def test_properties_of_javas_client(kafka: Kafka) -> None:
     topic = kafka.create_topic()
     kafka.produce(topic, "a")
     properties = {
-        "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer", "enable.auto.commit": "true",
-        "max.poll.records": "500", "fetch.max.wait.ms": "10", "request.timeout.ms": "20000",
+        "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+        "enable.auto.commit": "true",
+        "max.poll.records": "500",
+        "fetch.max.wait.ms": "10",
+        "request.timeout.ms": "20000",
         "partition.discovery.interval.ms": "-1",
-        "ssl.endpoint.identification.algorithm": "", "client.id.prefix": "mine",
-        "max.request.size": "1048576", "buffer.memory": "33554432", "max.block.ms": "60000",
-    }  # fmt: skip
+        "ssl.endpoint.identification.algorithm": "",
+        "client.id.prefix": "mine",
+        "max.request.size": "1048576",
+        "buffer.memory": "33554432",
+        "max.block.ms": "60000",
+    }
     source = builder(kafka, topic).set_properties(properties).build()
     assert read_until(source, {f"{topic}-0": 1}) == {f"{topic}-0": ["a"]}
 

@@ -23,10 +23,7 @@ USERS = 20
 def produce(kafka: Kafka, topic: str, start: int, stop: int) -> None:
     kafka.produce(
         topic,
-        [
-            Message(json.dumps({"user": n % USERS, "number": n}).encode(), b"%d" % (n % USERS))
-            for n in range(start, stop)
-        ],
+        [Message(json.dumps({"user": n % USERS, "number": n}).encode(), b"%d" % (n % USERS)) for n in range(start, stop)],
     )
 
 

@@ -53,9 +53,7 @@ def test_a_position_reads_nothing_of_a_topic_that_was_created_anew(kafka: Kafka,
     anew(kafka, topic, records, partitions)
     with (
         Loop(source, loop.position) as again,
-        pytest.raises(
-            InputLost, match=rf"topic '{topic}' .* was deleted and created anew .* give the source a new uid"
-        ),
+        pytest.raises(InputLost, match=rf"topic '{topic}' .* was deleted and created anew .* give the source a new uid"),
     ):
         again.until_it_fails()
     assert not any(again.values.values())

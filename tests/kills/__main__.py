@@ -171,9 +171,14 @@ def main() -> int:
     table = Table("records", "kills", "lost", "repeated", "out of order", "until it went on, median", "longest")
     waits = campaign.waits_s or [0.0]
     table.add_row(
-        f"{len(wanted):,}", ", ".join(f"{count} {kind}" for kind, count in campaign.kinds.items()), str(lost.total()),
-        str(twice.total()), str(disordered), f"{median(waits):.1f} s", f"{max(waits):.1f} s",
-    )  # fmt: skip
+        f"{len(wanted):,}",
+        ", ".join(f"{count} {kind}" for kind, count in campaign.kinds.items()),
+        str(lost.total()),
+        str(twice.total()),
+        str(disordered),
+        f"{median(waits):.1f} s",
+        f"{max(waits):.1f} s",
+    )
     console.print(table)
     if lost or twice or disordered:
         console.print(f"kept: {root}")

@@ -20,9 +20,11 @@ from forkpoint.runtime.tasks import committing
 USERS = 50
 PER_EPOCH = 500
 STEPS = {
-    "compute": (EpochRunner, "_compute"), "check": (EpochRunner, "_check_sinks"), "manifest": (History, "commit"),
+    "compute": (EpochRunner, "_compute"),
+    "check": (EpochRunner, "_check_sinks"),
+    "manifest": (History, "commit"),
     "publish": (EpochRunner, "_publish"),
-}  # fmt: skip
+}
 STEPS_OF_TASKS = {"commit": (committing._Kept, "take"), "committed": (committing._Kept, "put")}
 
 

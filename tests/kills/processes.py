@@ -31,9 +31,7 @@ def jvm_of(driver: int) -> int | None:
 def workers_of(driver: int) -> list[int]:
     """The Python workers of a driver's JVM: processes that Spark's daemon has forked."""
     below = {each.pid: each for each in _below(driver)}
-    return [
-        each.pid for each in below.values() if each.is_python and each.parent in below and below[each.parent].is_python
-    ]
+    return [each.pid for each in below.values() if each.is_python and each.parent in below and below[each.parent].is_python]
 
 
 def _below(ancestor: int) -> Iterator[Process]:

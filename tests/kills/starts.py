@@ -98,9 +98,14 @@ class Place:
     def command(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "forkpoint.cli", "--state-root", self.root, *arguments]
         options: dict[str, Any] = {
-            "cwd": self.directory, "env": ENVIRONMENT, "text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
-            "stderr": subprocess.STDOUT, "start_new_session": True,
-        }  # fmt: skip
+            "cwd": self.directory,
+            "env": ENVIRONMENT,
+            "text": True,
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "start_new_session": True,
+        }
         # The driver of an upgrade must be a child of the command, to be found in the middle of its start.
         return subprocess.Popen(command, **options) if arguments[0] == "upgrade" else Python(command[1:], **options)
 
@@ -309,9 +314,7 @@ def main() -> int:
     except Wrong as wrong:
         print(f"{wrong}\nkept: {directory}")
         return 1
-    print(
-        ", ".join(f"{count} {kind}" for kind, count in done.items()) + ": nothing lost, nothing twice, no standby gone"
-    )
+    print(", ".join(f"{count} {kind}" for kind, count in done.items()) + ": nothing lost, nothing twice, no standby gone")
     shutil.rmtree(directory, ignore_errors=True)
     return 0
 

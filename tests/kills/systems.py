@@ -75,10 +75,17 @@ class Kafka(System):
         self.server: Broker = Broker(directory / "kafka")
         self._topic = self.server.create_topic(partitions=4)
         self._found: list[Counted] = []
-        self._consumer = Consumer({
-            "bootstrap.servers": self.server.bootstrap_servers, "group.id": "kills", "isolation.level": "read_committed",
-            "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0, "reconnect.backoff.max.ms": 200,
-        })  # fmt: skip
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": self.server.bootstrap_servers,
+                "group.id": "kills",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
         self._consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(4)])
 
     @property
@@ -162,9 +169,7 @@ class Files(System):
         return fp.FileSink.json(address)
 
     def read(self) -> list[Counted]:
-        files = sorted(
-            p for p in self._directory.rglob("*.json*") if not any(part.startswith((".", "_")) for part in p.parts)
-        )
+        files = sorted(p for p in self._directory.rglob("*.json*") if not any(part.startswith((".", "_")) for part in p.parts))
         return [Counted(**json.loads(line)) for file in files for line in file.read_text().splitlines()]
 
 
@@ -339,9 +344,7 @@ class Cassandra(System):
         self.server: Node = Node(directory / "cassandra")
         replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
         self.server.execute(f"CREATE KEYSPACE tests WITH replication = {replicas}")
-        self.server.execute(
-            "CREATE TABLE tests.counted (number bigint, user bigint, count bigint, PRIMARY KEY (number))"
-        )
+        self.server.execute("CREATE TABLE tests.counted (number bigint, user bigint, count bigint, PRIMARY KEY (number))")
 
     @property
     def address(self) -> str:
@@ -362,7 +365,15 @@ class Cassandra(System):
 
 
 SYSTEMS: dict[str, type[System]] = {
-    "kafka": Kafka, "postgres": Postgres, "files": Files, "s3": Objects, "delta": Delta, "iceberg": Iceberg, "redis": Redis,
-    "delta-together": DeltaTogether, "iceberg-together": IcebergTogether,
-    "opensearch": OpenSearch, "cassandra": Cassandra,
-}  # fmt: skip
+    "kafka": Kafka,
+    "postgres": Postgres,
+    "files": Files,
+    "s3": Objects,
+    "delta": Delta,
+    "iceberg": Iceberg,
+    "redis": Redis,
+    "delta-together": DeltaTogether,
+    "iceberg-together": IcebergTogether,
+    "opensearch": OpenSearch,
+    "cassandra": Cassandra,
+}

@@ -42,8 +42,6 @@ if __name__ == "__main__":
     source = fp.CounterSource(int(elements), per_epoch=50)
     numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     asking = Clock(Path(root) / "asked")
-    joined = numbers.lookup_join(asking, key=lambda n: n % KEYS, key_type=int, cache_ttl=timedelta(hours=1)).uid(
-        "joined"
-    )
+    joined = numbers.lookup_join(asking, key=lambda n: n % KEYS, key_type=int, cache_ttl=timedelta(hours=1)).uid("joined")
     joined.sink_to(fp.FileSink.json(output)).uid("out")
     env.execute("looking-up")

@@ -108,9 +108,7 @@ def test_a_slow_answer_is_left(service: Service) -> None:
 def test_a_service_that_dies_pauses_the_job(service: Service) -> None:
     lookup = fp.HttpLookup(service.url, result_type=int, extract=lambda json: json["age"])
     STEPS[2] = lambda: (service.die(), threading.Timer(0.4, service.start).start())
-    build = joining(
-        lookup, ahead=lambda s: s.map(acting, str), key=lambda n: n, key_type=str, retry_strategy=NEVER_AGAIN
-    )
+    build = joining(lookup, ahead=lambda s: s.map(acting, str), key=lambda n: n, key_type=str, retry_strategy=NEVER_AGAIN)
     orders = [("ann", 1), PAUSE, ("bob", 2), ("ann", 3)]
     run = run_local(build, orders, parallelism=1, options={"restart": RestartStrategy.fixed_delay(1, 50)})
     assert run.output == [("ann", 30), ("bob", 40), ("ann", 30)]
@@ -193,9 +191,26 @@ def test_a_url_of_another_protocol(url: str) -> None:
 def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ],
+        capture_output=True,
+    )
     assert made.returncode == 0, made.stderr
     with serving(ssl_keyfile=key, ssl_certfile=certificate) as service:
         url = service.url.replace("http://127.0.0.1", "https://localhost")

@@ -78,9 +78,7 @@ def test_a_savepoint_has_the_cache(tmp_path: Path, lookup: Any, found: dict[str,
     first = run_local(build, orders, state_root=tmp_path, parallelism=2)
     ASKED.clear()
     TABLE.clear()  # it is not asked about what is cached
-    restored = run_local(
-        build, orders, state_root=tmp_path, restore=first.savepoint, job_name="restored", parallelism=3
-    )
+    restored = run_local(build, orders, state_root=tmp_path, restore=first.savepoint, job_name="restored", parallelism=3)
     everybody = {**found, "eve": None}
     assert restored.by_key(lambda pair: pair[0].customer) == {
         order.customer: [(order, everybody[order.customer])] * (2 if order is ANN else 1) for order in (ANN, BOB, EVE)
@@ -138,8 +136,10 @@ def test_cached_records_evolve(tmp_path: Path) -> None:
     changed = joining(customers_with_city, **options)
     second = run_local(changed, orders, state_root=tmp_path, job_name="again", restore=first.savepoint)
     assert sorted(second.output, key=str) == [
-        (ANN, CustomerWithCity("ann", 30, "?")), (BOB, CustomerWithCity("bob", 40, "Rome")), (EVE, None)
-    ]  # fmt: skip
+        (ANN, CustomerWithCity("ann", 30, "?")),
+        (BOB, CustomerWithCity("bob", 40, "Rome")),
+        (EVE, None),
+    ]
     assert [type(pair[1]) for pair in second.output if pair[0] == ANN] == [CustomerWithCity]
     with pytest.raises(RestoreRefused, match=r"joined/cache  its value type was .*Customer.* is declared as .*STRING"):
         run_local(joining(names, **options), orders, state_root=tmp_path, job_name="text", restore=first.savepoint)
@@ -159,9 +159,12 @@ def test_a_program_may_cache_longer_or_start_to_cache_or_cease(tmp_path: Path) -
     with pytest.raises(RestoreRefused, match="cache"):
         run_local(without, orders, state_root=tmp_path, job_name="without", restore=first.savepoint)
     ceased = run_local(
-        without, orders, state_root=tmp_path, job_name="without",
+        without,
+        orders,
+        state_root=tmp_path,
+        job_name="without",
         restore=RestoreOptions(savepoint=first.savepoint, allow_non_restored=True),
-    )  # fmt: skip
+    )
     assert ceased.output == [(ANN, 30)]
     assert asked() == ["ann"] * 2
 
@@ -192,9 +195,12 @@ MINUTES = st.sampled_from([3, 7, 12]).map(lambda minutes: Advance(timedelta(minu
 
 @examples(30)
 @given(
-    st.lists(KEYS | KEYS | st.just(PAUSE) | MINUTES, max_size=40), st.booleans(), st.sampled_from(["null", "drop"]),
-    st.sampled_from([None, 10]), st.integers(1, 3),
-)  # fmt: skip
+    st.lists(KEYS | KEYS | st.just(PAUSE) | MINUTES, max_size=40),
+    st.booleans(),
+    st.sampled_from(["null", "drop"]),
+    st.sampled_from([None, 10]),
+    st.integers(1, 3),
+)
 def test_a_key_has_one_answer_for_as_long_as_its_entry_lives(
     script: list[Any], misses: bool, on_missing: Any, ttl: int | None, parallelism: int
 ) -> None:
@@ -217,8 +223,13 @@ def test_a_key_has_one_answer_for_as_long_as_its_entry_lives(
         pairs = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in", type_info=tuple[int, int]).uid("in")
         retry = fp.FixedDelayRetryStrategy(100, 1)
         return pairs.lookup_join(
-            Asks(), key=0, on_missing=on_missing, cache_ttl=cache, cache_misses=misses and cache is not None, retry_strategy=retry
-        ).uid("joined")  # fmt: skip
+            Asks(),
+            key=0,
+            on_missing=on_missing,
+            cache_ttl=cache,
+            cache_misses=misses and cache is not None,
+            retry_strategy=retry,
+        ).uid("joined")
 
     run = run_local(build, items, parallelism=parallelism)
     got = {pair[0][1]: pair[1] for pair in run.output}

@@ -73,17 +73,13 @@ def test_results_keep_the_times_of_their_elements_and_watermarks_pass() -> None:
     assert sorted((row.key, row.n) for row in run.outputs["sums"]) == [(0, 1), (30, 2), (40, 1)]
 
 
-@pytest.mark.parametrize(
-    ("on_missing", "expected"), [("null", [(EVE, None), (ANN, 30), (EVE, None)]), ("drop", [(ANN, 30)])]
-)
+@pytest.mark.parametrize(("on_missing", "expected"), [("null", [(EVE, None), (ANN, 30), (EVE, None)]), ("drop", [(ANN, 30)])])
 def test_what_is_missing(on_missing: str, expected: list[Any]) -> None:
     assert run_local(joining(ages, on_missing=on_missing), [EVE, ANN, EVE], parallelism=1).output == expected
 
 
 def test_a_missing_key_can_fail_the_job() -> None:
-    with pytest.raises(
-        JobFailed, match=r"operator 'joined': .*nothing for key 'eve' of element Order\(.*on_missing='null'"
-    ):
+    with pytest.raises(JobFailed, match=r"operator 'joined': .*nothing for key 'eve' of element Order\(.*on_missing='null'"):
         run_local(joining(ages, on_missing="fail"), [ANN, EVE])
 
 
@@ -135,9 +131,7 @@ def test_types_come_from_annotations() -> None:
     of_order = fp.Types.TUPLE([orders.get_type(), fp.Types.LONG()])
     assert orders.lookup_join(ages, key="customer", on_missing="drop").get_type() == of_order
     assert str(orders.lookup_join(ages, key="customer").get_type()) != str(of_order)
-    assert orders.lookup_join(ages, Older(), key="customer").get_type() == fp.Types.TUPLE(
-        [fp.Types.STRING(), fp.Types.LONG()]
-    )
+    assert orders.lookup_join(ages, Older(), key="customer").get_type() == fp.Types.TUPLE([fp.Types.STRING(), fp.Types.LONG()])
     assert env.from_collection([1]).map(lambda n: n).lookup_join(ages, key=lambda n: n).get_type() is None
 
 
@@ -199,9 +193,7 @@ def test_a_lookup_is_repeated_while_its_system_does_not_work(error: Exception) -
     assert len(ASKED) == 3
     ASKED.clear()
     retry = fp.FixedDelayRetryStrategy(3, 1)
-    with pytest.raises(
-        SystemUnavailable, match=rf"operator 'joined': the lookup of the keys \['ann'\] failed: .*{error}"
-    ):
+    with pytest.raises(SystemUnavailable, match=rf"operator 'joined': the lookup of the keys \['ann'\] failed: .*{error}"):
         run_local(joining(failing(9, error), retry_strategy=retry), [ANN], parallelism=1)
     assert len(ASKED) == 4
 
@@ -244,9 +236,7 @@ def test_empty_answers_can_be_asked_for_again() -> None:
 
 
 def test_a_call_that_hangs_ends_with_the_timeout() -> None:
-    with pytest.raises(
-        SystemUnavailable, match=r"operator 'joined'.*\['ann'\].*no answer within 100 ms; increase the timeout"
-    ):
+    with pytest.raises(SystemUnavailable, match=r"operator 'joined'.*\['ann'\].*no answer within 100 ms; increase the timeout"):
         run_local(joining(Hanging(), timeout=timedelta(milliseconds=100)), [ANN], parallelism=1)
     settle(lambda: EVENTS == ["released"])
     assert len(ASKED) == 1

@@ -26,8 +26,10 @@ def results(engine: str, database: Path, service: str) -> list[Any]:
     names = env.from_collection(["ann", "eve", "bob", "zoe"] * 10, str)
     ids = names.lookup_join(
         fp.SqlLookup(f"sqlite:///{database}", table="ids", key="name", result_type=int),
-        key=lambda name: name, cache_ttl=timedelta(hours=1), on_missing="drop",
-    )  # fmt: skip
+        key=lambda name: name,
+        cache_ttl=timedelta(hours=1),
+        on_missing="drop",
+    )
     people = fp.HttpLookup(service, result_type=Person)
     joined = ids.lookup_join(people, lambda pair, person: (*pair, person and person.age), key=0)
     return sorted(joined.execute_and_collect(), key=str)

@@ -151,13 +151,9 @@ def test_a_job_with_a_cache(url: str, tmp_path: Path) -> None:
     orders = [("o1", 1), ("o2", 2), PAUSE, ("o3", 1), ("o4", 9)]
 
     def build(env: Any, source: Any) -> Any:
-        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", type_info=tuple[str, int]).uid(
-            "orders"
-        )
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", type_info=tuple[str, int]).uid("orders")
         lookup = fp.SqlLookup(url, BY_ID, key="id", result_type=Customer)
-        return stream.lookup_join(
-            lookup, lambda o, c: (o[0], c.name), key=1, on_missing="drop", cache_ttl=timedelta(hours=1)
-        )
+        return stream.lookup_join(lookup, lambda o, c: (o[0], c.name), key=1, on_missing="drop", cache_ttl=timedelta(hours=1))
 
     run = run_local(build, orders, parallelism=1)
     assert run.output == [("o1", "Ann"), ("o2", "Bob"), ("o3", "Ann")]
@@ -220,9 +216,7 @@ def test_wrong_credentials(server: Postgres, change: tuple[str, str], said: str)
     assert not re.search(":(secret|wrong)@", str(raised.value))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"), [(("secret", "wrong"), "Access denied"), (("/tests", "/nowhere"), "nowhere")]
-)
+@pytest.mark.parametrize(("change", "said"), [(("secret", "wrong"), "Access denied"), (("/tests", "/nowhere"), "nowhere")])
 def test_wrong_credentials_of_mariadb(mariadb: MariaDB, change: tuple[str, str], said: str) -> None:
     lookup = fp.SqlLookup(changed(mariadb.url, *change), BY_ID, key="id")
     with pytest.raises(ConfigError, match=rf"operator .*: .*{said}.*Correct user, password"):

@@ -23,11 +23,17 @@ from forkpoint.connectors.files import s3, sink, staged
 KEYS = 10
 EPOCH_ROWS = 20  # a file of 40 numbers counts as 10, by its size
 STEPS = {
-    "upload": (s3._Parts, "_begin"), "part": (s3._Parts, "_send"), "staged": (s3._Upload, "finish"),
-    "checked": (sink.FileSink, "check"), "manifest": (History, "commit"), "mark": (s3.S3Files, "begin"),
-    "complete": (s3.S3Files, "publish"), "cleanup": (sink.FileSink, "cleanup"),
-    "move": (staged.MovedFiles, "publish"), "moved": (staged._Staged, "finish"),
-}  # fmt: skip
+    "upload": (s3._Parts, "_begin"),
+    "part": (s3._Parts, "_send"),
+    "staged": (s3._Upload, "finish"),
+    "checked": (sink.FileSink, "check"),
+    "manifest": (History, "commit"),
+    "mark": (s3.S3Files, "begin"),
+    "complete": (s3.S3Files, "publish"),
+    "cleanup": (sink.FileSink, "cleanup"),
+    "move": (staged.MovedFiles, "publish"),
+    "moved": (staged._Staged, "finish"),
+}
 
 
 def sleep_at(step: str, number: int) -> None:

@@ -106,9 +106,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
     assert rows(kind, directory.url("out")) == (sorted(map(str, VALUES)) if kind == "text" else VALUES)
 
 
-def test_commits_that_are_repeated_cut_short_and_too_late(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_that_are_repeated_cut_short_and_too_late(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = FileSink.json(directory.url("out"))
     committables = [c for n in range(3) for c in prepared(sink, VALUES[n : n + 1], subtask=n)]
     with monkeypatch.context() as patched:  # it dies between copying and deleting

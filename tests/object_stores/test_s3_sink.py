@@ -44,9 +44,7 @@ def prepared(sink: Sink, values: list[Any], type: Any = Reading, **context: Any)
 
 
 def rows(kind: str, url: str) -> list[Any]:
-    source: Any = (
-        FileSource.text(url, bounded=True) if kind == "text" else getattr(FileSource, kind)(url, Reading, bounded=True)
-    )
+    source: Any = FileSource.text(url, bounded=True) if kind == "text" else getattr(FileSource, kind)(url, Reading, bounded=True)
     reader, enumerator, out = source.create_reader(), source.create_enumerator(None), []
     while planned := enumerator.plan(1000):
         for part in planned:
@@ -194,9 +192,7 @@ def test_uploads_aborted_before_publishing_began_are_lost(bucket: Bucket) -> Non
         sink.commit(committables, 2)
 
 
-def test_an_upload_aborted_after_an_earlier_one_that_is_staged_is_lost(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_aborted_after_an_earlier_one_that_is_staged_is_lost(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3.S3Files, "at_once", 1)
     sink = FileSink.json(bucket.url("out"))
     committables = [c for n in range(3) for c in prepared(sink, [VALUES[n]], subtask=n)]

@@ -58,9 +58,7 @@ def drain(source: Source, enumerator: SplitEnumerator, max_rows: int = 1000) -> 
 
 @pytest.mark.parametrize("whole_below", [0, 4 << 20])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_each_record_once_from_any_position(
-    bucket: Bucket, kind: str, whole_below: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_record_once_from_any_position(bucket: Bucket, kind: str, whole_below: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in ranges, or as a whole; restarted after each epoch, as if from its manifest."""
     monkeypatch.setattr(remote.RemoteFile, "whole_below", whole_below)
     for n, ids in enumerate([range(120), range(120, 130), range(130, 200)]):
@@ -75,9 +73,7 @@ def test_each_record_once_from_any_position(
 
 
 def test_a_directory_a_file_a_glob_a_pattern(bucket: Bucket) -> None:
-    for n, name in enumerate(
-        ["a-1.txt", "a-2.txt", "b.txt", "c.csv", "d/a-3.txt", "d/e/a-4.txt", ".h.txt", "_x/a-5.txt"]
-    ):
+    for n, name in enumerate(["a-1.txt", "a-2.txt", "b.txt", "c.csv", "d/a-3.txt", "d/e/a-4.txt", ".h.txt", "_x/a-5.txt"]):
         bucket.put(f"in/{name}", content("text", [n]))
     bucket.put("in/f/", "")  # as consoles make directories
     bucket.put("in/empty.txt", "")
@@ -168,9 +164,7 @@ def test_large_files_are_read_in_ranges(bucket: Bucket, monkeypatch: pytest.Monk
         return asked(self, file, start, end)
 
     monkeypatch.setattr(ObjectStorage, "read_range", read_range)
-    wide = pa.table(
-        {"id": list(range(1000)), "room": ["r"] * 1000, "ballast": [b"%d" % n * 10_000 for n in range(1000)]}
-    )
+    wide = pa.table({"id": list(range(1000)), "room": ["r"] * 1000, "ballast": [b"%d" % n * 10_000 for n in range(1000)]})
     out = pa.BufferOutputStream()
     pq.write_table(wide, out, row_group_size=100, compression="none")
     bucket.put("in/wide.parquet", bytes(out.getvalue()))

@@ -76,9 +76,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     yield made
     for pid in made.pids:
         command = Path(f"/proc/{pid}/cmdline")
-        if (
-            command.exists() and fork_server.__file__ in command.read_text()
-        ):  # else the number is another process's by now
+        if command.exists() and fork_server.__file__ in command.read_text():  # else the number is another process's by now
             os.kill(pid, signal.SIGKILL)
 
 
@@ -115,8 +113,7 @@ def test_a_job_s_life(place: Place) -> None:
 def test_the_format_of_a_job_s_log(place: Place) -> None:
     app = place.directory / "says.py"
     app.write_text(
-        "import logging\nlogging.getLogger('shop').warning('hello')\n"
-        + PROGRAM.replace("STEP", "1").replace("UID", "counts")
+        "import logging\nlogging.getLogger('shop').warning('hello')\n" + PROGRAM.replace("STEP", "1").replace("UID", "counts")
     )
     started = place.run(str(app), log_format="json")
     ops.cancel("counts", state_root=place.root)
@@ -165,23 +162,23 @@ def test_saved_state_is_read_edited_and_compared(place: Place) -> None:
     assert table.to_pydict() == {"n": [3]}
 
     request = ops.EditRequest(
-        first, filters=[ops.StateFilter("counts", "key < 2", state.state)], positions={"numbers": {"next": 5}},
-        rename_states={("counts", state.state): "total"}, rename_uids={"counts": "sums"}, label="edited",
-    )  # fmt: skip
+        first,
+        filters=[ops.StateFilter("counts", "key < 2", state.state)],
+        positions={"numbers": {"next": 5}},
+        rename_states={("counts", state.state): "total"},
+        rename_uids={"counts": "sums"},
+        label="edited",
+    )
     edited = ops.edit(request, state_root=place.root)
     assert (edited.job, edited.parent) == ("counts", ops.show(first, state_root=place.root).savepoint.id)
-    assert [(s.uid, s.state, s.rows) for s in ops.states("edited", state_root=place.root).states] == [
-        ("sums", "total", 2)
-    ]
+    assert [(s.uid, s.state, s.rows) for s in ops.states("edited", state_root=place.root).states] == [("sums", "total", 2)]
     found_diff = ops.diff(first, "edited", state_root=place.root)
     assert {(s.uid, s.outcome) for s in found_diff.states} == {("counts", "removed"), ("sums", "added")}
     assert [value.uid for value in found_diff.positions] == ["numbers"]
     with pytest.raises(ConfigError, match="has the label 'edited' already"):
         ops.edit(request, state_root=place.root)
     with pytest.raises(StateNotFound):
-        ops.edit(
-            ops.EditRequest(first, remove_states=[("counts", "timers"), ("counts", "other")]), state_root=place.root
-        )
+        ops.edit(ops.EditRequest(first, remove_states=[("counts", "timers"), ("counts", "other")]), state_root=place.root)
 
 
 def test_the_state_of_a_running_job_is_read_and_followed(place: Place) -> None:
@@ -191,9 +188,7 @@ def test_the_state_of_a_running_job_is_read_and_followed(place: Place) -> None:
     with ops.follow_state("counts", state_root=place.root) as follower:
         live = follower.newest()
         shown = ops.states_of(live)
-        assert [(s.uid, s.state, s.key_type, s.rows) for s in shown.states] == [
-            ("counts", "state", fp.Types.LONG(), None)
-        ]
+        assert [(s.uid, s.state, s.key_type, s.rows) for s in shown.states] == [("counts", "state", fp.Types.LONG(), None)]
         (one,) = ops.entries_of(live, "counts", "state", "1").rows
         found = ops.query_of(live, "SELECT value FROM counts.state WHERE key = 1")
         assert (found.job, found.epoch, found.table.to_pylist()) == ("counts", live.epoch, [{"value": one["value"]}])

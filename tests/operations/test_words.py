@@ -82,8 +82,6 @@ def test_what_is_done_at_once_is_not_said():
 )
 def test_an_upgrade_keeps_the_engine_of_the_job(options, engine, kept):
     assert (
-        _engine(
-            Program(app="a.py", arguments=[], directory="/", options=options, engine=engine, bytes=0, checksum="0" * 64)
-        )
+        _engine(Program(app="a.py", arguments=[], directory="/", options=options, engine=engine, bytes=0, checksum="0" * 64))
         == kept
     )

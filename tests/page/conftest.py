@@ -50,9 +50,7 @@ def open_page(chromium: Browser, shop: Shop) -> Iterator[Open]:
         page = context.new_page()
         page.on("request", lambda request: asked.append(request.url) if not request.url.startswith(f"{url}/") else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on(
-            "console", lambda message: wrong.append(message.text) if "Content Security Policy" in message.text else None
-        )
+        page.on("console", lambda message: wrong.append(message.text) if "Content Security Policy" in message.text else None)
         page.goto(f"{url}/" if token is None else f"{url}/#token={token}")
         return page
 

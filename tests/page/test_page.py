@@ -82,10 +82,15 @@ def test_text_can_be_read_in_both_schemes(open_page: Open, shot: Shot, scheme: s
     _, surface = page.locator(".operator").first.evaluate(style)
     assert (luminance(ground) < 0.05) == (scheme == "dark")
     pairs = [
-        (page.locator("h1"), ground), (page.locator(".facts dt").first, ground), (page.locator(".crumbs a"), ground),
-        (page.locator(".operator .uid").first, surface), (page.locator(".state"), ground),
-        (page.locator(".tag.warn").first, None), (page.locator(".notices.warn"), None), (page.locator("button.primary"), None),
-    ]  # fmt: skip
+        (page.locator("h1"), ground),
+        (page.locator(".facts dt").first, ground),
+        (page.locator(".crumbs a"), ground),
+        (page.locator(".operator .uid").first, surface),
+        (page.locator(".state"), ground),
+        (page.locator(".tag.warn").first, None),
+        (page.locator(".notices.warn"), None),
+        (page.locator("button.primary"), None),
+    ]
     for element, behind in pairs:
         color, own = element.evaluate(style)
         dark, light = sorted(map(luminance, (color, behind or own)))

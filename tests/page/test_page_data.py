@@ -61,9 +61,12 @@ def test_only_long_integers_are_read_otherwise(open_page: Open, parse: str) -> N
         [parse, text],
     )
     assert found == [
-        ["-9223372036854775808", "12345678901234567890"], True, [9007199254740991, -1, 0.12345678901234568, 1e300],
-        '9223372036854775807 " 9223372036854775807', ["long", "not", "text", "9223372036854775807"],
-    ]  # fmt: skip
+        ["-9223372036854775808", "12345678901234567890"],
+        True,
+        [9007199254740991, -1, 0.12345678901234568, 1e300],
+        '9223372036854775807 " 9223372036854775807',
+        ["long", "not", "text", "9223372036854775807"],
+    ]
 
 
 @pytest.mark.slow
@@ -127,8 +130,15 @@ def test_a_rate_is_told_when_it_is_known(open_page: Open) -> None:
         ".map(([at, n]) => { rates.note(at, { n, still: 7 }); return [rates.of('n'), rates.of('still')]; }); }"
     )
     assert found == [
-        [None, None], [None, None], [None, None], [20, None], [20, None], [20, 0], [0, 0], [0, 0],
-    ]  # fmt: skip
+        [None, None],
+        [None, None],
+        [None, None],
+        [20, None],
+        [20, None],
+        [20, 0],
+        [0, 0],
+        [0, 0],
+    ]
     page.get_by_role("link", name="orders", exact=True).click()
     rate = page.locator(".head.job dl > div", has=page.get_by_text("Rate", exact=True)).locator("dd")
     told: set[str] = set()

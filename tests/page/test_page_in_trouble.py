@@ -53,9 +53,7 @@ def places(page: Page) -> list[Any]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_long_error_is_clamped_below_the_buttons_and_shown_once(
-    open_page: Open, trouble: Shop, shot: Shot, width: int
-) -> None:
+def test_a_long_error_is_clamped_below_the_buttons_and_shown_once(open_page: Open, trouble: Shop, shot: Shot, width: int) -> None:
     page = open_page(width=width, url=trouble.url)
     open_job(page, "fails")
     expect(page.locator(".head .state")).to_have_text("failed")
@@ -97,8 +95,7 @@ def test_what_comes_and_goes_moves_no_button(open_page: Open, trouble: Shop, wid
     before = places(page)
     for severity in ("warning", "critical"):
         wrong[:] = [
-            {"severity": severity, "kind": f"kind-{n}", "uid": None, "text": f"{severity} {n}: {ERROR}. " * 9}
-            for n in range(5)
+            {"severity": severity, "kind": f"kind-{n}", "uid": None, "text": f"{severity} {n}: {ERROR}. " * 9} for n in range(5)
         ]
         expect(page.locator(".notices")).to_contain_text(severity)
         assert places(page) == before
@@ -112,9 +109,7 @@ def test_what_comes_and_goes_moves_no_button(open_page: Open, trouble: Shop, wid
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_operator_that_is_slow_is_seen_without_a_click(
-    open_page: Open, trouble: Shop, shot: Shot, width: int
-) -> None:
+def test_the_operator_that_is_slow_is_seen_without_a_click(open_page: Open, trouble: Shop, shot: Shot, width: int) -> None:
     page = open_page(width=width, url=trouble.url)
     open_job(page, "slow")
     slowest, source = page.locator(".operator[data-uid=prices]"), page.locator(".operator[data-uid=lines]")
@@ -168,9 +163,7 @@ def test_fifty_jobs_are_searched_sorted_and_filtered(open_page: Open, trouble: S
     assert not page.evaluate(TOO_WIDE)
     shot(page, f"page-fifty-{width}")
     if width > 1020:
-        assert {box["height"] for box in (name.bounding_box() for name in names.all())} == {
-            names.first.bounding_box()["height"]
-        }
+        assert {box["height"] for box in (name.bounding_box() for name in names.all())} == {names.first.bounding_box()["height"]}
         card = page.locator(".card:has(.jobs)").first
         assert not card.evaluate("card => card.scrollWidth > card.clientWidth")
         why = page.locator(".jobs .why:not(.none)").first.bounding_box()
@@ -209,12 +202,32 @@ ALL = (
     "constructor/constructor",
 )
 PARTS = (
-    "graph/%", "graph/..", "epochs/%", "savepoints/%", "savepoints/../with/%", "savepoints/%/with/%", "state/%", "state/../..",
-    "state/live/../config", "state/live/%/%", "exceptions/%", "log/%", "configuration/%", "constructor", "?%",
-)  # fmt: skip
+    "graph/%",
+    "graph/..",
+    "epochs/%",
+    "savepoints/%",
+    "savepoints/../with/%",
+    "savepoints/%/with/%",
+    "state/%",
+    "state/../..",
+    "state/live/../config",
+    "state/live/%/%",
+    "exceptions/%",
+    "log/%",
+    "configuration/%",
+    "constructor",
+    "?%",
+)
 OTHERS = (
-    "#/%", "#%", "#/jobs?q=%&sort=%zz&show=__proto__&down=x", "#/jobs?%", "#/requests/%", "#/requests/..", "#token=%", "#\u202e",
-)  # fmt: skip
+    "#/%",
+    "#%",
+    "#/jobs?q=%&sort=%zz&show=__proto__&down=x",
+    "#/jobs?%",
+    "#/requests/%",
+    "#/requests/..",
+    "#token=%",
+    "#\u202e",
+)
 LONG = ["#" + "/" * 5000, "#/jobs/" + "%F0" * 500]
 HOSTILE = [*(f"#/jobs/{each}" for each in ALL), *(f"#/JOB/{each}" for each in PARTS), *OTHERS, *LONG]
 
@@ -239,14 +252,10 @@ def test_no_address_breaks_the_page(open_page: Open, trouble: Shop) -> None:
 
 def written(out: Path) -> list[str]:
     files = (file for file in out.rglob("part*") if file.is_file())
-    return sorted(
-        (line for file in files for line in file.read_text().splitlines()), key=lambda line: int(line.split()[0])
-    )
+    return sorted((line for file in files for line in file.read_text().splitlines()), key=lambda line: int(line.split()[0]))
 
 
-def test_a_job_that_failed_and_was_then_killed_starts_again_from_the_page(
-    open_page: Open, trouble: Shop, shot: Shot
-) -> None:
+def test_a_job_that_failed_and_was_then_killed_starts_again_from_the_page(open_page: Open, trouble: Shop, shot: Shot) -> None:
     """No record is lost or repeated. It is the last test of this module: others look at the failed job."""
     out = trouble.root.parent / "out"
     page = open_page(url=trouble.url)

@@ -24,9 +24,7 @@ def failing(tmp_path: Path) -> Path:
     source = ORDERS.read_text()
     assert FIRST in source
     program.write_text(
-        source.replace(
-            FIRST, FIRST + '    if old.orders > 5:\n        raise ValueError(f"no price for {each.drink}")\n'
-        )
+        source.replace(FIRST, FIRST + '    if old.orders > 5:\n        raise ValueError(f"no price for {each.drink}")\n')
     )
     return program
 
@@ -84,9 +82,9 @@ def test_each_operator_tells_how_much_state_and_how_many_timers_it_keeps(open_pa
     page.locator(".operator[data-uid=per-minute]").click()
     detail = page.locator(".detail")
     # The split that stands still keeps all windows open.
-    expect(
-        detail.locator("dl > div", has=page.get_by_text("Event-time timers", exact=True)).locator("dd")
-    ).to_have_text(re.compile(r"^\d+$"))
+    expect(detail.locator("dl > div", has=page.get_by_text("Event-time timers", exact=True)).locator("dd")).to_have_text(
+        re.compile(r"^\d+$")
+    )
     expect(detail.locator("dl > div", has=page.get_by_text("State", exact=True)).locator("dd")).to_have_text(
         re.compile(r"^[\d,]+ entries, .*B$")
     )
@@ -124,9 +122,7 @@ def test_two_savepoints_are_compared(open_page: Open, shot: Shot) -> None:
     chosen = page.get_by_role("tree", name="History").get_by_role("treeitem", name="before the sale")
     chosen.click()
     expect(chosen).to_have_attribute("aria-selected", "true")
-    page.get_by_label("Compare with").select_option(
-        label=page.locator("option", has_text="after the sale").inner_text()
-    )
+    page.get_by_label("Compare with").select_option(label=page.locator("option", has_text="after the sale").inner_text())
     page.get_by_role("button", name="Compare").click()
     compared = page.get_by_role("region", name="Compared")
     expect(compared).to_contain_text("states have the same types")
@@ -264,9 +260,7 @@ def test_the_tree_is_walked_with_the_keyboard(open_page: Open) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(
-    open_page: Open, shot: Shot, shop: Shop, tmp_path: Path
-) -> None:
+def test_what_is_wrong_is_told_at_all_jobs_and_at_the_job(open_page: Open, shot: Shot, shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     program = tmp_path / "waits.py"
     program.write_text(

@@ -19,9 +19,7 @@ def slow(env: fp.StreamExecutionEnvironment, files: str) -> None:
     env.set_max_epoch_rows(200)
     lines = env.from_source(fp.FileSource.text(files), fp.WatermarkStrategy.no_watermarks(), "lines").uid("lines")
     clean = lines.map(str.strip, str).uid("clean")
-    priced = clean.key_by(lambda line: line[-1], str).map_with_state(
-        lambda line, n: (slowly(line), (n or 0) + 1), int, str
-    )
+    priced = clean.key_by(lambda line: line[-1], str).map_with_state(lambda line, n: (slowly(line), (n or 0) + 1), int, str)
     priced.name("look up the price").uid("prices").sink_to(fp.DiscardSink()).uid("ledger")
 
 
@@ -32,9 +30,7 @@ def fails(env: fp.StreamExecutionEnvironment, out: str) -> None:
         return n
 
     env.set_restart_strategy(fp.RestartStrategy.fixed_delay(1, 1))
-    numbers = env.from_source(fp.CounterSource(per_epoch=20), fp.WatermarkStrategy.no_watermarks(), "numbers").uid(
-        "numbers"
-    )
+    numbers = env.from_source(fp.CounterSource(per_epoch=20), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     checks = numbers.map(checked, int).uid("checks")
     counts = checks.key_by(lambda _: 0, int).map_with_state(lambda n, c: (f"{n} {c or 0}", (c or 0) + 1), int, str)
     counts.uid("counts").sink_to(fp.FileSink.text(out)).uid("out")

@@ -19,11 +19,27 @@ def environment() -> fp.StreamExecutionEnvironment:
 
 
 GENERIC = [
-    fp.AggregateFunction, fp.AllWindowFunction, fp.AsyncFunction, fp.AsyncRetryPredicate, fp.AsyncRetryStrategy,
-    fp.BroadcastProcessFunction, fp.Evictor, fp.KeyedProcessFunction, fp.MapFunction, fp.MergingWindowAssigner,
-    fp.ProcessAllWindowFunction, fp.ProcessWindowFunction, fp.ProcessWindowFunction.Context, fp.SessionWindowTimeGapExtractor,
-    fp.Trigger, fp.Trigger.TriggerContext, fp.ValueState, fp.WindowAssigner, fp.WindowFunction, fp.WindowSerializer,
-]  # fmt: skip
+    fp.AggregateFunction,
+    fp.AllWindowFunction,
+    fp.AsyncFunction,
+    fp.AsyncRetryPredicate,
+    fp.AsyncRetryStrategy,
+    fp.BroadcastProcessFunction,
+    fp.Evictor,
+    fp.KeyedProcessFunction,
+    fp.MapFunction,
+    fp.MergingWindowAssigner,
+    fp.ProcessAllWindowFunction,
+    fp.ProcessWindowFunction,
+    fp.ProcessWindowFunction.Context,
+    fp.SessionWindowTimeGapExtractor,
+    fp.Trigger,
+    fp.Trigger.TriggerContext,
+    fp.ValueState,
+    fp.WindowAssigner,
+    fp.WindowFunction,
+    fp.WindowSerializer,
+]
 
 
 @pytest.mark.parametrize("cls", GENERIC, ids=lambda cls: cls.__qualname__)
@@ -85,9 +101,7 @@ class TestConfiguration:
 
     def test_options_without_effect_are_read_back(self):
         env = environment()
-        env.configure(
-            {"pipeline.operator-chaining": "false", "execution.buffer-timeout": "1 min", "pipeline.jars": "a;b"}
-        )
+        env.configure({"pipeline.operator-chaining": "false", "execution.buffer-timeout": "1 min", "pipeline.jars": "a;b"})
         assert not env.is_chaining_enabled()
         assert env.get_buffer_timeout() == 60_000
         assert env.add_jars("c").options.accepted["pipeline.jars"] == ["a", "b", "c"]
@@ -121,11 +135,14 @@ class TestConfiguration:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda env: env.add_source(None), lambda env: env.create_input(None), lambda env: env.register_cached_file("a", "b"),
-        lambda env: env.from_collection([1]).add_sink(None), lambda env: env.from_collection([1]).cache(),
+        lambda env: env.add_source(None),
+        lambda env: env.create_input(None),
+        lambda env: env.register_cached_file("a", "b"),
+        lambda env: env.from_collection([1]).add_sink(None),
+        lambda env: env.from_collection([1]).cache(),
         lambda env: env.from_collection([1]).set_uid_hash("x"),
     ],
-)  # fmt: skip
+)
 def test_methods_that_are_absent_say_what_to_use(call):
     with pytest.raises(fp.GraphError, match=r"; (use|read|write)|use uid\(\)"):
         call(environment())
@@ -138,11 +155,19 @@ def test_the_execution_plan():
     mapped.key_by(lambda x: x).process(Seen()).sink_to(fp.DiscardSink())
     nodes = json.loads(env.get_execution_plan())["nodes"]
     assert [(n["id"], n["pact"], n["parallelism"]) for n in nodes] == [
-        (1, "Data Source", 2), (2, "Data Source", 2), (3, "Operator", 1), (4, "Operator", 2), (5, "Data Sink", 2),
-    ]  # fmt: skip
+        (1, "Data Source", 2),
+        (2, "Data Source", 2),
+        (3, "Operator", 1),
+        (4, "Operator", 2),
+        (5, "Data Sink", 2),
+    ]
     assert [[(p["id"], p["ship_strategy"]) for p in n.get("predecessors", [])] for n in nodes] == [
-        [], [], [(1, "RESCALE"), (2, "RESCALE")], [(3, "HASH")], [(4, "FORWARD")],
-    ]  # fmt: skip
+        [],
+        [],
+        [(1, "RESCALE"), (2, "RESCALE")],
+        [(3, "HASH")],
+        [(4, "FORWARD")],
+    ]
     assert mapped.get_name() == "mapped"
     assert mapped.force_non_parallel().get_execution_config() == env.get_config()
 
@@ -233,6 +258,11 @@ def test_metrics():
     found = harness.metrics()
     assert found.pop("events.rate") > 0
     assert found == {
-        "seen": 2, "last": 5, "events.count": 4,
-        "sizes.bytes.of.count": 2, "sizes.bytes.of.sum": 8, "sizes.bytes.of.min": 3, "sizes.bytes.of.max": 5,
-    }  # fmt: skip
+        "seen": 2,
+        "last": 5,
+        "events.count": 4,
+        "sizes.bytes.of.count": 2,
+        "sizes.bytes.of.sum": 8,
+        "sizes.bytes.of.min": 3,
+        "sizes.bytes.of.max": 5,
+    }

@@ -76,9 +76,7 @@ def wheel(directory: Path, name: str) -> None:
     with zipfile.ZipFile(directory / f"{name}-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr(f"{name}.py", "def plus(a, b):\n    return a + b\n")
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
 
 
@@ -100,9 +98,7 @@ def test_missing_requirements_are_installed_from_the_cache(tmp_path, monkeypatch
 
 def test_requirements_that_cannot_be_installed(tmp_path):
     (tmp_path / "requirements.txt").write_text("forkpoint-nobody-has-this==1\n")
-    with pytest.raises(
-        fp.ConfigError, match=r"pip cannot install forkpoint-nobody-has-this==1 .*; install them yourself"
-    ):
+    with pytest.raises(fp.ConfigError, match=r"pip cannot install forkpoint-nobody-has-this==1 .*; install them yourself"):
         environment().set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path))
     with pytest.raises(fp.ConfigError, match=r"set_python_requirements\('nothing'\): No such file"):
         environment().set_python_requirements("nothing")

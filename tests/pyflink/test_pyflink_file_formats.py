@@ -95,13 +95,16 @@ def schema_of(delimiter: str = ",", quote: str = '"', **options: bool) -> CsvSch
 class TestCsv:
     @settings(max_examples=60)
     @given(
-        rows=ROWS, delimiter=st.sampled_from([",", "|", "\t", ";"]), quote=st.sampled_from(['"', "'", "`"]),
-        header=st.booleans(), every=st.integers(1, 5), hint=st.integers(1, 3), end=st.sampled_from(["\n", "\r\n"]),
+        rows=ROWS,
+        delimiter=st.sampled_from([",", "|", "\t", ";"]),
+        quote=st.sampled_from(['"', "'", "`"]),
+        header=st.booleans(),
+        every=st.integers(1, 5),
+        hint=st.integers(1, 3),
+        end=st.sampled_from(["\n", "\r\n"]),
         block=st.sampled_from([3, 7, 1 << 16]),
-    )  # fmt: skip
-    def test_what_pythons_csv_writes_is_read(
-        self, tmp_path_factory, rows, delimiter, quote, header, every, hint, end, block
-    ):
+    )
+    def test_what_pythons_csv_writes_is_read(self, tmp_path_factory, rows, delimiter, quote, header, every, hint, end, block):
         """Any text, line ends in it too, wherever epochs and pieces are cut. No such schema before."""
         out = io.StringIO()
         writer = csv.writer(out, delimiter=delimiter, quotechar=quote, lineterminator=end, quoting=csv.QUOTE_NONNUMERIC)
@@ -117,14 +120,16 @@ class TestCsv:
             found = list(read(source, every, hint))
         assert [tuple(row) for row in found] == rows
 
-    @given(st.lists(st.sampled_from([b"1,a", b",2.5", b"\n", b"\n", b'"', b'1,"a\n",2.5\n', b"0x1", b",", b" ", b"#", b"nan"]),
-                    max_size=8).map(b"".join))  # fmt: skip
+    @given(
+        st.lists(
+            st.sampled_from([b"1,a", b",2.5", b"\n", b"\n", b'"', b'1,"a\n",2.5\n', b"0x1", b",", b" ", b"#", b"nan"]),
+            max_size=8,
+        ).map(b"".join)
+    )
     @example(b'1,"a"b,2.5\n')
     @example(b"1,,\n")
     def test_at_once_as_one_by_one(self, data):
-        schema = (
-            CsvSchema.builder().add_number_column("n").add_string_column("s").add_number_column("x", DataTypes.DOUBLE())
-        )
+        schema = CsvSchema.builder().add_number_column("n").add_string_column("s").add_number_column("x", DataTypes.DOUBLE())
         layout = schema.build().layout
         parser, stretch = CsvParser(CsvFormat.of(layout), layout.type), Stretch(Path("file"), data, 1)
         at_once = parser.parse([stretch])
@@ -155,10 +160,14 @@ class TestCsv:
         assert [tuple(row) for row in read(source_of(schema, path))] == rows
 
     @given(
-        rows=st.lists(st.tuples(TEXT, st.none() | st.decimals(-99, 99, places=2), st.lists(st.integers(-9, 9), max_size=3)),
-                      min_size=1, max_size=6),
-        escape=st.sampled_from([None, "\\"]), delimiter=st.sampled_from([",", ";", "x"]),
-    )  # fmt: skip
+        rows=st.lists(
+            st.tuples(TEXT, st.none() | st.decimals(-99, 99, places=2), st.lists(st.integers(-9, 9), max_size=3)),
+            min_size=1,
+            max_size=6,
+        ),
+        escape=st.sampled_from([None, "\\"]),
+        delimiter=st.sampled_from([",", ";", "x"]),
+    )
     def test_written_and_read(self, tmp_path_factory, rows, escape, delimiter):
         """Arrays, decimals, None, escapes: what a sink's file has is what a source has."""
         builder = CsvSchema.builder().add_string_column("s").add_number_column("d", DataTypes.DECIMAL(4, 2))
@@ -170,20 +179,27 @@ class TestCsv:
         path.write_bytes(schema.layout.lines(table))
         assert [tuple(row) for row in read(source_of(schema, path))] == rows
 
-    @pytest.mark.parametrize(("build", "content", "want"), [
-        (lambda b: b.set_skip_first_data_row(), "9,z\n1,a\n", [(1, "a")]),
-        (lambda b: b.set_use_header().set_skip_first_data_row(), "n,s\n9,z\n1,a\n", [(1, "a")]),
-        (lambda b: b.set_use_header().set_strict_headers(), "\ufeffn,s\n1,a\n", [(1, "a")]),
-        (lambda b: b.set_allow_comments().set_use_header(), "# c\n\nn,s\n# 'd\n1,a\n#e", [(1, "a")]),
-        (lambda b: b.set_use_header(), "n,s", []),
-        (lambda b: b.set_use_header(), "", []),
-        (lambda b: b.set_null_value(""), "1,\n,a\n", [(1, None), (None, "a")]),
-        (lambda b: b.set_null_value("-"), " 1 ,-\n", [(1, None)]),
-        (lambda b: b.disable_quote_char(), '1,"a\n2,b"\n', [(1, '"a'), (2, 'b"')]),
-        (lambda b: b, '1,5" pipe\n2,b\n3,6" x\n4,"q"\n5,7"\n', [(1, '5" pipe'), (2, "b"), (3, '6" x'), (4, "q"), (5, '7"')]),
-        (lambda b: b.set_escape_char("\\"), '1,a\\,b\n2,"\\""\n', [(1, "a,b"), (2, '"')]),
-        (lambda b: b.set_any_property_name("others").set_line_separator("\r\n"), "1,a\r\n", [(1, "a")]),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("build", "content", "want"),
+        [
+            (lambda b: b.set_skip_first_data_row(), "9,z\n1,a\n", [(1, "a")]),
+            (lambda b: b.set_use_header().set_skip_first_data_row(), "n,s\n9,z\n1,a\n", [(1, "a")]),
+            (lambda b: b.set_use_header().set_strict_headers(), "\ufeffn,s\n1,a\n", [(1, "a")]),
+            (lambda b: b.set_allow_comments().set_use_header(), "# c\n\nn,s\n# 'd\n1,a\n#e", [(1, "a")]),
+            (lambda b: b.set_use_header(), "n,s", []),
+            (lambda b: b.set_use_header(), "", []),
+            (lambda b: b.set_null_value(""), "1,\n,a\n", [(1, None), (None, "a")]),
+            (lambda b: b.set_null_value("-"), " 1 ,-\n", [(1, None)]),
+            (lambda b: b.disable_quote_char(), '1,"a\n2,b"\n', [(1, '"a'), (2, 'b"')]),
+            (
+                lambda b: b,
+                '1,5" pipe\n2,b\n3,6" x\n4,"q"\n5,7"\n',
+                [(1, '5" pipe'), (2, "b"), (3, '6" x'), (4, "q"), (5, '7"')],
+            ),
+            (lambda b: b.set_escape_char("\\"), '1,a\\,b\n2,"\\""\n', [(1, "a,b"), (2, '"')]),
+            (lambda b: b.set_any_property_name("others").set_line_separator("\r\n"), "1,a\r\n", [(1, "a")]),
+        ],
+    )
     def test_settings(self, tmp_path, build, content, want):
         builder = CsvSchema.builder().add_number_column("n").add_string_column("s")
         (tmp_path / "a.csv").write_bytes(content.encode())
@@ -196,27 +212,29 @@ class TestCsv:
         builder.add_number_column("d", DataTypes.DECIMAL(2, 0)).set_array_element_separator(":")
         (tmp_path / "a.csv").write_text("x;y,1.25:2,1.5\n,,-0.5\n")
         assert [tuple(row) for row in read(source_of(builder.build(), tmp_path))] == [
-            (["x", "y"], [Decimal("1.3"), Decimal("2.0")], 2), ([], [], Decimal("-1")),
-        ]  # fmt: skip
+            (["x", "y"], [Decimal("1.3"), Decimal("2.0")], 2),
+            ([], [], Decimal("-1")),
+        ]
         copied = CsvSchema.builder().add_string_column("s").clear_columns().add_columns_from(builder.build()).build()
         assert (copied.size(), len(copied)) == (3, 3)
         assert "a: list[Optional[STRING]]" in str(copied)
 
-    @pytest.mark.parametrize(("line", "problem"), [
-        ("x,a,1,true", r"line 3: cannot read x,a,1,true as n, s, x, b: n: expected int, got 'x'"),
-        ("1,a,1", "3 values for the 4 columns n, s, x, b"),
-        (",a,1,true", r"n: empty, which is not INT; set_null_value\(''\) makes it None"),
-        ("1,a,1,yes", "b: expected true or false, got 'yes'"),
-        ("1,a,1,1", "b: expected true or false, got '1'"),
-        ("3000000000,a,1,true", "line 3.*3000000000 is not a value of INT"),
-        ('1,"a,1,true', "line 3.*not CSV"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("line", "problem"),
+        [
+            ("x,a,1,true", r"line 3: cannot read x,a,1,true as n, s, x, b: n: expected int, got 'x'"),
+            ("1,a,1", "3 values for the 4 columns n, s, x, b"),
+            (",a,1,true", r"n: empty, which is not INT; set_null_value\(''\) makes it None"),
+            ("1,a,1,yes", "b: expected true or false, got 'yes'"),
+            ("1,a,1,1", "b: expected true or false, got '1'"),
+            ("3000000000,a,1,true", "line 3.*3000000000 is not a value of INT"),
+            ('1,"a,1,true', "line 3.*not CSV"),
+        ],
+    )
     def test_a_damaged_line_is_named(self, tmp_path, line, problem):
         (tmp_path / "a.csv").write_text(f"n,s,x,b\n1,a,1,true\n{line}\n")
         env = environment()
-        stream = env.from_source(
-            source_of(schema_of(set_use_header=True), tmp_path), fp.WatermarkStrategy.no_watermarks(), "in"
-        )
+        stream = env.from_source(source_of(schema_of(set_use_header=True), tmp_path), fp.WatermarkStrategy.no_watermarks(), "in")
         with pytest.raises(fp.RecordParseError, match=rf"(?s)a\.csv.*{problem}"), stream.execute_and_collect() as found:
             list(found)
 
@@ -234,9 +252,7 @@ class TestCsv:
         with pytest.raises(fp.RecordParseError, match=r"a\.csv: the header has n, t where the schema has n, s"):
             list(read(source_of(strict.build(), tmp_path)))
         plain = CsvSchema.builder().add_string_column("s").disable_quote_char().build()
-        table = pa.RecordBatch.from_arrays(
-            plain.layout.type.to_columns([("a,b",)]), schema=plain.layout.type.arrow_schema
-        )
+        table = pa.RecordBatch.from_arrays(plain.layout.type.to_columns([("a,b",)]), schema=plain.layout.type.arrow_schema)
         with pytest.raises(fp.TypeNotSupported, match="'a,b' needs quotes, or an escape character"):
             plain.layout.lines(table)
 
@@ -280,22 +296,35 @@ class TestCsv:
 
 
 class TestParquet:
-    ROW = DataTypes.ROW([
-        DataTypes.FIELD("s", DataTypes.VARCHAR(10)), DataTypes.FIELD("d", DataTypes.DECIMAL(5, 2)),
-        DataTypes.FIELD("n", DataTypes.BIGINT().not_null()), DataTypes.FIELD("day", DataTypes.DATE()),
-        DataTypes.FIELD("t", DataTypes.TIMESTAMP(3).bridged_to("java.sql.Timestamp")),
-        DataTypes.FIELD("z", DataTypes.TIMESTAMP_LTZ(3)), DataTypes.FIELD("b", DataTypes.VARBINARY(9)),
-        DataTypes.FIELD("xs", DataTypes.ARRAY(DataTypes.INT())),
-        DataTypes.FIELD("m", DataTypes.MAP(DataTypes.STRING(), DataTypes.DOUBLE())),
-        DataTypes.FIELD("r", DataTypes.ROW([DataTypes.FIELD("x", DataTypes.TIME())])),
-    ])  # fmt: skip
+    ROW = DataTypes.ROW(
+        [
+            DataTypes.FIELD("s", DataTypes.VARCHAR(10)),
+            DataTypes.FIELD("d", DataTypes.DECIMAL(5, 2)),
+            DataTypes.FIELD("n", DataTypes.BIGINT().not_null()),
+            DataTypes.FIELD("day", DataTypes.DATE()),
+            DataTypes.FIELD("t", DataTypes.TIMESTAMP(3).bridged_to("java.sql.Timestamp")),
+            DataTypes.FIELD("z", DataTypes.TIMESTAMP_LTZ(3)),
+            DataTypes.FIELD("b", DataTypes.VARBINARY(9)),
+            DataTypes.FIELD("xs", DataTypes.ARRAY(DataTypes.INT())),
+            DataTypes.FIELD("m", DataTypes.MAP(DataTypes.STRING(), DataTypes.DOUBLE())),
+            DataTypes.FIELD("r", DataTypes.ROW([DataTypes.FIELD("x", DataTypes.TIME())])),
+        ]
+    )
 
     def test_what_is_written_is_what_arrow_reads(self, engine, tmp_path):
         moment = datetime.fromisoformat("2026-02-03T04:05:06.7")
         full = fp.Row(
-            "a", Decimal("-1.555"), 2**40, moment.date(), moment, moment.replace(tzinfo=UTC), b"\0", [1, None], {"k": 0.5},
+            "a",
+            Decimal("-1.555"),
+            2**40,
+            moment.date(),
+            moment,
+            moment.replace(tzinfo=UTC),
+            b"\0",
+            [1, None],
+            {"k": 0.5},
             fp.Row(moment.time()),
-        )  # fmt: skip
+        )
         empty = fp.Row(*[None] * 10)
         env = environment(engine)
         writers = ParquetBulkWriters.for_row_type(self.ROW, fp.Configuration(), utc_timestamp=True)
@@ -308,9 +337,17 @@ class TestParquet:
         assert table.schema.field("d").type == pa.decimal128(5, 2)
         assert pq.read_metadata(path).row_group(0).column(0).compression == "SNAPPY"
         assert table.to_pylist()[0] == {
-            "s": "a", "d": Decimal("-1.56"), "n": 2**40, "day": moment.date(), "t": moment, "z": moment.replace(tzinfo=UTC),
-            "b": b"\0", "xs": [1, None], "m": [("k", 0.5)], "r": {"x": moment.time()},
-        }  # fmt: skip
+            "s": "a",
+            "d": Decimal("-1.56"),
+            "n": 2**40,
+            "day": moment.date(),
+            "t": moment,
+            "z": moment.replace(tzinfo=UTC),
+            "b": b"\0",
+            "xs": [1, None],
+            "m": [("k", 0.5)],
+            "r": {"x": moment.time()},
+        }
         assert set(table.to_pylist()[1].values()) == {None}
         source = fp.FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(self.ROW), str(path)).build()
         (found, none) = read(source, 1)
@@ -340,14 +377,16 @@ class TestParquet:
 
 
 ORDER = {
-    "type": "record", "name": "Order", "fields": [
+    "type": "record",
+    "name": "Order",
+    "fields": [
         {"name": "id", "type": "long"},
         {"name": "item", "type": ["null", "string"], "default": None},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "size", "type": {"type": "enum", "name": "Size", "symbols": ["S", "L"]}},
         {"name": "tags", "type": {"type": "map", "values": ["int", "string"]}},
     ],
-}  # fmt: skip
+}
 SCHEMA = AvroSchema.parse_string(json.dumps(ORDER))
 
 
@@ -372,8 +411,13 @@ def avro_source(path: Path) -> fp.FileSource[Any]:
 
 class TestAvro:
     @settings(max_examples=25)
-    @given(st.integers(0, 40), st.sampled_from(["null", "deflate", "bzip2"]), st.sampled_from([1, 60, 16_000]),
-           st.integers(1, 50), st.integers(1, 3))  # fmt: skip
+    @given(
+        st.integers(0, 40),
+        st.sampled_from(["null", "deflate", "bzip2"]),
+        st.sampled_from([1, 60, 16_000]),
+        st.integers(1, 50),
+        st.integers(1, 3),
+    )
     def test_what_fastavro_writes_is_read(self, tmp_path_factory, size, codec, interval, every, hint):
         """Wherever epochs and pieces are cut, from a saved position; logical types as they are stored, as in PyFlink."""
         directory = tmp_path_factory.mktemp("in")
@@ -387,9 +431,7 @@ class TestAvro:
         env = environment(engine, 2).set_max_epoch_rows(7)
         orders = env.create_input(AvroInputFormat(str(tmp_path / "in"), SCHEMA))
         doubled = orders.map(lambda e: {**e, "id": 2 * e["id"]}, output_type=GenericRecordAvroTypeInfo(SCHEMA))
-        doubled.sink_to(
-            fp.FileSink.for_bulk_format(str(tmp_path / "out"), AvroBulkWriters.for_generic_record(SCHEMA)).build()
-        )
+        doubled.sink_to(fp.FileSink.for_bulk_format(str(tmp_path / "out"), AvroBulkWriters.for_generic_record(SCHEMA)).build())
         env.execute()
         found = []
         for path in files(tmp_path / "out"):
@@ -406,12 +448,15 @@ class TestAvro:
         source = fp.FileSource.for_record_stream_format(AvroInputFormat("", newer).format, str(tmp_path)).build()
         assert list(read(source)) == [{"id": 1, "new": "?"}]
 
-    @pytest.mark.parametrize(("damage", "problem"), [
-        (lambda data: data[:-30], "cannot read what follows record"),
-        (lambda data: data[:900] + b"\xff" * 40 + data[940:], "cannot read what follows record"),
-        (lambda data: b"PK" + data, "not an Avro file"),
-        (lambda data: data[:20], "not an Avro file"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("damage", "problem"),
+        [
+            (lambda data: data[:-30], "cannot read what follows record"),
+            (lambda data: data[:900] + b"\xff" * 40 + data[940:], "cannot read what follows record"),
+            (lambda data: b"PK" + data, "not an Avro file"),
+            (lambda data: data[:20], "not an Avro file"),
+        ],
+    )
     def test_damaged_files_are_named(self, tmp_path, damage, problem):
         write_avro(tmp_path / "a.avro", list(map(order, range(40))), sync_interval=100)
         (tmp_path / "a.avro").write_bytes(damage((tmp_path / "a.avro").read_bytes()))

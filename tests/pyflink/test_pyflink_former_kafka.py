@@ -42,9 +42,7 @@ def test_from_a_consumer_to_a_producer(kafka: Kafka, semantic: Semantic):
     ],
 )
 def test_where_a_consumer_starts(properties, start, kind):
-    consumer = FlinkKafkaConsumer(
-        ["a", "b"], fp.SimpleStringSchema(), {"bootstrap.servers": "localhost:1", **properties}
-    )
+    consumer = FlinkKafkaConsumer(["a", "b"], fp.SimpleStringSchema(), {"bootstrap.servers": "localhost:1", **properties})
     if start is not None:
         getattr(consumer, start)()
     watch = consumer.build().watch

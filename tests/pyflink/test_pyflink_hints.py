@@ -94,9 +94,7 @@ def test_explicit_types_are_enforced():
         stream.execute_and_collect() as found,
     ):
         list(found)
-    rows = (
-        environment().from_collection([1]).map(lambda n: (n, str(n)), output_type=[fp.Types.INT(), fp.Types.STRING()])
-    )
+    rows = environment().from_collection([1]).map(lambda n: (n, str(n)), output_type=[fp.Types.INT(), fp.Types.STRING()])
     assert rows.get_type() == fp.Types.ROW([fp.Types.INT(), fp.Types.STRING()])
 
 

@@ -36,27 +36,43 @@ def test_every_public_name_of_pyflink_stands_for_something_or_says_what_to_use()
 def test_no_module_has_a_name_that_pyflink_has_not():
     known = {f"{module}.{name}" for module, name in public_names()}
     extra = {
-        f"{module}.{name}" for module, names in forkpoint.pyflink.names.MODULES.items() for name in names
+        f"{module}.{name}"
+        for module, names in forkpoint.pyflink.names.MODULES.items()
+        for name in names
         if f"{module}.{name}" not in known
-    }  # fmt: skip
+    }
     # They are in these modules of PyFlink's under other circumstances, or were in Flink 1's; the record has no Table API.
     assert extra == {
-        "pyflink.version.__version__", "pyflink.datastream.AllWindowedStream", "pyflink.datastream.AllWindowFunction",
-        "pyflink.datastream.BaseBroadcastProcessFunction", "pyflink.datastream.CloseableIterator",
-        "pyflink.datastream.Function", "pyflink.datastream.ProcessAllWindowFunction",
+        "pyflink.version.__version__",
+        "pyflink.datastream.AllWindowedStream",
+        "pyflink.datastream.AllWindowFunction",
+        "pyflink.datastream.BaseBroadcastProcessFunction",
+        "pyflink.datastream.CloseableIterator",
+        "pyflink.datastream.Function",
+        "pyflink.datastream.ProcessAllWindowFunction",
         "pyflink.datastream.connectors.kafka.KafkaRecordDeserializationSchema",
         "pyflink.datastream.externalized_checkpoint_cleanup.ExternalizedCheckpointCleanup",
-        "pyflink.datastream.time_characteristic.TimeCharacteristic", "pyflink.table.DataTypes", "pyflink.table.types.DataTypes",
-    }  # fmt: skip
+        "pyflink.datastream.time_characteristic.TimeCharacteristic",
+        "pyflink.table.DataTypes",
+        "pyflink.table.types.DataTypes",
+    }
 
 
-@pytest.mark.parametrize("path", [
-    "pyflink.datastream.connectors.FileSink", "pyflink.datastream.connectors.FlinkKafkaConsumer",
-    "pyflink.datastream.TimeCharacteristic", "pyflink.common.serialization.JsonRowDeserializationSchema",
-    "pyflink.datastream.checkpoint_config.ExternalizedCheckpointCleanup", "pyflink.datastream.state_backend.RocksDBStateBackend",
-    "pyflink.datastream.Time", "pyflink.datastream.connectors.JdbcSink",
-    "pyflink.datastream.connectors.StreamingFileSink", "pyflink.common.restart_strategy.RestartStrategies",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "pyflink.datastream.connectors.FileSink",
+        "pyflink.datastream.connectors.FlinkKafkaConsumer",
+        "pyflink.datastream.TimeCharacteristic",
+        "pyflink.common.serialization.JsonRowDeserializationSchema",
+        "pyflink.datastream.checkpoint_config.ExternalizedCheckpointCleanup",
+        "pyflink.datastream.state_backend.RocksDBStateBackend",
+        "pyflink.datastream.Time",
+        "pyflink.datastream.connectors.JdbcSink",
+        "pyflink.datastream.connectors.StreamingFileSink",
+        "pyflink.common.restart_strategy.RestartStrategies",
+    ],
+)
 def test_names_are_found_where_other_releases_have_them(path):
     module, _, name = path.rpartition(".")
     exec(f"from {module} import {name}")

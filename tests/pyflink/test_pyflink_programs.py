@@ -66,9 +66,7 @@ def test_what_is_absent_may_be_imported_and_says_what_to_use():
     done = run("pulsar_or_not.py", "--pulsar")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert (
-        "pyflink.datastream.connectors.pulsar.PulsarSource is not supported: Pulsar is accessed through Spark" in last
-    )
+    assert "pyflink.datastream.connectors.pulsar.PulsarSource is not supported: Pulsar is accessed through Spark" in last
     assert "write with stream.for_each_epoch" in last
 
 
@@ -86,9 +84,7 @@ def test_forkpoint_run_tells_jobs_without_names_apart_and_notes_how_they_were_st
 
     def forkpoint(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = ["-W", "ignore", "-m", "forkpoint.cli", "--state-root", tmp_path / "state", *arguments]
-        return run_python(
-            command, capture_output=True, text=True, env={**os.environ, "FORKPOINT_ENGINE": "local"}, check=True
-        )
+        return run_python(command, capture_output=True, text=True, env={**os.environ, "FORKPOINT_ENGINE": "local"}, check=True)
 
     first = forkpoint("--output", "json", "run", "--pyflink", str(program))
     shown = [line for line in first.stdout.splitlines() if line.startswith("{")]

@@ -161,9 +161,7 @@ class World:
     staged_by: dict[str, int] = field(default_factory=dict)
     generations: dict[int, int] = field(default_factory=dict)  # of drivers, by number
     appeared: int = 0
-    ledger: list[tuple[int, str]] = field(
-        default_factory=list
-    )  # (epoch, numbers) of the sink whose output tasks commit
+    ledger: list[tuple[int, str]] = field(default_factory=list)  # (epoch, numbers) of the sink whose output tasks commit
     sent: dict[str, int] = field(default_factory=dict)  # the newest epoch of each of its groups
     fences: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -296,11 +294,14 @@ class ModelExecutor:
             attempt = f"d{self._number}e{ctx.epoch}s{subtask}x"
             rows.append(
                 CommitRow(
-                    1, subtask, attempt, changes=self._changes(ctx, subtask, attempt, sum(mine)),
+                    1,
+                    subtask,
+                    attempt,
+                    changes=self._changes(ctx, subtask, attempt, sum(mine)),
                     snapshot=self._snapshot(ctx, subtask, attempt, totals),
                     committables={self._uid: self._stage(ctx, subtask, attempt, mine)},
                 )
-            )  # fmt: skip
+            )
         return list(map(encode_commit, rows))
 
     def _changes(self, ctx: EpochContext, subtask: int, attempt: str, total: int) -> Changes:
@@ -322,9 +323,7 @@ class ModelExecutor:
         step(f"stage {ctx.epoch} {subtask}")
         generation = {"generation": ctx.generation} if "generation" in SETTINGS else {}
         writer = self._sink.create_writer(
-            SinkContext(
-                self._uid, JOB, ctx.epoch, subtask, attempt, **generation, state_root=ModelStorage.url, inline_bytes=0
-            )
+            SinkContext(self._uid, JOB, ctx.epoch, subtask, attempt, **generation, state_root=ModelStorage.url, inline_bytes=0)
         )
         if numbers:
             writer.write(_Batch(numbers))
@@ -484,9 +483,7 @@ class ModelPath(type(Path())):  # type: ignore[misc]
             owner = world.staged_by.get(str(self), 0)
             mine = world.generations.get(actor.number, 0)
             if owner > mine:
-                world.wrong.append(
-                    f"driver {actor.number}, generation {mine}, removes {self.name} of generation {owner}"
-                )
+                world.wrong.append(f"driver {actor.number}, generation {mine}, removes {self.name} of generation {owner}")
         super().unlink(missing_ok=missing_ok)
 
 
@@ -555,15 +552,22 @@ class Model:
         at_once = type("threads", (), {"Event": NoWait, "Thread": Inline})
         with ExitStack() as stack:
             for each in (
-                patch.object(file_sink, "Path", ModelPath), patch.object(local_files, "Path", ModelPath),
-                patch.object(local_files, "sync_directory", lambda _: None), patch.object(os, "fsync", lambda _: None),
-                patch.object(os, "walk", stepwise), patch.object(epochs, "EpochTimeout", NoTimeout),
-                patch.object(rescaling, "threading", at_once), patch.object(Savepoints, "make", made),
-                patch.object(succession, "Standby", ModelStandby), patch.object(Inbox, "pause", parked),
+                patch.object(file_sink, "Path", ModelPath),
+                patch.object(local_files, "Path", ModelPath),
+                patch.object(local_files, "sync_directory", lambda _: None),
+                patch.object(os, "fsync", lambda _: None),
+                patch.object(os, "walk", stepwise),
+                patch.object(epochs, "EpochTimeout", NoTimeout),
+                patch.object(rescaling, "threading", at_once),
+                patch.object(Savepoints, "make", made),
+                patch.object(succession, "Standby", ModelStandby),
+                patch.object(Inbox, "pause", parked),
                 patch.object(history, "ThreadPoolExecutor", InTurn),
-                patch.object(epochs, "SNAPSHOT_CHAIN", 1), patch.object(garbage, "EVERY_EPOCHS", 1),
-                patch.object(JobDriver, "_wait", lambda *_: None), *self.faults,
-            ):  # fmt: skip
+                patch.object(epochs, "SNAPSHOT_CHAIN", 1),
+                patch.object(garbage, "EVERY_EPOCHS", 1),
+                patch.object(JobDriver, "_wait", lambda *_: None),
+                *self.faults,
+            ):
                 stack.enter_context(each)
             yield
 
@@ -611,9 +615,15 @@ class Model:
         storage = ModelStorage(world.files)
         executor = ModelExecutor(actor.number, world, storage, self._graph, self._sink)
         run = Run(
-            JOB, self._graph, self._options, SUBTASKS, "unused", restore=RestoreOptions(allow_drained=allow_drained),
-            standby=actor.number in self.standbys, predecessor=self._predecessor(world, actor, storage),
-        )  # fmt: skip
+            JOB,
+            self._graph,
+            self._options,
+            SUBTASKS,
+            "unused",
+            restore=RestoreOptions(allow_drained=allow_drained),
+            standby=actor.number in self.standbys,
+            predecessor=self._predecessor(world, actor, storage),
+        )
         asks = Asks(dict(self.rescales), self.stops.get(actor.number))
         driver = asks.driver = JobDriver(run, storage, executor, now_ms=lambda: 1000, steps=asks)
         world.runs[driver.run_id] = actor
@@ -623,9 +633,7 @@ class Model:
         def restored(epoch: Any) -> Any:
             saved = None if savepoint is None else from_checkpoint(savepoint)
             base = restore(epoch) if saved is None else dataclasses.replace(saved, epoch=epoch.epoch + 1)
-            newest = max(
-                (p for p in world.files if p.startswith(PATHS.checkpoints) and p.endswith("json")), default=None
-            )
+            newest = max((p for p in world.files if p.startswith(PATHS.checkpoints) and p.endswith("json")), default=None)
             world.generations[actor.number] = 1 + (json.loads(world.files[newest])["generation"] if newest else 0)
             return base
 
@@ -771,9 +779,14 @@ class Report:
 
 
 def explore(
-    model: Model, schedules: Callable[[Model], Iterator[list[Segment]]], readers: Sequence[str] = ("half",), *,
-    most: int | None = None, every: int = 1, enough: int | None = None,
-) -> Report:  # fmt: skip
+    model: Model,
+    schedules: Callable[[Model], Iterator[list[Segment]]],
+    readers: Sequence[str] = ("half",),
+    *,
+    most: int | None = None,
+    every: int = 1,
+    enough: int | None = None,
+) -> Report:
     """Run schedules with each reader: all of them, or every n-th, or the first ``most``; ``enough``: up to so many violations."""
     report = Report()
     with model.patched():

@@ -66,15 +66,15 @@ def start_spark(plan: Plan, **environment: str) -> subprocess.Popen[bytes]:
     log = open(Path(plan.directory, f"log-{len(list(Path(plan.directory).glob('log-*')))}"), "wb")  # noqa: SIM115
     return subprocess.Popen(
         [sys.executable, program.__file__, program.to_json(replace(plan, engine="spark"))],
-        env={**os.environ, "SPARK_MASTER": "local[2]", **environment}, stdout=log, stderr=log,
-    )  # fmt: skip
+        env={**os.environ, "SPARK_MASTER": "local[2]", **environment},
+        stdout=log,
+        stderr=log,
+    )
 
 
 def logs(directory: Path) -> str:
     """What the processes wrote, for messages of failed tests."""
-    return "\n".join(
-        f"== {path.name}\n{path.read_text()[-6000:]}" for path in sorted(directory.glob("*-*")) if path.is_file()
-    )
+    return "\n".join(f"== {path.name}\n{path.read_text()[-6000:]}" for path in sorted(directory.glob("*-*")) if path.is_file())
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,11 @@ def state_of(directory: Path, uid: str = "totals", job: str = JOB) -> tuple[dict
     newest = past.newest()
     assert newest is not None
     with tempfile.TemporaryDirectory() as place:
-        export_savepoint(
-            storage=past.storage, manifest=newest, target=open_storage(place), savepoint_id="s", run_tasks=run_here
-        )
+        export_savepoint(storage=past.storage, manifest=newest, target=open_storage(place), savepoint_id="s", run_tasks=run_here)
         return read_savepoint(Path(place), uid)
 
 
-def read_savepoint(
-    place: Path, uid: str = "totals", state: str = "total"
-) -> tuple[dict[str, Any], set[tuple[str, int]]]:
+def read_savepoint(place: Path, uid: str = "totals", state: str = "total") -> tuple[dict[str, Any], set[tuple[str, int]]]:
     rows = pq.read_table(place / "operators" / uid / state).to_pylist()
     totals = {row["key"]: (row["f0"], row["f1"]) for row in rows}
     timers: set[tuple[str, int]] = set()

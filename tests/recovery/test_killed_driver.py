@@ -78,9 +78,7 @@ def test_killed_with_pending_timers_then_stopped_and_restored(
     assert outcome(place) == undisturbed
 
 
-def test_a_job_that_finished_runs_again_only_when_told_to_and_then_from_nothing(
-    place: Path, undisturbed: Outcome
-) -> None:
+def test_a_job_that_finished_runs_again_only_when_told_to_and_then_from_nothing(place: Path, undisturbed: Outcome) -> None:
     plan = Plan(str(place))
     for _ in range(2):
         assert run_forked(plan) == 0, logs(place)

@@ -66,8 +66,9 @@ def test_a_driver_that_is_killed_at_each_step_of_a_streaming_dataframes_epochs(p
     assert run(plan) == 0, logs(place)
     assert outcome(place) == stopped
     assert read_savepoint(Path((place / "savepoint").read_text().removeprefix("file://"))) == (
-        stopped.totals, stopped.timers,
-    )  # fmt: skip
+        stopped.totals,
+        stopped.timers,
+    )
 
 
 @pytest.mark.slow

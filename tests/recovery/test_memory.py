@@ -20,9 +20,11 @@ def test_a_replay_in_epochs_of_the_default_size_stays_small() -> None:
     found = json.loads(
         subprocess.run(
             [sys.executable, "-W", "ignore", SCRIPT, "--rows", "3000000", "--limit-mib", "1024"],
-            env={**os.environ, "SPARK_MASTER": "local[2]"}, stdout=subprocess.PIPE, check=True,
+            env={**os.environ, "SPARK_MASTER": "local[2]"},
+            stdout=subprocess.PIPE,
+            check=True,
         ).stdout.splitlines()[-1]
-    )  # fmt: skip
+    )
     assert found["rows"] == 3_000_000
     assert found["epochs"] >= 3
     assert 100 < found["peak_mib"]["worker"] < 1024

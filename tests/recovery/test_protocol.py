@@ -118,9 +118,7 @@ def test_every_interleaving_of_commits_by_tasks(schedules: Any, every: int) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [{"numbers": 10}, {"retained": 2, "rescales": {1: 3, 2: 2}, "numbers": 10}], ids=str
-)
+@pytest.mark.parametrize("options", [{"numbers": 10}, {"retained": 2, "rescales": {1: 3, 2: 2}, "numbers": 10}], ids=str)
 def test_schedules_of_commits_by_tasks_that_nobody_chose(options: dict[str, Any]) -> None:
     seed = int.from_bytes(os.urandom(4)) if DEEP else 2
     with modelled(sink=LedgerSink, **options) as model, in_turn():

@@ -59,12 +59,8 @@ def test_a_driver_that_was_away_finds_itself_replaced(place: Path, undisturbed: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("step", "times"), [("started", 1), ("element", 7), ("element", 47), *((step, 2) for step in STEPS)]
-)
-def test_a_driver_that_was_away_until_its_fence_was_collected(
-    place: Path, undisturbed: Outcome, step: str, times: int
-) -> None:
+@pytest.mark.parametrize(("step", "times"), [("started", 1), ("element", 7), ("element", 47), *((step, 2) for step in STEPS)])
+def test_a_driver_that_was_away_until_its_fence_was_collected(place: Path, undisturbed: Outcome, step: str, times: int) -> None:
     """The names of its next epochs would be free again, but for that of the run that came next."""
     plan = Plan(str(place), forgetful=True, rows=5)
     old = start(replace(plan, halt=(step, times)))
@@ -83,9 +79,7 @@ def test_a_driver_that_was_away_until_its_fence_was_collected(
 
 
 @pytest.mark.parametrize("step", ["started", "computed"])
-def test_an_old_driver_that_wakes_up_leaves_what_the_new_one_staged(
-    place: Path, undisturbed: Outcome, step: str
-) -> None:
+def test_an_old_driver_that_wakes_up_leaves_what_the_new_one_staged(place: Path, undisturbed: Outcome, step: str) -> None:
     """The old one sleeps before it has cleaned up; the new one has staged an epoch and not yet published it."""
     plan = Plan(str(place))
     old = start(replace(plan, halt=(step, 1)))

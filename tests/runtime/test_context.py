@@ -21,11 +21,16 @@ from forkpoint.runtime.exchange.control import (
 
 def context(subtasks: int) -> EpochContext:
     return EpochContext(
-        generation=1, epoch=7, committed=6, processing_time_ms=1_700_000_000_000, drain=False,
+        generation=1,
+        epoch=7,
+        committed=6,
+        processing_time_ms=1_700_000_000_000,
+        drain=False,
         previous={f"1-{subtask}": uuid.uuid4().hex[:16] for subtask in range(subtasks)},
         splits={"0": {f"topic-{n}": SplitStart(1_700_000_000_000 - n, generator=b"\0\xff") for n in range(subtasks)}},
-        watermarks={"counts": -(2**63)}, snapshot_subtasks=list(range(subtasks)),
-    )  # fmt: skip
+        watermarks={"counts": -(2**63)},
+        snapshot_subtasks=list(range(subtasks)),
+    )
 
 
 def test_it_arrives_as_it_was_sent() -> None:
@@ -38,14 +43,12 @@ def test_a_thousand_splits_take_few_kilobytes() -> None:
 
 
 @given(st.integers(1, 40), st.integers(0, 3), st.data())
-def test_each_subtask_gets_what_is_its_own_and_all_that_is_common(
-    parallelism: int, stages: int, data: st.DataObject
-) -> None:
+def test_each_subtask_gets_what_is_its_own_and_all_that_is_common(parallelism: int, stages: int, data: st.DataObject) -> None:
     whole = replace(
         context(3),
         previous={f"{stage}-{subtask}": uuid.uuid4().hex for stage in range(1, stages + 1) for subtask in range(parallelism)},
         snapshot_subtasks=data.draw(st.lists(st.integers(0, parallelism - 1), unique=True)),
-    )  # fmt: skip
+    )
     common, parts = divide(whole, parallelism)
     assert len(parts) == parallelism
     for subtask, part in enumerate(parts):

@@ -29,9 +29,15 @@ def problems(storage):
 
 def found(storage_url, local_dir, variables):
     probe = Probe(
-        token="token", storage_url=storage_url, variables=variables, local_dir=local_dir, directories={},
-        python=platform.python_version(), versions=versions(PACKAGES), sent_ms=0,
-    )  # fmt: skip
+        token="token",
+        storage_url=storage_url,
+        variables=variables,
+        local_dir=local_dir,
+        directories={},
+        python=platform.python_version(),
+        versions=versions(PACKAGES),
+        sent_ms=0,
+    )
     return msgspec.msgpack.decode(try_host(msgspec.msgpack.encode(probe)), type=Finding).problems
 
 

@@ -65,9 +65,12 @@ def test_prints_and_records_are_lines_with_what_they_are_about(streams: Streams)
     print("not of the task")
     found = streams.objects
     assert [(each["logger"], each["level"], each["message"]) for each in found] == [
-        ("stdout", "INFO", "one 1"), ("stderr", "WARNING", "two"), ("stderr", "WARNING", "lines"), ("app", "WARNING", "50%"),
+        ("stdout", "INFO", "one 1"),
+        ("stderr", "WARNING", "two"),
+        ("stderr", "WARNING", "lines"),
+        ("app", "WARNING", "50%"),
         ("stdout", "INFO", "not ended"),
-    ]  # fmt: skip
+    ]
     assert all(each.items() >= ABOUT.items() for each in found)
     assert streams.out == "not of the task\n"
 
@@ -106,9 +109,7 @@ def test_what_is_too_much_is_counted(streams: Streams) -> None:
     assert returned == streams.lines
 
 
-def test_short_epochs_share_what_a_task_may_write_in_a_second(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_epochs_share_what_a_task_may_write_in_a_second(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     how, task = TaskLogging("json", "all", max_lines=3), object()
@@ -119,10 +120,19 @@ def test_short_epochs_share_what_a_task_may_write_in_a_second(
     messages = [str(each["message"]).split(" were")[0] for each in streams.objects]
     left_out = "{} further lines of 'counts'"
     assert messages == [
-        "one", "two", "one", left_out.format(1),
-        "one", "two", left_out.format(4), "one",
-        "one", "two", left_out.format(5), "one",
-    ]  # fmt: skip
+        "one",
+        "two",
+        "one",
+        left_out.format(1),
+        "one",
+        "two",
+        left_out.format(4),
+        "one",
+        "one",
+        "two",
+        left_out.format(5),
+        "one",
+    ]
 
 
 def test_long_lines_count_and_are_cut(streams: Streams) -> None:

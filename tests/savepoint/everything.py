@@ -135,9 +135,15 @@ def restored(opened: OpenedSavepoint, parallelism: int = 3, max_parallelism: int
     names = {mapping.target.sid: (mapping.saved_uid, mapping.saved_name) for mapping in plan.states}
     target = open_storage(f"memory://{uuid.uuid4().hex}")
     refs = import_savepoint(
-        opened=opened, storage=target, paths=JobPaths("new"), epoch=1, parallelism=parallelism,
-        max_parallelism=max_parallelism, states=plan.states, run_tasks=run_here,
-    )  # fmt: skip
+        opened=opened,
+        storage=target,
+        paths=JobPaths("new"),
+        epoch=1,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        states=plan.states,
+        run_tasks=run_here,
+    )
     found: Entries = {name: [] for name in names.values()}
     for ref in refs:
         for piece in read_snapshot(target.read(ref.path), 0, 0x1_0000):

@@ -114,21 +114,38 @@ class Cluster:
     """A job with one operator at some parallelism. ``types``: of keys, values and map keys."""
 
     def __init__(
-        self, storage: Storage, job: str, parallelism: int, max_parallelism: int,
-        types: tuple[TypeInformation, TypeInformation, TypeInformation], epoch: int = 1, parent: Parent | None = None,
-        snapshots: Iterable[SnapshotRef] = (), states: Iterable[StateMapping] = (),
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        job: str,
+        parallelism: int,
+        max_parallelism: int,
+        types: tuple[TypeInformation, TypeInformation, TypeInformation],
+        epoch: int = 1,
+        parent: Parent | None = None,
+        snapshots: Iterable[SnapshotRef] = (),
+        states: Iterable[StateMapping] = (),
+    ) -> None:
         self.storage, self.paths = storage, JobPaths(job)
         self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.key_type, self.value_type, self.space_type = types
         self.subtasks = [self._subtask(i) for i in range(parallelism)]
         self.manifest = Manifest(
-            job=job, run="r1", generation=1, epoch=epoch, kind="start", created_ms=5, processing_time_ms=7,
-            parallelism=parallelism, max_parallelism=max_parallelism, snapshots=list(snapshots),
-            states=[m.target for m in states], parent=parent or Parent(),
-            operators=[OperatorInfo(uid=UID, name="Counts", kind="process", stage=1)], watermarks={UID: 99},
+            job=job,
+            run="r1",
+            generation=1,
+            epoch=epoch,
+            kind="start",
+            created_ms=5,
+            processing_time_ms=7,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            snapshots=list(snapshots),
+            states=[m.target for m in states],
+            parent=parent or Parent(),
+            operators=[OperatorInfo(uid=UID, name="Counts", kind="process", stage=1)],
+            watermarks={UID: 99},
             sources={"in": SourcePosition(kind="native", position={"row": 3}, spark_log={"0": "v1\n{}"})},
-        )  # fmt: skip
+        )
         self._commit()
 
     def _subtask(self, index: int) -> Subtask:
@@ -198,10 +215,14 @@ class Cluster:
                 refs.append(self._changes(subtask.index, context.epoch, log, inline))
         self.manifest = self.manifest.model_copy(
             update={
-                "epoch": context.epoch, "kind": "epoch", "changes": refs, "snapshots": snapshots,
-                "states": list(records.values()), "processing_time_ms": context.processing_time_ms,
+                "epoch": context.epoch,
+                "kind": "epoch",
+                "changes": refs,
+                "snapshots": snapshots,
+                "states": list(records.values()),
+                "processing_time_ms": context.processing_time_ms,
             }
-        )  # fmt: skip
+        )
         self._commit()
 
     def _changes(self, subtask: int, epoch: int, log: Changes, inline: bool) -> ChangesRef:
@@ -211,9 +232,17 @@ class Cluster:
         if path is not None:
             self.storage.put(path, data)
         return ChangesRef(
-            stage=1, subtask=subtask, attempt="a", path=path, inline=base64.b64encode(data).decode() if inline else None,
-            entries=len(log), bytes=len(data), checksum=checksum(data), kg_start=start, kg_stop=stop,
-        )  # fmt: skip
+            stage=1,
+            subtask=subtask,
+            attempt="a",
+            path=path,
+            inline=base64.b64encode(data).decode() if inline else None,
+            entries=len(log),
+            bytes=len(data),
+            checksum=checksum(data),
+            kg_start=start,
+            kg_stop=stop,
+        )
 
     def _snapshot(self, subtask: Subtask, epoch: int) -> SnapshotRef:
         entries = list(subtask.state.store.scan(*range_for(0, OPERATOR_KG + 1)))
@@ -222,9 +251,16 @@ class Cluster:
         self.storage.put(path, data)
         start, stop = key_group_range(subtask.index, self.parallelism, self.max_parallelism)
         return SnapshotRef(
-            subtask=subtask.index, attempt="a", epoch=epoch, path=path, entries=len(entries), bytes=len(data),
-            checksum=checksum(data), kg_start=start, kg_stop=stop,
-        )  # fmt: skip
+            subtask=subtask.index,
+            attempt="a",
+            epoch=epoch,
+            path=path,
+            entries=len(entries),
+            bytes=len(data),
+            checksum=checksum(data),
+            kg_start=start,
+            kg_stop=stop,
+        )
 
     # -- reading it all back
 
@@ -241,10 +277,17 @@ class Cluster:
                 backend.enter(index)
                 states.timers.enter(index)
                 found[key] = Model(
-                    states.value.value(), states.aged.value(), list(states.events.get()), list(states.aged_events.get()),
-                    dict(states.table.items()), dict(states.aged_table.items()), states.total.get(), states.mean.get(),
-                    {time for time, _ in states.timers.event.heap}, {time for time, _ in states.timers.processing.heap},
-                )  # fmt: skip
+                    states.value.value(),
+                    states.aged.value(),
+                    list(states.events.get()),
+                    list(states.aged_events.get()),
+                    dict(states.table.items()),
+                    dict(states.aged_table.items()),
+                    states.total.get(),
+                    states.mean.get(),
+                    {time for time, _ in states.timers.event.heap},
+                    {time for time, _ in states.timers.processing.heap},
+                )
                 backend.leave()
         return found
 

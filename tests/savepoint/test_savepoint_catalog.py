@@ -24,14 +24,27 @@ PATHS = JobPaths("my job")
 def export(storage: LocalStorage, name: str, created_ms: int, label: str | None = None) -> Savepoint:
     long = Types.LONG().describe()
     manifest = Manifest(
-        job="my job", run="r", generation=1, epoch=1, kind="start", created_ms=0, processing_time_ms=0, parallelism=1,
-        max_parallelism=4, states=[StateInfo(sid=1, uid="u", name="n", kind="value", key_type=long, value_type=long)],
-    )  # fmt: skip
+        job="my job",
+        run="r",
+        generation=1,
+        epoch=1,
+        kind="start",
+        created_ms=0,
+        processing_time_ms=0,
+        parallelism=1,
+        max_parallelism=4,
+        states=[StateInfo(sid=1, uid="u", name="n", kind="value", key_type=long, value_type=long)],
+    )
     target = open_storage(f"{storage.root}/{PATHS.savepoint(name)}")
     return export_savepoint(
-        storage=storage, manifest=manifest, target=target, savepoint_id=name, run_tasks=run_here, label=label,
+        storage=storage,
+        manifest=manifest,
+        target=target,
+        savepoint_id=name,
+        run_tasks=run_here,
+        label=label,
         created_ms=created_ms,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

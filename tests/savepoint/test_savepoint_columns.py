@@ -44,13 +44,18 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cluster.epoch(
         {
             home: lambda s: (
-                s.value.update(Visit(3, "k")), s.events.add_all([Visit(1, "a"), Visit(2, "b")]), s.table.put("x", Visit(9, "z")),
-                s.total.add(5), s.aged.update(Visit(1, "a")), s.timers.event.register(70), s.timers.processing.register(80),
+                s.value.update(Visit(3, "k")),
+                s.events.add_all([Visit(1, "a"), Visit(2, "b")]),
+                s.table.put("x", Visit(9, "z")),
+                s.total.add(5),
+                s.aged.update(Visit(1, "a")),
+                s.timers.event.register(70),
+                s.timers.processing.register(80),
             ),
             work: lambda s: s.events.add(Visit(7, "w")),
         },
         {1: lambda state: (lists(state)[0].update(["p", "q"]), lists(state)[1].update([("part", 4)]))},
-    )  # fmt: skip
+    )
     cluster.epoch({home: lambda s: s.events.add(Visit(3, "c", "later"))})
     target = LocalStorage(str(root / "s"))
     export_savepoint(storage=storage, manifest=cluster.manifest, target=target, savepoint_id="s", run_tasks=run_here)

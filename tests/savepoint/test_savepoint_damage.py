@@ -37,18 +37,29 @@ def make(root: Path) -> Manifest:
         cluster.epoch(
             {
                 key: lambda s, k=key: (
-                    s.value.update((k, "v")), s.aged.update((k, "a")), s.events.add((k, "e")), s.aged_events.add((k, "f")),
-                    s.table.put("x", (k, "t")), s.aged_table.put("y", (k, "u")), s.total.add(k), s.mean.add(k),
-                    s.timers.event.register(k), s.timers.processing.register(-k),
+                    s.value.update((k, "v")),
+                    s.aged.update((k, "a")),
+                    s.events.add((k, "e")),
+                    s.aged_events.add((k, "f")),
+                    s.table.put("x", (k, "t")),
+                    s.aged_table.put("y", (k, "u")),
+                    s.total.add(k),
+                    s.mean.add(k),
+                    s.timers.event.register(k),
+                    s.timers.processing.register(-k),
                 )
                 for key in range(40)
             },
             {0: lambda state: lists(state)[0].update(["a", "b"]), 1: lambda state: lists(state)[1].update([("p", 1)])},
-        )  # fmt: skip
+        )
     export_savepoint(
-        storage=storage, manifest=cluster.manifest, target=LocalStorage(str(root / "s")), savepoint_id="s", label="first",
+        storage=storage,
+        manifest=cluster.manifest,
+        target=LocalStorage(str(root / "s")),
+        savepoint_id="s",
+        label="first",
         run_tasks=run_here,
-    )  # fmt: skip
+    )
     return cluster.manifest
 
 
@@ -69,9 +80,15 @@ def restore(opened: OpenedSavepoint, target: LocalStorage, max_parallelism: int 
     saved = Saved.of(opened.savepoint)
     plan = plan_restore(saved, [], [ProgramOperator(UID, True, source="native", complete=False)])
     return import_savepoint(
-        opened=opened, storage=target, paths=JobPaths("new"), epoch=1, parallelism=3, max_parallelism=max_parallelism,
-        states=plan.states, run_tasks=run_here,
-    )  # fmt: skip
+        opened=opened,
+        storage=target,
+        paths=JobPaths("new"),
+        epoch=1,
+        parallelism=3,
+        max_parallelism=max_parallelism,
+        states=plan.states,
+        run_tasks=run_here,
+    )
 
 
 def files(root: Path) -> list[Path]:
@@ -269,9 +286,7 @@ def test_damaged_checkpoints_make_no_savepoint(original: Path, tmp_path: Path) -
     storage.put(path, storage.read(path)[:-7] + b"changed")
     target = LocalStorage(str(tmp_path / "s"))
     with pytest.raises(SavepointCorrupt, match=r"changelog.*SHA-256"):
-        export_savepoint(
-            storage=storage, manifest=cluster.manifest, target=target, savepoint_id="x", run_tasks=run_here
-        )
+        export_savepoint(storage=storage, manifest=cluster.manifest, target=target, savepoint_id="x", run_tasks=run_here)
     assert not target.exists("savepoint.json")
 
 
@@ -287,7 +302,14 @@ def test_import_can_be_cancelled(root: Path) -> None:
     for max_parallelism in (8, 16):
         with pytest.raises(Killed):
             import_savepoint(
-                opened=opened, storage=target, paths=JobPaths("new"), epoch=1, parallelism=3,
-                max_parallelism=max_parallelism, states=plan.states, run_tasks=run_here, progress=progress,
-            )  # fmt: skip
+                opened=opened,
+                storage=target,
+                paths=JobPaths("new"),
+                epoch=1,
+                parallelism=3,
+                max_parallelism=max_parallelism,
+                states=plan.states,
+                run_tasks=run_here,
+                progress=progress,
+            )
         assert target.list() == []

@@ -37,8 +37,16 @@ CANARY = b"of somebody else"
 _watched: list[str] = []
 _touched: list[str] = []
 _FILE_EVENTS = {
-    "open", "os.scandir", "os.listdir", "os.remove", "os.rename", "os.link", "os.mkdir", "os.rmdir", "os.symlink",
-}  # fmt: skip
+    "open",
+    "os.scandir",
+    "os.listdir",
+    "os.remove",
+    "os.rename",
+    "os.link",
+    "os.mkdir",
+    "os.rmdir",
+    "os.symlink",
+}
 
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
@@ -278,14 +286,36 @@ def test_links_lead_nowhere(copy: Copy, data: st.DataObject) -> None:
 
 # -- damage by somebody who writes the seal anew -----------------------------------------------------------------------
 
-PATHS = ["../x", "../../outside/canary", "/etc/passwd", "a/../../outside/canary", "a\x00b", "x" * 5000, "\u202eb", "", ".", "~",
-         "operators", "savepoint.json", "file:///etc/passwd", "\\\\host\\x", "%2e%2e/x"]  # fmt: skip
+PATHS = [
+    "../x",
+    "../../outside/canary",
+    "/etc/passwd",
+    "a/../../outside/canary",
+    "a\x00b",
+    "x" * 5000,
+    "\u202eb",
+    "",
+    ".",
+    "~",
+    "operators",
+    "savepoint.json",
+    "file:///etc/passwd",
+    "\\\\host\\x",
+    "%2e%2e/x",
+]
 NUMBERS = [0, 1, -1, 2, 7, 8, 16, 255, 2**31, 2**63, 2**64, 10**12, 10**400, -(2**63)]
 ANYTHING = [None, True, 0, -1, 1.5, float("nan"), "", "x", [], {}, [[]], {"kind": "no such"}, "\ud800", 10**30]
 KINDS = [
-    "value", "list", "map", "reducing", "timers-event", "timers-processing", "operator-list", "broadcast",
+    "value",
+    "list",
+    "map",
+    "reducing",
+    "timers-event",
+    "timers-processing",
+    "operator-list",
+    "broadcast",
     "quaternion",
-]  # fmt: skip
+]
 NAMED = ["savepoint.json", "part-", "position.json", "state '", "the program and the saved state do not fit together"]
 
 
@@ -386,9 +416,19 @@ def with_value(table: pa.Table, column: str, at: int, value: Any) -> pa.Table:
 
 
 DAMAGES = [
-    "twice", "null", "shuffled", "group", "column", "renamed", "cast", "less", "named", "no JSON", "place",
+    "twice",
+    "null",
+    "shuffled",
+    "group",
+    "column",
+    "renamed",
+    "cast",
+    "less",
+    "named",
+    "no JSON",
+    "place",
     "a list's key",
-]  # fmt: skip
+]
 
 
 @fuzz(20)
@@ -444,9 +484,7 @@ def test_parts_with_other_rows_that_are_sealed_anew(copy: Copy, data: st.DataObj
             other = "event" if table["domain"][0].as_py() == "processing" else "processing"
             change_part(copy, state, part, with_value(table, "domain", at, other), named)
         case "place" if state["kind"] == "list":
-            change_part(
-                copy, state, part, with_value(table, "index", at, data.draw(st.sampled_from([-1, 99, 2**62]))), named
-            )
+            change_part(copy, state, part, with_value(table, "index", at, data.draw(st.sampled_from([-1, 99, 2**62]))), named)
         case "a list's key" if state["kind"] == "list":
             inside = pc.indices_nonzero(pc.not_equal(table["index"], 0)).to_pylist()
             others = [row for row in inside if table["key"][row] != table["key"][at]]
@@ -454,15 +492,11 @@ def test_parts_with_other_rows_that_are_sealed_anew(copy: Copy, data: st.DataObj
                 return
             row = data.draw(st.sampled_from(others))
             other_key = with_value(table, "key", row, table["key"][at].as_py())
-            change_part(
-                copy, state, part, with_value(other_key, "key_group", row, table["key_group"][at].as_py()), named
-            )
+            change_part(copy, state, part, with_value(other_key, "key_group", row, table["key_group"][at].as_py()), named)
         case _:
             return
     if damage == "twice":  # seen where all entries come together
-        assert all(
-            why is not None and (part["path"] in why or "two entries for one key" in why) for why in copy.restored()
-        )
+        assert all(why is not None and (part["path"] in why or "two entries for one key" in why) for why in copy.restored())
     else:
         copy.refused(part["path"])
 

@@ -16,15 +16,11 @@ LONG, STRING = Types.LONG(), Types.STRING()
 RECORD = Types.ROW_NAMED(["count", "total"], [LONG, Types.DOUBLE()])
 
 
-def saved(
-    uid: str = "counts", name: str = "sum", kind: str = "value", value: TypeInformation = LONG, **more: Any
-) -> StateInfo:
+def saved(uid: str = "counts", name: str = "sum", kind: str = "value", value: TypeInformation = LONG, **more: Any) -> StateInfo:
     return StateInfo.of(uid, name, kind, STRING, value).model_copy(update=more)
 
 
-def wanted(
-    uid: str = "counts", name: str = "sum", kind: Any = "value", value: TypeInformation = LONG, **more: Any
-) -> StateInfo:
+def wanted(uid: str = "counts", name: str = "sum", kind: Any = "value", value: TypeInformation = LONG, **more: Any) -> StateInfo:
     described = {"key_type": STRING.describe(), "value_type": value.describe(), **more}
     return StateInfo(sid=state_id(uid, name), uid=uid, name=name, kind=kind, **described)
 
@@ -53,17 +49,22 @@ def test_a_new_state_starts_empty() -> None:
     ("state", "program", "told"),
     [
         (saved(), wanted(value=STRING), r"value type was LONG and is declared as STRING"),
-        (saved(value=RECORD), wanted(), r"value type was Row\(count: .*LONG.*, total: .*DOUBLE.*\) and is declared as LONG"),
+        (
+            saved(value=RECORD),
+            wanted(),
+            r"value type was Row\(count: .*LONG.*, total: .*DOUBLE.*\) and is declared as LONG",
+        ),
         (saved(), wanted(key_type=LONG.describe()), "key type was STRING and is declared as LONG"),
         (saved(), wanted(kind="list"), "was value state and is declared as list state"),
         (saved(kind="reducing"), wanted(kind="aggregating"), "was reducing state"),
         (
-            saved(kind="map", namespace_type=STRING.describe()), wanted(kind="map", namespace_type=LONG.describe()),
+            saved(kind="map", namespace_type=STRING.describe()),
+            wanted(kind="map", namespace_type=LONG.describe()),
             "map key type was STRING and is declared as LONG",
         ),
         (saved(fingerprint="tumbling 5 s"), wanted(fingerprint="tumbling 9 s"), "was tumbling 5 s, is tumbling 9 s"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused_with_both_values(state: StateInfo, program: StateInfo, told: str) -> None:
     with pytest.raises(RestoreRefused, match=told):
         plan([state], [program])
@@ -118,9 +119,7 @@ def test_operators_swap_names() -> None:
 )
 def test_renames_that_make_no_sense(renames: dict[str, str], told: str) -> None:
     with pytest.raises(RestoreRefused, match=told):
-        plan(
-            [saved("a"), saved("b")], [wanted("new"), wanted("b")], "new", "b", renames=renames, allow_non_restored=True
-        )
+        plan([saved("a"), saved("b")], [wanted("new"), wanted("b")], "new", "b", renames=renames, allow_non_restored=True)
 
 
 def test_states_that_a_function_asks_for_later_are_kept() -> None:
@@ -144,8 +143,12 @@ def test_sources_are_matched_by_uid_and_kept_when_they_are_gone() -> None:
     ]
     found = plan_restore(before, [], program, renames={"old": "renamed"})
     assert outcomes(found, "source") == {
-        "in/": "restored", "gone/": "kept", "other/": "kept", "renamed/": "restored", "new/": "new",
-    }  # fmt: skip
+        "in/": "restored",
+        "gone/": "kept",
+        "other/": "kept",
+        "renamed/": "restored",
+        "new/": "new",
+    }
     assert found.sources == {"in": "in", "gone": "gone", "other": "other", "old": "renamed"}
     other = [ProgramOperator("other", False, source="native")]
     with pytest.raises(RestoreRefused, match=r"other .*position is of a spark source, the program has a native source"):

@@ -51,9 +51,7 @@ class Order:
 numbers = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(max_size=6)
 sites = st.builds(Site, texts, numbers)
-anything = st.one_of(
-    st.none(), numbers, texts, st.tuples(numbers, texts), st.dates(), st.lists(st.booleans(), max_size=3)
-)
+anything = st.one_of(st.none(), numbers, texts, st.tuples(numbers, texts), st.dates(), st.lists(st.booleans(), max_size=3))
 something = anything.filter(lambda value: value is not None)
 orders = st.builds(Order, numbers, texts, st.lists(st.floats(allow_nan=False), max_size=3), st.one_of(st.none(), texts))
 
@@ -134,8 +132,12 @@ def change(draw: Any, model: Model, values: st.SearchStrategy[Any], spaces: st.S
                 model.event_timers ^= {count}
                 model.processing_timers |= {count}
                 kept = count in model.event_timers
-                do(lambda s, t=count, k=kept: (s.timers.event.register(t) if k else s.timers.event.delete(t),
-                                               s.timers.processing.register(t)))  # fmt: skip
+                do(
+                    lambda s, t=count, k=kept: (
+                        s.timers.event.register(t) if k else s.timers.event.delete(t),
+                        s.timers.processing.register(t),
+                    )
+                )
             case "clear":
                 model.value, model.events, model.table, model.total = None, [], {}, None
                 do(lambda s: (s.value.clear(), s.events.clear(), s.table.clear(), s.total.clear()))
@@ -212,9 +214,15 @@ def through_savepoint(draw: Any, root: LocalStorage, old: Cluster, types: Any, g
     plan = plan_restore(Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, True, complete=False)])
     epoch = draw(st.integers(1, 9))
     refs = import_savepoint(
-        opened=opened, storage=root, paths=JobPaths(job), epoch=epoch, parallelism=parallelism,
-        max_parallelism=max_parallelism, states=plan.states, run_tasks=run_here,
-    )  # fmt: skip
+        opened=opened,
+        storage=root,
+        paths=JobPaths(job),
+        epoch=epoch,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        states=plan.states,
+        run_tasks=run_here,
+    )
     assert {ref.subtask for ref in refs} == set(range(parallelism))
     parent = Parent(kind="savepoint", savepoint_id=saved.id)
     new = Cluster(root, job, parallelism, max_parallelism, types, epoch, parent, refs, plan.states)
@@ -245,17 +253,33 @@ def test_a_time_to_live_can_come_and_go(tmp_path: Path, max_parallelism: int) ->
     root = LocalStorage(str(tmp_path))
     types = type_of(int), type_of(int), type_of(str)
     old = Cluster(root, "job", 2, 8, types)
-    old.epoch({k: lambda s, k=k: (s.value.update(k), s.aged.update(-k), s.events.add_all([k, k + 1]),
-                                  s.aged_events.add_all([-k])) for k in range(1, 20)})  # fmt: skip
+    old.epoch(
+        {
+            k: lambda s, k=k: (
+                s.value.update(k),
+                s.aged.update(-k),
+                s.events.add_all([k, k + 1]),
+                s.aged_events.add_all([-k]),
+            )
+            for k in range(1, 20)
+        }
+    )
     target = LocalStorage(f"{tmp_path}/s")
     export_savepoint(storage=root, manifest=old.manifest, target=target, savepoint_id="s", run_tasks=run_here)
     exchanged = {"value": "aged", "aged": "value", "events": "aged events", "aged events": "events"}
     by_name = {state.name: state for state in old.manifest.states}
     states = [StateMapping(UID, saved, by_name[name]) for saved, name in exchanged.items()]
     refs = import_savepoint(
-        opened=open_savepoint(target.url), storage=root, paths=JobPaths("new"), epoch=4, parallelism=3,
-        max_parallelism=max_parallelism, states=states, run_tasks=run_here, now_ms=1400,
-    )  # fmt: skip
+        opened=open_savepoint(target.url),
+        storage=root,
+        paths=JobPaths("new"),
+        epoch=4,
+        parallelism=3,
+        max_parallelism=max_parallelism,
+        states=states,
+        run_tasks=run_here,
+        now_ms=1400,
+    )
     new = Cluster(root, "new", 3, max_parallelism, types, 4, Parent(kind="savepoint", savepoint_id="s"), refs, states)
     new.epoch({k: lambda s, k=k: (s.events.add(0), s.aged_events.add(0)) for k in range(1, 20)})
     found = new.read(range(1, 20))
@@ -279,9 +303,15 @@ def test_more_subtasks_than_key_groups(tmp_path: Path) -> None:
     opened = open_savepoint(target.url)
     plan = plan_restore(Saved.of(opened.savepoint), [], [ProgramOperator(UID, True, complete=False)])
     refs = import_savepoint(
-        opened=opened, storage=root, paths=JobPaths("new"), epoch=1, parallelism=7, max_parallelism=3,
-        states=plan.states, run_tasks=run_here,
-    )  # fmt: skip
+        opened=opened,
+        storage=root,
+        paths=JobPaths("new"),
+        epoch=1,
+        parallelism=7,
+        max_parallelism=3,
+        states=plan.states,
+        run_tasks=run_here,
+    )
     assert [ref.subtask for ref in refs] == list(range(7))
     new = Cluster(root, "new", 7, 3, types, 1, Parent(kind="savepoint", savepoint_id="s"), refs, plan.states)
     assert {k: (model.value, model.aged) for k, model in new.read(range(30)).items()} == {k: (k, -k) for k in range(30)}

@@ -65,9 +65,17 @@ def test_garbage_collection_keeps_what_retained_manifests_name(storage):
         text = LONG + str(epoch // 10)  # compacted every ten epochs
         before = stored(storage, PATHS, epoch, {"in": position(compact=text)}, before)
         manifests[epoch] = Manifest(
-            job="j", run="r", generation=1, epoch=epoch, kind="start" if epoch == 1 else "epoch", created_ms=0,
-            processing_time_ms=0, parallelism=1, max_parallelism=8, sources=before,
-        )  # fmt: skip
+            job="j",
+            run="r",
+            generation=1,
+            epoch=epoch,
+            kind="start" if epoch == 1 else "epoch",
+            created_ms=0,
+            processing_time_ms=0,
+            parallelism=1,
+            max_parallelism=8,
+            sources=before,
+        )
         storage.create(PATHS.manifest(epoch), MANIFEST.dump(manifests[epoch]))
     assert len(MANIFEST.dump(manifests[30])) < 2_000
     files = storage.list(PATHS.directory)

@@ -106,9 +106,7 @@ def loaded(url: str) -> tuple[Path, Savepoint]:
 
 
 def test_what_cannot_be_read_is_named_and_left_out_only_where_told_to(tmp_path: Path) -> None:
-    plain, skipping, stopped = savepoints(
-        tmp_path, {}, {"skip_unreadable": True}, {"stop": True, "skip_unreadable": True}
-    )
+    plain, skipping, stopped = savepoints(tmp_path, {}, {"skip_unreadable": True}, {"stop": True, "skip_unreadable": True})
     with pytest.raises(fp.SavepointCorrupt) as refused:
         plain.result()
     message = str(refused.value)

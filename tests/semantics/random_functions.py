@@ -110,8 +110,12 @@ class States:
     def seen(self, seed):
         """All state; of what ages by being read only some, so that it ages."""
         found = (
-            self.value.value(), tuple(self.items.get()), sorted(self.table.items()), self.reduced.get(), self.mean.get(),
-        )  # fmt: skip
+            self.value.value(),
+            tuple(self.items.get()),
+            sorted(self.table.items()),
+            self.reduced.get(),
+            self.mean.get(),
+        )
         match seed % 6:
             case 0:
                 return *found, self.young.value()
@@ -247,10 +251,12 @@ class Batched(fp.KeyedBatchFunction):
         numbers = np.arange(table.num_rows) - ctx.offsets[:-1][ctx.key_index] + 1 + before[ctx.key_index]
         count.write(pa.array(before + np.diff(ctx.offsets)))
         names, seen = table["key"].to_pylist(), last.read()
-        last.write([
-            {**(seen[k] or {}), **dict(zip(names[a:b], numbers[a:b].tolist(), strict=True))}
-            for k, (a, b) in enumerate(pairwise(ctx.offsets.tolist()))
-        ])  # fmt: skip
+        last.write(
+            [
+                {**(seen[k] or {}), **dict(zip(names[a:b], numbers[a:b].tolist(), strict=True))}
+                for k, (a, b) in enumerate(pairwise(ctx.offsets.tolist()))
+            ]
+        )
         x = pa.array((table["x"].to_numpy() * 31 + numbers) % 1_000_003)
         return table.select(["key", "n", "ts"]).append_column("x", x)
 

@@ -69,13 +69,20 @@ time_windows = st.one_of(
 sessions = st.one_of(st.tuples(st.just("session"), spans), st.tuples(st.just("dynamic"), st.integers(1, 5)))
 counted = st.one_of(st.tuples(st.just("count"), st.integers(1, 4), st.integers(0, 4)), st.just(("global",)))
 triggers = st.one_of(
-    st.none(), st.none(), st.tuples(st.just("count"), st.integers(1, 3)), st.tuples(st.just("purging-count"), st.integers(1, 3)),
-    st.tuples(st.just("continuous"), st.integers(1, 9)), st.just(("purging-time",)),
-)  # fmt: skip
+    st.none(),
+    st.none(),
+    st.tuples(st.just("count"), st.integers(1, 3)),
+    st.tuples(st.just("purging-count"), st.integers(1, 3)),
+    st.tuples(st.just("continuous"), st.integers(1, 9)),
+    st.just(("purging-time",)),
+)
 evictors = st.one_of(
-    st.none(), st.none(), st.none(), st.tuples(st.just("count"), st.integers(1, 3), st.booleans()),
+    st.none(),
+    st.none(),
+    st.none(),
+    st.tuples(st.just("count"), st.integers(1, 3), st.booleans()),
     st.tuples(st.just("time"), st.integers(0, 9), st.booleans()),
-)  # fmt: skip
+)
 lateness = st.sampled_from([0, 0, 4, 15])
 ordered_ends = st.sampled_from(["reduce", "reduce-process", "process", "sum", "min_by", "max", "agg"])
 any_ends = st.sampled_from(["aggregate", "aggregate-process", "process", "count", "agg"])
@@ -89,9 +96,12 @@ STATELESS = {
     "rebalance": st.none(),
 }
 KEYED = {
-    "machine": seeds, "rolling": st.sampled_from(["sum", "min", "max", "min_by", "max_by", "reduce"]),
-    "with_state": st.booleans(), "agg": st.none(), "batched": st.none(),
-}  # fmt: skip
+    "machine": seeds,
+    "rolling": st.sampled_from(["sum", "min", "max", "min_by", "max_by", "reduce"]),
+    "with_state": st.booleans(),
+    "agg": st.none(),
+    "batched": st.none(),
+}
 
 
 @st.composite
@@ -237,11 +247,7 @@ def made_by(step, streams, number):
             return [result, result]
         case "rolling":
             kept = step.args[0] in ("field", "number", "both") and step.args[1] not in ("reduce",)
-            return [
-                replace(
-                    result, order=order if order < TOGETHER else keyed, by=f"={step.args[0]}" if kept and by else None
-                )
-            ]
+            return [replace(result, order=order if order < TOGETHER else keyed, by=f"={step.args[0]}" if kept and by else None)]
         case "with_state":
             return [replace(result, by=None)]
         case "batched" | "agg" | "tally":

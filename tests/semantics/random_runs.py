@@ -16,9 +16,7 @@ from forkpoint.testing import TestSource, run_local
 
 def build(job, *, every=False):
     def program(env, *given):
-        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(job.bound).with_timestamp_assigner(
-            lambda e, _: e[2]
-        )
+        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(job.bound).with_timestamp_assigner(lambda e, _: e[2])
         streams = [env.from_source(s, strategy, f"in-{i}").uid(f"in-{i}") for i, s in enumerate(given)]
         known, outputs, used = sources_of(job), {}, set()
         for number, step in enumerate(job.steps, 1):
@@ -50,11 +48,7 @@ class Builder:
 
     def key(self, stream, name):
         picked, by_place, type_ = KEYS[name]
-        return (
-            stream.key_by(picked)
-            if self.job.typed and name in ("field", "number", "both")
-            else stream.key_by(by_place, type_)
-        )
+        return stream.key_by(picked) if self.job.typed and name in ("field", "number", "both") else stream.key_by(by_place, type_)
 
     def step(self, step, streams):
         stream, args, uid, seed = streams[0], step.args, self.uid, step.args[0] if step.args else None
@@ -66,11 +60,7 @@ class Builder:
             case "filter":
                 return [stream.filter(lambda e: (e[3] + seed) % 4 > 0)]
             case "flat_map":
-                return [
-                    stream.flat_map(
-                        lambda e: [El(e[0], i, e[2], mix(e[3], i)) for i in range((e[3] + seed) % 4)], self.type
-                    )
-                ]
+                return [stream.flat_map(lambda e: [El(e[0], i, e[2], mix(e[3], i)) for i in range((e[3] + seed) % 4)], self.type)]
             case "gate":
                 out = stream.process(rf.Gate(seed), self.type).uid(uid)
                 return [out, out.get_side_output(SIDE)]
@@ -94,11 +84,7 @@ class Builder:
             case "rolling":
                 return [(keyed.reduce(rf.reduced) if args[1] == "reduce" else getattr(keyed, args[1])(3)).uid(uid)]
             case "with_state":
-                method, fn = (
-                    (keyed.flat_map_with_state, rf.flat_with_state)
-                    if args[1]
-                    else (keyed.map_with_state, rf.with_state)
-                )
+                method, fn = (keyed.flat_map_with_state, rf.flat_with_state) if args[1] else (keyed.map_with_state, rf.with_state)
                 return [method(fn, int, self.type).uid(uid)]
             case "batched":
                 return [keyed.process_batch(rf.Batched(), El).uid(uid)]
@@ -121,9 +107,7 @@ class Builder:
             case "window_join":
                 _, selector, type_ = KEYS[args[0]]
                 start = stream.join if args[-1] else stream.co_group
-                joined = (
-                    start(streams[1]).where(selector, type_).equal_to(selector, type_).window(self.assigner(args[1]))
-                )
+                joined = start(streams[1]).where(selector, type_).equal_to(selector, type_).window(self.assigner(args[1]))
                 self.settle(joined, *args[2:5], side=False)
                 return [joined.apply(rf.pair if args[-1] else rf.grouped(self.order < SCATTERED), self.type).uid(uid)]
             case "temporal":
@@ -158,9 +142,7 @@ class Builder:
             case ("global",):
                 return fp.GlobalWindows.create()
             case ("count", size, slide):
-                return (
-                    fp.CountSlidingWindowAssigner.of(size, slide) if slide else fp.CountTumblingWindowAssigner.of(size)
-                )
+                return fp.CountSlidingWindowAssigner.of(size, slide) if slide else fp.CountTumblingWindowAssigner.of(size)
         raise AssertionError(given)
 
     def settle(self, windowed, trigger, evictor, late, *, side=True):
@@ -200,9 +182,7 @@ class Builder:
             case "count":
                 out = windowed.count()
             case "agg":
-                out = windowed.agg(
-                    **self.aggregates(bounds=assigner[0] in ("tumbling", "sliding", "session", "dynamic"))
-                )
+                out = windowed.agg(**self.aggregates(bounds=assigner[0] in ("tumbling", "sliding", "session", "dynamic")))
             case field_method:
                 out = getattr(windowed, field_method)(3)
         out = out.uid(self.uid)

@@ -68,14 +68,22 @@ class Interpreter(fp.KeyedProcessFunction):
         for op in self.timer_ops[timestamp % len(self.timer_ops)]:
             self.run(op, timestamp, ctx, from_timer=True)
         yield (
-            ctx.get_current_key(), ctx.time_domain().name, timestamp, ctx.timestamp(),
-            ctx.timer_service().current_watermark(), *self.seen(),
-        )  # fmt: skip
+            ctx.get_current_key(),
+            ctx.time_domain().name,
+            timestamp,
+            ctx.timestamp(),
+            ctx.timer_service().current_watermark(),
+            *self.seen(),
+        )
 
     def seen(self):
         return (
-            self.value.value(), tuple(self.items.get()), tuple(sorted(self.table.items())), self.reduced.get(), self.mean.get(),
-        )  # fmt: skip
+            self.value.value(),
+            tuple(self.items.get()),
+            tuple(sorted(self.table.items())),
+            self.reduced.get(),
+            self.mean.get(),
+        )
 
     def run(self, op, now, ctx, *, from_timer):
         timers = ctx.timer_service()
@@ -151,9 +159,7 @@ class Reference:
         self.watermark = new
 
     def state(self, key):
-        return self.keys.setdefault(
-            key, {"value": None, "fuel": FUEL, "items": [], "table": {}, "reduced": None, "mean": None}
-        )
+        return self.keys.setdefault(key, {"value": None, "fuel": FUEL, "items": [], "table": {}, "reduced": None, "mean": None})
 
     def seen(self, key):
         s = self.state(key)

@@ -57,12 +57,7 @@ def job(env: Any, source: Any) -> Any:
         "windows": window.reduce(add).uid("windows"),
         "alarms": keyed.process(Alarm()).uid("alarms"),
         "of sums": sums.key_by(lambda e: 0).reduce(add).uid("of-sums").map(lambda e: e.n),
-        "of windows": window.sum("n")
-        .uid("w")
-        .key_by(lambda e: 0)
-        .process(Alarm())
-        .uid("of-windows")
-        .map(lambda a: a[2]),
+        "of windows": window.sum("n").uid("w").key_by(lambda e: 0).process(Alarm()).uid("of-windows").map(lambda a: a[2]),
     }
 
 
@@ -101,9 +96,12 @@ EVENTS = st.lists(st.builds(Event, st.sampled_from("ab"), st.integers(0, 60), st
 @given(EVENTS, st.integers(1, 12), st.integers(1, 3))
 def test_final_results_at_every_cut_and_parallelism(events: list[Event], rows: int, parallelism: int) -> None:
     found = run_local(
-        job, TestSource(events, type=Event, columnar=True), epochs=rows, parallelism=parallelism,
+        job,
+        TestSource(events, type=Event, columnar=True),
+        epochs=rows,
+        parallelism=parallelism,
         options={"runtime_mode": BATCH},
-    )  # fmt: skip
+    )
     for name, values in expected(events).items():
         assert sorted(found.outputs[name]) == sorted(values), name
     assert found.late_records_dropped == {}
@@ -114,9 +112,7 @@ def test_stopped_and_restored(tmp_path: Any) -> None:
     script = TestSource([*events[:9], Eof(savepoint=True), *events[9:]], type=Event)
     one = run_local(job, script, state_root=tmp_path, options={"runtime_mode": BATCH})
     assert not any(one.outputs.values())
-    two = run_local(
-        job, script, state_root=tmp_path, restore=one.savepoint, parallelism=3, options={"runtime_mode": BATCH}
-    )
+    two = run_local(job, script, state_root=tmp_path, restore=one.savepoint, parallelism=3, options={"runtime_mode": BATCH})
     for name, values in expected(events).items():
         assert sorted(two.outputs[name]) == sorted(values), name
 

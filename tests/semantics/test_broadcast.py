@@ -68,9 +68,7 @@ def test_savepoint_restored_with_more_or_fewer_subtasks(tmp_path_factory, elemen
     root = tmp_path_factory.mktemp("root")
     script = [*elements[:place], Eof(savepoint=True), *elements[place:]]
     first = run_local(ruled, script, parallelism=before, state_root=root, epochs=8)
-    second = run_local(
-        ruled, script, parallelism=after, state_root=root, restore=first.savepoint, epochs=8, job_name="fork"
-    )
+    second = run_local(ruled, script, parallelism=after, state_root=root, restore=first.savepoint, epochs=8, job_name="fork")
     found = [told(run.output, p) for run, p in ((first, before), (second, after))]
     keys, rules = expected(elements)
     assert by_key([output for run in found for outputs in run[0].values() for output in outputs]) == keys
@@ -238,9 +236,17 @@ def test_a_rule_reaches_all_keys_that_have_something(epochs, parallelism):
         return stream.filter(lambda v: v[0] != "rule").key_by(0, str).connect(rules).process(Touch())
 
     elements = [
-        ("a", 0, "count"), ("b", 1, "no"), ("rule", 2, "r"), ("a", 3, "no"), ("b", 4, "count"), ("rule", 5, "s"),
-        ("rule", 6, "clear"), ("b", 7, "no"), ("c", 8, "count"), ("a", 9, "no"),
-    ]  # fmt: skip
+        ("a", 0, "count"),
+        ("b", 1, "no"),
+        ("rule", 2, "r"),
+        ("a", 3, "no"),
+        ("b", 4, "count"),
+        ("rule", 5, "s"),
+        ("rule", 6, "clear"),
+        ("b", 7, "no"),
+        ("c", 8, "count"),
+        ("a", 9, "no"),
+    ]
     found = run_local(build, elements, epochs=epochs, parallelism=parallelism).by_key(lambda v: v[0])
     assert found == {
         "a": [("a", 1, ["count"]), ("a", 21, ["count", "r-a", "r-a", "no"]), ("a", 61, ["no"])],
@@ -269,9 +275,10 @@ def test_a_failed_attempt_leaves_no_trace_in_the_state():
         return stream.filter(lambda v: v[0] != "rule").connect(rules).process(Once())
 
     run = run_local(
-        build, [("rule", 0), PAUSE, ("rule", 1), ("fail", 2), ("rule", 3), PAUSE, ("look", 4)],
+        build,
+        [("rule", 0), PAUSE, ("rule", 1), ("fail", 2), ("rule", 3), PAUSE, ("look", 4)],
         options={"restart": fp.RestartStrategy.fixed_delay(1, 0)},
-    )  # fmt: skip
+    )
     assert (run.output, run.restarts) == ([2, 3], 1)
 
 
@@ -284,9 +291,7 @@ def test_plain_broadcast_gives_every_element_to_every_subtask(parallelism):
 
     run = run_local(build, [("a", 1), ("b", 2)], parallelism=parallelism)
     for records in run.records.values():
-        assert Counter((r.value, r.subtask) for r in records) == Counter(
-            (v, i) for v in "ab" for i in range(parallelism)
-        )
+        assert Counter((r.value, r.subtask) for r in records) == Counter((v, i) for v in "ab" for i in range(parallelism))
 
 
 def test_two_stages_of_rules():
@@ -332,14 +337,16 @@ def test_elements_as_columns(kind):
 
     events = [(f"k{i % 3}", i) for i in range(10)]
     run = run_local(
-        build, TestSource(events, type=kind), TestSource([("x", 3), ("x", 6), ("y", 7)], type=kind),
+        build,
+        TestSource(events, type=kind),
+        TestSource([("x", 3), ("x", 6), ("y", 7)], type=kind),
         parallelism=2,
-    )  # fmt: skip
+    )
     # A rule is there for what comes behind an event of its time, although the rules before it were long ago.
     rule = [None, None, None, None, 3, 3, 3, 6, 7, 7]
     assert sorted(run.output, key=lambda v: v[1]) == [
         (k, i, sum(n for n in range(i + 1) if n % 3 == i % 3), rule[i]) for k, i in events
-    ]  # fmt: skip
+    ]
 
 
 def test_timers_of_processing_time_fire_ahead_of_the_epochs_rules():

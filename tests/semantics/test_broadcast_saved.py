@@ -42,9 +42,7 @@ def test_what_is_removed_is_gone_from_the_savepoint(tmp_path):
     def build(env, source):
         stream = env.from_source(source, WATERMARKS, "in").uid("in")
         rules = stream.filter(lambda v: v[0] != "look")
-        return (
-            stream.filter(lambda v: v[0] == "look").connect(rules.broadcast(RULES)).process(Rewriter()).uid("rewrite")
-        )
+        return stream.filter(lambda v: v[0] == "look").connect(rules.broadcast(RULES)).process(Rewriter()).uid("rewrite")
 
     run = run_local(build, [("put", 1), PAUSE, ("clear", 2), ("look", 3), Eof(savepoint=True)], state_root=tmp_path)
     assert run.output == [0]

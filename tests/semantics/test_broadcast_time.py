@@ -121,15 +121,22 @@ def cut(elements, marks):
 
 @examples(20)
 @given(
-    orders, rates, marks, st.integers(0, 20), st.integers(1, 3), st.sampled_from(["bounded", "generator", "ahead"]),
+    orders,
+    rates,
+    marks,
     st.integers(0, 20),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.sampled_from(["bounded", "generator", "ahead"]),
+    st.integers(0, 20),
+)
 def test_rates_read_ahead_take_effect_at_their_own_time(orders, rates, marks, bound, parallelism, kind, rates_bound):
     orders.sort(key=lambda order: order[1] + hash(order) % (bound + 1))  # none is late
     run = run_local(
         lambda env, *sources: taxed(env, *sources, bound=bound, kind=kind, rates_bound=rates_bound),
-        TestSource(cut(orders, marks)), TestSource(rates), parallelism=parallelism,
-    )  # fmt: skip
+        TestSource(cut(orders, marks)),
+        TestSource(rates),
+        parallelism=parallelism,
+    )
     found = run.by_key(lambda out: out[0])
     told = found.pop("rate", [])
     assert found == expected(orders, rates, bound)
@@ -145,8 +152,10 @@ def test_splits_ahead_of_others_see_the_rates_up_to_their_own_time(splits, rates
     scripts = [cut(split, data.draw(marks)) for split in splits]
     run = run_local(
         lambda env, *sources: taxed(env, *sources, keyed=False),
-        TestSource(*scripts), TestSource(rates), parallelism=parallelism,
-    )  # fmt: skip
+        TestSource(*scripts),
+        TestSource(rates),
+        parallelism=parallelism,
+    )
     wanted = [
         (*order, tuple(sorted({name: value for name, _, value in in_effect(rates, watermark)}.items())))
         for split in splits
@@ -178,9 +187,7 @@ def test_elements_that_cannot_wait_are_refused():
         rated = env.from_source(rates, timed, "rates").broadcast(RATES)
         return env.from_source(orders, watermarks(0), "orders", ORDER).connect(rated).process(Plain()).uid("taxed")
 
-    with pytest.raises(
-        TypeNotSupported, match=r"operator 'taxed': the broadcast element .*Opaque.* is ahead of the other"
-    ):
+    with pytest.raises(TypeNotSupported, match=r"operator 'taxed': the broadcast element .*Opaque.* is ahead of the other"):
         run_local(build, TestSource([("a", 10), PAUSE, ("a", 90)]), TestSource([Opaque()]))
 
 

@@ -30,9 +30,7 @@ def test_as_if_both_inputs_were_one_stream(events, timer_ops, bound, epochs, par
 
 @examples(20)
 @given(inputs(size=25), inputs(size=25), programs, st.integers(0, 6), st.integers(1, 4), st.booleans())
-def test_two_sources_are_merged_by_the_watermark_ahead_of_each_element(
-    first, second, timer_ops, bound, parallelism, swap
-):
+def test_two_sources_are_merged_by_the_watermark_ahead_of_each_element(first, second, timer_ops, bound, parallelism, swap):
     def build(env, one, two):
         streams = [env.from_source(s, strategy(bound), n) for s, n in ((one, "one"), (two, "two"))]
         keyed = [s.key_by(lambda e: e.key, str) for s in streams]
@@ -56,9 +54,7 @@ def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
 
 @examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 4), st.integers(1, 4))
-def test_savepoint_with_timers_restored_at_another_parallelism(
-    tmp_path_factory, events, timer_ops, place, before, after
-):
+def test_savepoint_with_timers_restored_at_another_parallelism(tmp_path_factory, events, timer_ops, place, before, after):
     root = tmp_path_factory.mktemp("root")
     script = [*events[:place], Eof(savepoint=True), *events[place:]]
     first = run_local(both(timer_ops), script, parallelism=before, state_root=root, epochs=8)
@@ -105,8 +101,11 @@ def test_keyed_map_and_flat_map_have_state_of_the_key():
         # Within an epoch the first input's elements come first, as nothing has a time.
         assert sorted(run.outputs["map"]) == [("a", 13), ("b", 5), ("c", 0)]
         assert sorted(run.outputs["flat_map"]) == [
-            *(("first", "a", n) for n in (1, 1, 2, 2, 3, 3)), *[("first", "b", 1)] * 2, ("second", "b", 1), ("second", "c", 0)
-        ]  # fmt: skip
+            *(("first", "a", n) for n in (1, 1, 2, 2, 3, 3)),
+            *[("first", "b", 1)] * 2,
+            ("second", "b", 1),
+            ("second", "c", 0),
+        ]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -197,9 +196,7 @@ class Buffer(fp.CoMapFunction, fp.CheckpointedFunction):
 @pytest.mark.parametrize("keyed", [True, False])
 def test_operator_state_next_to_two_inputs(tmp_path, keyed):
     def build(env, one, two):
-        streams = [
-            env.from_source(s, fp.WatermarkStrategy.no_watermarks(), n).uid(n) for s, n in ((one, "one"), (two, "two"))
-        ]
+        streams = [env.from_source(s, fp.WatermarkStrategy.no_watermarks(), n).uid(n) for s, n in ((one, "one"), (two, "two"))]
         connected = streams[0].connect(streams[1])
         return (connected.key_by(lambda v: 0, lambda v: 0, int) if keyed else connected).map(Buffer()).uid("buffer")
 

@@ -186,11 +186,7 @@ class Ticking(fp.KeyedProcessFunction):
 @pytest.mark.parametrize("keys", [("a", 0), (0, "a")])
 def test_processing_time_timers_of_two_stages_fire_in_the_same_epoch_in_order(keys):
     def build(env, source):
-        first = (
-            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in")
-            .key_by(lambda v: keys[0])
-            .process(Ticking())
-        )
+        first = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").key_by(lambda v: keys[0]).process(Ticking())
         return first.key_by(lambda v: keys[1]).process(Ticking())
 
     found = by_key(run_local(build, [1, Advance(1000), PAUSE], clock=ManualClock(0), parallelism=2).output)

@@ -111,9 +111,7 @@ STOPPING = {
     "map": lambda s: s.map(stops),
     "filter": lambda s: s.filter(stops),
     "flat_map": lambda s: s.flat_map(lambda e: [stops(e)]),
-    "timestamps": lambda s: s.assign_timestamps_and_watermarks(
-        EVENT_TIME.with_timestamp_assigner(lambda e, _: stops(e)[1])
-    ),
+    "timestamps": lambda s: s.assign_timestamps_and_watermarks(EVENT_TIME.with_timestamp_assigner(lambda e, _: stops(e)[1])),
     "key_by": lambda s: s.key_by(lambda e: stops(e)[0], str).process(StopsKeyed()),
     "keyed process": lambda s: s.key_by(key, str).process(StopsKeyed()),
     "reduce": lambda s: s.key_by(key, str).reduce(lambda a, b: stops(b)),

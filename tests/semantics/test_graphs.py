@@ -67,8 +67,10 @@ def test_side_outputs_of_elements_and_timers_keep_their_time(rows):
     assert by_key == {"a": [("a", 10), ("a", 30)], "b": [("b", 20)]}
     assert sorted(run.outputs["late"]) == [("a", 12), ("a", 19), ("b", 5)]
     assert sorted((r.value, r.timestamp) for r in run.records["timers"]) == [
-        (("a", 10), 10), (("a", 30), 30), (("b", 20), 20),
-    ]  # fmt: skip
+        (("a", 10), 10),
+        (("a", 30), 30),
+        (("b", 20), 20),
+    ]
 
 
 class Trace(fp.KeyedProcessFunction):
@@ -97,8 +99,9 @@ class Delayed(fp.KeyedProcessFunction):
 @examples(20)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 6), st.integers(0, 4)), max_size=20),
-    st.integers(1, 20), st.integers(1, 4),
-)  # fmt: skip
+    st.integers(1, 20),
+    st.integers(1, 4),
+)
 def test_streams_of_different_depth_unite_the_same_everywhere(steps, rows, parallelism):
     now, elements = 0, []
     for key, step, back in steps:
@@ -138,9 +141,7 @@ def test_keys_are_taken_anew_behind_a_filter():
 def test_a_union_of_columns_and_objects_is_keyed_right():
     def build(env, *sources):
         first, second = (env.from_source(s, NO_WATERMARKS, f"in-{i}", tuple[str, int]) for i, s in enumerate(sources))
-        return (
-            first.union(second).key_by(0).map_with_state(lambda e, n: ((e[0], (n or 0) + e[1]), (n or 0) + e[1]), int)
-        )
+        return first.union(second).key_by(0).map_with_state(lambda e, n: ((e[0], (n or 0) + e[1]), (n or 0) + e[1]), int)
 
     columns = TestSource([("a", 1), ("b", 10)], type=tuple[str, int], columnar=True)
     objects = TestSource([("b", 20), ("c", 5), ("a", 2)])
@@ -182,8 +183,10 @@ def test_timestamps_assigned_anew_take_the_place_of_the_sources():
 
     run = run_local(build, [("a", 1), ("a", 5), ("a", 3)], epochs=2)
     assert run.output == [
-        ("a", ("a", 10), 10, fp.MIN_WATERMARK), ("a", ("a", 50), 50, 9), ("a", ("a", 30), 30, 49),
-    ]  # fmt: skip
+        ("a", ("a", 10), 10, fp.MIN_WATERMARK),
+        ("a", ("a", 50), 50, 9),
+        ("a", ("a", 30), 30, 49),
+    ]
 
 
 @pytest.mark.parametrize("by", ["rebalance", "shuffle", "rescale"])

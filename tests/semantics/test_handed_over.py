@@ -238,22 +238,20 @@ OPERATORS = {
     "window process": lambda s, of, tag: keyed(s).window(WINDOW).process(OfWindow(), of),
     "window apply": lambda s, of, tag: keyed(s).window(WINDOW).apply(Applied(), of),
     "window reduce": lambda s, of, tag: keyed(s.map(noted, of)).window(WINDOW).reduce(in_place),
-    "window aggregate": lambda s, of, tag: keyed(s).window(WINDOW).aggregate(
-        Summing(), accumulator_type=ELEMENT, output_type=of
-    ),
+    "window aggregate": lambda s, of, tag: keyed(s).window(WINDOW).aggregate(Summing(), accumulator_type=ELEMENT, output_type=of),
     "count window": lambda s, of, tag: keyed(s.map(noted, of)).count_window(2, 1).reduce(in_place),
     "connected map": lambda s, of, tag: s.connect(s).map(CoMapping(), of),
     "connected process": lambda s, of, tag: keyed(s).connect(keyed(s)).process(CoProcessing(), of),
     "broadcast": lambda s, of, tag: s.connect(s.broadcast(RULES)).process(Broadcasting(), of),
     "keyed broadcast": lambda s, of, tag: keyed(s).connect(s.broadcast(RULES)).process(KeyedBroadcasting(), of),
-    "interval join": lambda s, of, tag: keyed(s).interval_join(keyed(s)).between(
-        fp.Time.milliseconds(-2), fp.Time.milliseconds(2)
-    ).process(Joining(), of),
+    "interval join": lambda s, of, tag: (
+        keyed(s).interval_join(keyed(s)).between(fp.Time.milliseconds(-2), fp.Time.milliseconds(2)).process(Joining(), of)
+    ),
     "window join": lambda s, of, tag: joined(s, s).window(WINDOW).apply(lambda a, b: noted(a), of),
     "async": lambda s, of, tag: fp.AsyncDataStream.unordered_wait(s, Asking(), dt.timedelta(seconds=60), 1, of),
     "union": lambda s, of, tag: s.map(noted, of).union(s.map(noted, of)),
     "sort": lambda s, of, tag: keyed(s.map(noted, of)).sort_by_event_time(),
-}  # fmt: skip
+}
 
 
 def job(operator, declared):
@@ -351,12 +349,11 @@ EMITTING = {
     "side output": side,
     "keyed process": lambda s, f, of: one(s).process(KeyedEmitting(f), of).uid("here"),
     "map_with_state": lambda s, f, of: one(s).map_with_state(lambda v, kept: (f(v), 1), int, of).uid("here"),
-    "flat_map_with_state": lambda s, f, of: one(s)
-    .flat_map_with_state(lambda v, kept: ([f(v)], 1), int, of).uid("here"),
+    "flat_map_with_state": lambda s, f, of: one(s).flat_map_with_state(lambda v, kept: ([f(v)], 1), int, of).uid("here"),
     "window": lambda s, f, of: one(s).count_window(1).process(EmittingFromWindow(f), of).uid("here"),
     "connected": lambda s, f, of: s.connect(s.filter(lambda v: False)).map(CoEmitting(f), of).uid("here"),
     "async": asked,
-}  # fmt: skip
+}
 
 
 def emitted(operator, convert, of, numbers, epochs):
@@ -465,9 +462,7 @@ def test_a_state_that_is_none_of_its_type_is_refused_with_the_key(epochs):
     def build(env, source):
         return one(env.from_source(source, NO_TIME, "s")).map_with_state(lambda v, kept: (v, [v]), int).uid("here")
 
-    with pytest.raises(
-        TypeNotSupported, match=r"operator 'here', state 'state': .* of key 0 .* LONG: \[1\] is not a value"
-    ):
+    with pytest.raises(TypeNotSupported, match=r"operator 'here', state 'state': .* of key 0 .* LONG: \[1\] is not a value"):
         run_local(build, [1, 2], epochs=epochs)
 
 

@@ -189,8 +189,7 @@ def typed(kind, elements):
 def runs(cuts, build, *inputs):
     """The output, which is the same however the job is cut."""
     found = [
-        sorted(run_local(build, *inputs, epochs=epochs, parallelism=parallelism).output, key=repr)
-        for epochs, parallelism in cuts
+        sorted(run_local(build, *inputs, epochs=epochs, parallelism=parallelism).output, key=repr) for epochs, parallelism in cuts
     ]
     assert all(each == found[0] for each in found), dict(zip(cuts, found, strict=True))
     return found[0]
@@ -267,9 +266,7 @@ def test_windows(cuts, case):
 
     keys = by_identity(elements).values()
     found = runs(cuts, count_windows, typed(kind, elements))
-    assert sorted(n for _, n in found) == sorted(
-        numbers[at : at + 2] for numbers in keys for at in range(0, len(numbers) - 1, 2)
-    )
+    assert sorted(n for _, n in found) == sorted(numbers[at : at + 2] for numbers in keys for at in range(0, len(numbers) - 1, 2))
     assert sorted(n for _, n in runs(cuts, time_windows, typed(kind, elements))) == sorted(keys)
 
 
@@ -319,11 +316,7 @@ def test_lookups(cuts, case):
     elements = [e for e in elements if not isinstance(e[0], list | dict)]
 
     def build(env, source):
-        return (
-            stream(env, source)
-            .lookup_join(Ask(), key=lambda e: e[0], key_type=kind)
-            .map(lambda pair: (pair[0][1], pair[1]))
-        )
+        return stream(env, source).lookup_join(Ask(), key=lambda e: e[0], key_type=kind).map(lambda pair: (pair[0][1], pair[1]))
 
     assert dict(runs(cuts, build, typed(kind, elements))) == {n: repr(identity(key)) for key, n in elements}
 

@@ -34,10 +34,7 @@ def test_elements():
 
 
 def test_the_columns_of_a_dataframe(session):
-    rows = [
-        (price, weight, n)
-        for n, (price, weight) in enumerate(zip(PRICES, [0.0, -0.0, float("nan"), 1.0] * 2, strict=True))
-    ]
+    rows = [(price, weight, n) for n, (price, weight) in enumerate(zip(PRICES, [0.0, -0.0, float("nan"), 1.0] * 2, strict=True))]
     frame = session.createDataFrame(rows, "price decimal(10, 2), weight double, n bigint")
     env = environment(3)
     stream = env.from_dataframe(frame)

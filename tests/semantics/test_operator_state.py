@@ -59,8 +59,12 @@ def test_a_list_is_dealt_out_and_nothing_is_lost():
 
 
 def test_a_list_is_dealt_out_by_a_savepoint(tmp_path):
-    script = TestSource(*[[*split, Eof(savepoint=True), *more] for split, more in zip(
-        ([1, 2], [3, 4], [5], [6, 7]), ([], [8], [], [9, 10, 11, 12]), strict=True)])  # fmt: skip
+    script = TestSource(
+        *[
+            [*split, Eof(savepoint=True), *more]
+            for split, more in zip(([1, 2], [3, 4], [5], [6, 7]), ([], [8], [], [9, 10, 11, 12]), strict=True)
+        ]
+    )
     first = run_local(buffered, script, parallelism=3, state_root=tmp_path)
     second = run_local(buffered, script, parallelism=1, state_root=tmp_path, restore=first.savepoint)
     assert sorted(v for group in first.output + second.output for v in group) == list(range(1, 13))

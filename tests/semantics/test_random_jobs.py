@@ -33,9 +33,10 @@ rows = st.sampled_from([1, 3, 7, 100])
 
 def of_jobs(count):
     return examples(
-        count * TIMES, print_blob=False,
+        count * TIMES,
+        print_blob=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -68,9 +69,11 @@ def stopped_and_restored(job, events, cuts, hows, root):
 def starts(draw):
     """How a run starts: parallelism, rows of an epoch, store, and sometimes another max parallelism."""
     return {
-        "parallelism": draw(parallelisms), "epochs": draw(rows), "options": {"state_backend": draw(backends)},
+        "parallelism": draw(parallelisms),
+        "epochs": draw(rows),
+        "options": {"state_backend": draw(backends)},
         "max_parallelism": draw(st.sampled_from([None, None, 4, 7, 1000])),
-    }  # fmt: skip
+    }
 
 
 @of_jobs(20)
@@ -81,9 +84,7 @@ def test_cuts_and_parallelism(job, events, epochs, parallelism):
 
 
 @of_jobs(12)
-@given(
-    jobs(), inputs(15), st.lists(st.integers(0, 30), min_size=1, max_size=2), st.lists(starts(), min_size=3, max_size=3)
-)
+@given(jobs(), inputs(15), st.lists(st.integers(0, 30), min_size=1, max_size=2), st.lists(starts(), min_size=3, max_size=3))
 def test_stopped_and_restored(job, events, cuts, hows):
     straight = results(job, run(job, events, parallelism=1))
     cuts = sorted(min(cut, len(events)) for cut in cuts)
@@ -93,8 +94,12 @@ def test_stopped_and_restored(job, events, cuts, hows):
 
 @of_jobs(12)
 @given(
-    jobs(), inputs(15), rows, st.lists(st.tuples(st.integers(0, 30), st.sampled_from(STEPS)), min_size=1, max_size=3), starts()
-)  # fmt: skip
+    jobs(),
+    inputs(15),
+    rows,
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from(STEPS)), min_size=1, max_size=3),
+    starts(),
+)
 def test_dies_on_the_way(job, events, epochs, deaths, how):
     straight = results(job, run(job, events, parallelism=1))
     script = with_marks(events, *((place, Abort(step)) for place, step in deaths))
@@ -119,9 +124,7 @@ def test_nothing_is_left_behind_a_drain(job, events, how):
         if timed and not any(known[i].at_end for i in step.inputs):  # as in Flink, a window at the end of time stays
             by_time.add(f"step-{n}")
         known += made_by(step, known, n)
-    assert not {
-        place for place in left if place[1] in EMPTY_AT_THE_END or (place[0] in by_time and place[1] not in ("seen",))
-    }
+    assert not {place for place in left if place[1] in EMPTY_AT_THE_END or (place[0] in by_time and place[1] not in ("seen",))}
 
 
 @of_jobs(6)

@@ -20,9 +20,7 @@ def run(events, timer_ops, bound, *, epochs=None, parallelism=1):
 @given(inputs(), programs, st.integers(0, 10), st.integers(1, 12), st.integers(1, 3))
 def test_random_programs_do_what_the_reference_says(events, timer_ops, bound, rows, parallelism):
     expected = by_key(Reference(timer_ops, bound).run(events))
-    assert (
-        by_key(run(events, timer_ops, bound, epochs=max(rows, len(events) // 8), parallelism=parallelism)) == expected
-    )
+    assert by_key(run(events, timer_ops, bound, epochs=max(rows, len(events) // 8), parallelism=parallelism)) == expected
 
 
 @examples(25)

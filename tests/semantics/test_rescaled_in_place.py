@@ -30,9 +30,12 @@ def test_random_jobs(job, events, epochs, parallelism, backend, marks):
 
 @examples(15)
 @given(
-    jobs(), inputs(15), rows, rescales,
+    jobs(),
+    inputs(15),
+    rows,
+    rescales,
     st.lists(st.tuples(st.integers(0, 15), st.sampled_from(STEPS)), min_size=1, max_size=2),
-)  # fmt: skip
+)
 def test_random_jobs_that_die_on_the_way(job, events, epochs, marks, deaths):
     straight = results(job, run(job, events, parallelism=1))
     script = with_marks([*events, PAUSE], *marks, *((place, Abort(step)) for place, step in deaths))
@@ -46,8 +49,16 @@ def test_two_stages_with_timers():
     ops = [(("register", 6), ("value", 3)), (("register", -5), ("add", 1)), (("delete", 3), ("put", 1, 2))]
     straight = joined(run_local(job(ops), events, parallelism=1))
     script = [
-        *events[:10], Rescale(5), *events[10:20], ABORT, *events[20:30], Rescale(1), *events[30:40], Rescale(3), *events[40:]
-    ]  # fmt: skip
+        *events[:10],
+        Rescale(5),
+        *events[10:20],
+        ABORT,
+        *events[20:30],
+        Rescale(1),
+        *events[30:40],
+        Rescale(3),
+        *events[40:],
+    ]
     found = run_local(job(ops), script, parallelism=2, epochs=4)
     assert found.deaths == 1
     assert joined(found) == straight
@@ -67,9 +78,25 @@ def test_operator_state_is_dealt_out_and_dealt_out_again(tmp_path):
 
     values = list(range(1, 41))
     script = [
-        *values[:5], Rescale(1), *values[5:10], PAUSE, *values[10:13], Rescale(4), *values[13:15], PAUSE, *values[15:20],
-        Rescale(2), *values[20:24], PAUSE, *values[24:30], Rescale(3), *values[30:31], PAUSE, *values[31:], Eof(savepoint=True),
-    ]  # fmt: skip
+        *values[:5],
+        Rescale(1),
+        *values[5:10],
+        PAUSE,
+        *values[10:13],
+        Rescale(4),
+        *values[13:15],
+        PAUSE,
+        *values[15:20],
+        Rescale(2),
+        *values[20:24],
+        PAUSE,
+        *values[24:30],
+        Rescale(3),
+        *values[30:31],
+        PAUSE,
+        *values[31:],
+        Eof(savepoint=True),
+    ]
     for size in (1, 7, 100):
         root = tmp_path / str(size)
         found = run_local(build, script, parallelism=4, epochs=size, state_root=root)
@@ -85,19 +112,37 @@ def test_of_a_union_every_subtask_gets_everything(tmp_path):
 
     script = [*"abcde", Rescale(2), PAUSE, *"xyz"]
     assert run_local(build, script, parallelism=3).output == [
-        *((v, ()) for v in "abcde"), *((v, ("a", "b", "c", "d", "e")) for v in "xyz")
-    ]  # fmt: skip
+        *((v, ()) for v in "abcde"),
+        *((v, ("a", "b", "c", "d", "e")) for v in "xyz"),
+    ]
 
 
 def test_broadcast_state_reaches_new_subtasks_and_is_saved_once(tmp_path):
     elements = [
-        ("a", 0), ("one", 1), ("b", 2), Rescale(4), ("two", 3), PAUSE, ("c", 4), Rescale(1), ("three", 5), PAUSE, ("d", 6),
-        Rescale(3), PAUSE, ("e", 7), Eof(savepoint=True),
-    ]  # fmt: skip
+        ("a", 0),
+        ("one", 1),
+        ("b", 2),
+        Rescale(4),
+        ("two", 3),
+        PAUSE,
+        ("c", 4),
+        Rescale(1),
+        ("three", 5),
+        PAUSE,
+        ("d", 6),
+        Rescale(3),
+        PAUSE,
+        ("e", 7),
+        Eof(savepoint=True),
+    ]
     found = run_local(names_seen, elements, parallelism=2, state_root=tmp_path)
     assert found.output == [
-        ("a", []), ("b", ["one"]), ("c", ["one", "two"]), ("d", ["one", "two", "three"]), ("e", ["one", "two", "three"])
-    ]  # fmt: skip
+        ("a", []),
+        ("b", ["one"]),
+        ("c", ["one", "two"]),
+        ("d", ["one", "two", "three"]),
+        ("e", ["one", "two", "three"]),
+    ]
     assert held(tmp_path, found.savepoint) == {("names", "rules"): 3}
 
 

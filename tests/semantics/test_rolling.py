@@ -63,9 +63,7 @@ def test_columns_elements_and_reduce_agree(elements, kind, field, rows, parallel
     def reduce(a, b):
         return a._replace(**{field: function(getattr(a, field), getattr(b, field))})
 
-    rolled = exactly(
-        run(elements, lambda s: getattr(s, kind)(field), columnar=True, rows=rows, parallelism=parallelism)
-    )
+    rolled = exactly(run(elements, lambda s: getattr(s, kind)(field), columnar=True, rows=rows, parallelism=parallelism))
     assert rolled == exactly(run(elements, lambda s: getattr(s, kind)(field), columnar=False, rows=rows))
     assert rolled == exactly(run(elements, lambda s: s.reduce(reduce), columnar=True))
     expected = {}
@@ -149,9 +147,7 @@ def test_numbers_themselves_are_aggregated_at_position_0():
 
 
 def running(element, state):
-    return (element.note, mix(state or 0, element.count)), mix(
-        state or 0, element.count
-    ) if element.count != 3 else None
+    return (element.note, mix(state or 0, element.count)), mix(state or 0, element.count) if element.count != 3 else None
 
 
 def running_flat(element, state):
@@ -209,9 +205,7 @@ class Longest(fp.ReduceFunction):
 
 def test_a_reduce_function_is_opened_and_closed():
     Longest.closed.clear()
-    with OperatorHarness(
-        lambda s: s.key_by("shop").reduce(Longest()), input_type=Sale, parameters={"separator": "|"}
-    ) as harness:
+    with OperatorHarness(lambda s: s.key_by("shop").reduce(Longest()), input_type=Sale, parameters={"separator": "|"}) as harness:
         harness.process_elements((replace_note(n), None) for n in "abc")
         assert [s.note for s in harness.output] == ["a", "a|b", "a|b|c"]
     assert Longest.closed == ["|"]

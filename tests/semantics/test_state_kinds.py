@@ -146,8 +146,11 @@ class Model:
 
 NAMES, NUMBERS = ("", "a", "b", "ab"), (-3, 0, 1, 9)
 OPERATIONS = [
-    ("value", "value"), ("value", "update", None), *(("value", "update", n) for n in NUMBERS),
-    ("items", "get"), *(("items", "add", n) for n in NUMBERS),
+    ("value", "value"),
+    ("value", "update", None),
+    *(("value", "update", n) for n in NUMBERS),
+    ("items", "get"),
+    *(("items", "add", n) for n in NUMBERS),
     *(("items", how, given) for how in ("add_all", "update") for given in ([], [1], [9, 0, 9])),
     *(("table", how, name) for how in ("get", "contains", "remove") for name in NAMES),
     *(("table", "put", name, n) for name in NAMES for n in (0, 9)),
@@ -155,12 +158,14 @@ OPERATIONS = [
     *(("table", how) for how in ("items", "keys", "values", "is_empty")),
     *((kind, how, *given) for kind in ("reduced", "mean") for how, *given in (("get",), ("add", 1), ("add", 5))),
     *((kind, "clear") for kind in ("value", "items", "table", "reduced", "mean")),
-]  # fmt: skip
+]
 operations = st.sampled_from(OPERATIONS)
 steps = st.sampled_from([0, 1, 3, TTL // 2, TTL - 1, TTL, TTL + 1])  # what expires does so at the very moment
 epochs = st.lists(
-    st.tuples(steps, st.lists(st.tuples(st.sampled_from("ab"), operations), min_size=2, max_size=16)), min_size=4, max_size=15
-)  # fmt: skip
+    st.tuples(steps, st.lists(st.tuples(st.sampled_from("ab"), operations), min_size=2, max_size=16)),
+    min_size=4,
+    max_size=15,
+)
 
 
 @examples(50)
@@ -211,8 +216,9 @@ def check(epochs, ttl, *, event_time):
 @examples(25)
 @given(
     st.lists(st.tuples(steps, operations), min_size=1, max_size=40),
-    st.integers(1, 40), st.sampled_from(["write", "read"]),
-)  # fmt: skip
+    st.integers(1, 40),
+    st.sampled_from(["write", "read"]),
+)
 def test_event_time_passes_within_an_epoch(steps, rows, update):
     """The clock of event time is the watermark just before the element; before the first one, the element's own time."""
     ts, elements = 0, []
@@ -262,8 +268,12 @@ def test_an_expired_value_that_may_be_seen_is_the_true_one_or_none(epochs):
 @pytest.mark.parametrize("kind", ["value", "items", "table", "reduced", "mean"])
 def test_an_emptied_state_leaves_nothing_in_the_store(kind):
     fill = {
-        "value": ("update", 1), "items": ("add", 1), "table": ("put", "a", 1), "reduced": ("add", 1), "mean": ("add", 1),
-    }[kind]  # fmt: skip
+        "value": ("update", 1),
+        "items": ("add", 1),
+        "table": ("put", "a", 1),
+        "reduced": ("add", 1),
+        "mean": ("add", 1),
+    }[kind]
     with KeyedProcessHarness(States(), key=lambda e: e[0], key_type=str) as harness:
         harness.process_element(("k", (kind, *fill)))
         assert harness.keys(kind) == ["k"]
@@ -349,5 +359,12 @@ def test_an_int_given_for_a_float_is_that_float(epochs, parallelism):
     nan = [float("nan"), float("nan")]
     result = run_local(build, [1, 11.0, 1.0, 11, 2, nan[0], 2.0, nan[1]], epochs=epochs, parallelism=parallelism)
     assert sorted(result.output) == [
-        ("1.0", 1, 1), ("1.0", 2, 1), ("1.0", 3, 2), ("1.0", 4, 2), ("2.0", 1, 1), ("2.0", 2, 2), ("nan", 1, 1), ("nan", 2, 2),
-    ]  # fmt: skip
+        ("1.0", 1, 1),
+        ("1.0", 2, 1),
+        ("1.0", 3, 2),
+        ("1.0", 4, 2),
+        ("2.0", 1, 1),
+        ("2.0", 2, 2),
+        ("nan", 1, 1),
+        ("nan", 2, 2),
+    ]

@@ -48,8 +48,12 @@ class Anywhere(fp.KeyedProcessFunction, fp.CheckpointedFunction):
 
     def open(self, ctx):
         descriptor = STATES[self.kind]
-        getter = {"list": ctx.get_list_state, "map": ctx.get_map_state, "reducing": ctx.get_reducing_state,
-                  "aggregating": ctx.get_aggregating_state}.get(self.kind, ctx.get_state)  # fmt: skip
+        getter = {
+            "list": ctx.get_list_state,
+            "map": ctx.get_map_state,
+            "reducing": ctx.get_reducing_state,
+            "aggregating": ctx.get_aggregating_state,
+        }.get(self.kind, ctx.get_state)
         self.state = getter(descriptor)
         self.at("open")
 
@@ -67,10 +71,14 @@ class Anywhere(fp.KeyedProcessFunction, fp.CheckpointedFunction):
 
 def run(function, elements):
     return run_local(
-        lambda env, source: env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in")
-        .key_by(lambda v: v, fp.Types.LONG()).process(function).uid("anywhere"),
+        lambda env, source: (
+            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in")
+            .key_by(lambda v: v, fp.Types.LONG())
+            .process(function)
+            .uid("anywhere")
+        ),
         elements,
-    ).output  # fmt: skip
+    ).output
 
 
 @pytest.mark.parametrize("kind", STATES)
@@ -86,9 +94,7 @@ def test_every_access_outside_of_a_key_is_refused(kind, access):
 
     assert run(Anywhere("element", kind, use), [1, 2]) == [1, 2]
     for place in ("open", "snapshot"):
-        with pytest.raises(
-            UserFunctionError, match=rf"operator 'anywhere': {kind} is keyed state, and there is no curr"
-        ):
+        with pytest.raises(UserFunctionError, match=rf"operator 'anywhere': {kind} is keyed state, and there is no curr"):
             run(Anywhere(place, kind, use), [1, 2])
 
 

@@ -53,9 +53,7 @@ def of_map_with_state(keyed: fp.KeyedStream) -> fp.DataStream:
 
 
 # In epochs of 4: all exact; all exact; a key's last state isn't; a state in between isn't.
-ELEMENTS = (
-    [("a", 0.5)] * 8 + [("a", 0.5), ("b", 1), ("a", 2), ("b", 0.5)] + [("a", 3), ("a", 0.5), ("b", 7), ("b", 0.25)]
-)
+ELEMENTS = [("a", 0.5)] * 8 + [("a", 0.5), ("b", 1), ("a", 2), ("b", 0.5)] + [("a", 3), ("a", 0.5), ("b", 7), ("b", 0.25)]
 
 
 @pytest.mark.parametrize("build", [of_process, of_map_with_state])
@@ -87,10 +85,7 @@ def test_results_are_those_of_one_element_an_epoch(build: Any, epochs: int) -> N
         stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
         return build(stream.key_by(lambda e: e[0], str)).uid("sums")
 
-    outputs = [
-        run_local(job, TestSource(ELEMENTS), epochs=cut, parallelism=1).by_key(lambda text: text)
-        for cut in (1, epochs)
-    ]  # fmt: skip
+    outputs = [run_local(job, TestSource(ELEMENTS), epochs=cut, parallelism=1).by_key(lambda text: text) for cut in (1, epochs)]
     assert outputs[0] == outputs[1]
 
 

@@ -79,9 +79,14 @@ def test_stopped_with_a_savepoint_and_restored_at_another_parallelism(
     first = run_local(job(timer_ops), script, parallelism=before, state_root=root, epochs=8)
     assert first.outcome == "stopped"
     second = run_local(
-        job(timer_ops), script, parallelism=after, state_root=root, restore=first.savepoint, epochs=8,
+        job(timer_ops),
+        script,
+        parallelism=after,
+        state_root=root,
+        restore=first.savepoint,
+        epochs=8,
         job_name="fork" if other_job else "test",
-    )  # fmt: skip
+    )
     assert joined(first, second) == straight
 
 
@@ -90,9 +95,7 @@ def test_restored_at_another_max_parallelism(tmp_path, max_parallelism):
     events = [(f"k{i % 20}", i) for i in range(60)]
 
     def build(env, source):
-        keyed = (
-            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in").key_by(lambda e: e[0], str)
-        )
+        keyed = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in").key_by(lambda e: e[0], str)
         return keyed.map_with_state(lambda e, s: ((e[0], (s or 0) + e[1]), (s or 0) + e[1]), int).uid("sums")
 
     straight = run_local(build, events).by_key(lambda v: v[0])
@@ -100,7 +103,7 @@ def test_restored_at_another_max_parallelism(tmp_path, max_parallelism):
     first = run_local(build, script, parallelism=3, state_root=tmp_path)
     second = run_local(
         build, script, parallelism=4, max_parallelism=max_parallelism, restore=first.savepoint, state_root=tmp_path
-    )  # fmt: skip
+    )
     assert {k: [*v, *second.by_key(lambda v: v[0])[k]] for k, v in first.by_key(lambda v: v[0]).items()} == straight
 
 

@@ -41,9 +41,7 @@ def test_what_is_no_time_is_refused_with_the_key(time: Any, what: str, domain: s
         h.process_element((f"{what}_{domain}", time))
 
 
-@given(
-    st.lists(st.integers(FIRST, LAST) | st.sampled_from([FIRST, FIRST + 1, LAST - 1, LAST]), max_size=8), st.booleans()
-)
+@given(st.lists(st.integers(FIRST, LAST) | st.sampled_from([FIRST, FIRST + 1, LAST - 1, LAST]), max_size=8), st.booleans())
 def test_every_time_of_64_bits_fires_once_and_as_it_is(times: list[int], one_epoch: bool) -> None:
     times = [t for t in times if abs(t) != ENGINE_END]
     registered = [(("register_event_time", t), None) for t in times]
@@ -88,9 +86,7 @@ class Spans(fp.ProcessWindowFunction):
 
 
 def stamped(source: Any, env: Any) -> Any:
-    strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=1)).with_timestamp_assigner(
-        lambda e, _: e[1]
-    )
+    strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=1)).with_timestamp_assigner(lambda e, _: e[1])
     return env.from_source(source, strategy, "in").uid("in").key_by(lambda e: e[0], str)
 
 

@@ -52,8 +52,9 @@ def test_entries_expire_without_being_read(background: bool) -> None:
     function = Remember()
     if not background:
         for descriptor in (Remember.value, Remember.items, Remember.table):
-            descriptor.enable_time_to_live(fp.StateTtlConfig.new_builder(timedelta(hours=1)).use_event_time()
-                                           .disable_cleanup_in_background().build())  # fmt: skip
+            descriptor.enable_time_to_live(
+                fp.StateTtlConfig.new_builder(timedelta(hours=1)).use_event_time().disable_cleanup_in_background().build()
+            )
     try:
         left = _left_behind(function)
     finally:

@@ -126,9 +126,7 @@ def test_an_expired_entry_is_shown_once(
     for returned, expected in ((True, shown), (False, hidden)):
         config = ttl(returned=returned, on_read=on_read, event_time=event_time)
         if not event_time and returned:
-            config = Config(
-                config.ttl_ms, config.update_type, config.state_visibility, config.time_characteristic, False
-            )
+            config = Config(config.ttl_ms, config.update_type, config.state_visibility, config.time_characteristic, False)
         assert run(config, steps, one_epoch=one_epoch) == expected
 
 

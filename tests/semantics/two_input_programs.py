@@ -172,8 +172,11 @@ class Ruled(fp.KeyedBroadcastProcessFunction):
     def seen(self, ctx):
         rules = ctx.get_broadcast_state(self.rules)
         return (
-            tuple(rules.items()), self.value.value(), tuple(self.items.get()), tuple(sorted(self.table.items())),
-        )  # fmt: skip
+            tuple(rules.items()),
+            self.value.value(),
+            tuple(self.items.get()),
+            tuple(sorted(self.table.items())),
+        )
 
 
 def _value(x):
@@ -292,9 +295,11 @@ keyed_ops = st.one_of(
 )
 names = st.sampled_from("xyz")
 rule_ops = st.one_of(
-    st.tuples(st.just("put"), names, small), st.tuples(st.just("bump"), names), st.tuples(st.just("remove"), names),
+    st.tuples(st.just("put"), names, small),
+    st.tuples(st.just("bump"), names),
+    st.tuples(st.just("remove"), names),
     st.just(("clear",)),
-)  # fmt: skip
+)
 paces = st.sampled_from(list(product(range(7), [0] * 10 + list(range(16)), [False, False, False, True])))
 applied = st.lists(st.tuples(st.sampled_from(["value", "items", "table"]), st.integers(0, 3)), max_size=2).map(tuple)
 

@@ -40,9 +40,7 @@ class Server:
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         command = ["-m", "forkpoint.cli", "--state-root", str(self.root), *arguments]
         pipe = subprocess.PIPE
-        return Python(
-            command, loading=SERVER, env=self._environment, cwd=self.directory, text=True, stdout=pipe, stderr=pipe
-        )
+        return Python(command, loading=SERVER, env=self._environment, cwd=self.directory, text=True, stdout=pipe, stderr=pipe)
 
     def forkpoint(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """The result of a command, which ends with this exit code."""

@@ -102,8 +102,14 @@ def test_no_path_outside_the_state_roots_is_read_or_written(server, tmp_path):
             assert http.get(path).status_code == 404, path
         for ref in (str(secret), "..%2f..%2fsecret", "%2Fetc%2Fpasswd", "file:%2F%2F%2Fetc"):
             assert http.get(f"/v1/catalog/savepoints/{ref}").status_code in (400, 404), ref
-        for directory in (str(tmp_path), "/etc", f"{server.root}/../elsewhere", f"{server.root}/link/x", "s3://bucket/x",
-                          f"{server.root}x"):  # fmt: skip
+        for directory in (
+            str(tmp_path),
+            "/etc",
+            f"{server.root}/../elsewhere",
+            f"{server.root}/link/x",
+            "s3://bucket/x",
+            f"{server.root}x",
+        ):
             reply = http.post("/v1/jobs/counting/savepoints", json={"target-directory": directory})
             assert reply.status_code == 400, directory
         assert http.post("/v1/savepoint-disposal", json={"savepoint-path": str(tmp_path)}).status_code == 404
@@ -160,8 +166,11 @@ def test_who_did_what_is_noted(server):
         http.patch("/v1/jobs/counting")
     notes = [json.loads(line) for line in (server.root / "audit.log").read_text().splitlines()]
     assert (notes[-1]["role"], notes[-1]["method"], notes[-1]["path"], notes[-1]["status"]) == (
-        "read", "PATCH", "/v1/jobs/counting", 403,
-    )  # fmt: skip
+        "read",
+        "PATCH",
+        "/v1/jobs/counting",
+        403,
+    )
     assert notes[-1]["asked"] is None
     with server.client() as http:
         http.patch("/v1/jobs/nothing?mode=cancel")
@@ -184,13 +193,22 @@ def zipped(*names: str, size: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("../app.py", b"pass"), ("app.sh", b"pass"), (".app.py", b"pass"), ("a/b.py", b"pass"), ("app.py", b"\0"),
+        ("../app.py", b"pass"),
+        ("app.sh", b"pass"),
+        (".app.py", b"pass"),
+        ("a/b.py", b"pass"),
+        ("app.py", b"\0"),
         ("app.py", b""),
-        ("app.py", zipped("other.py")), ("app.py", zipped("app.py", "../evil.py")), ("app.py", zipped("app.py", "/evil.py")),
-        ("app.py", zipped("app.py", "a/../../evil.py")), ("app.py", zipped("app.py", ".program")), ("app.py", b"PK\x03\x04junk"),
-        ("app.py", zipped(*(f"m{i}.py" for i in range(1001)))), ("app.py", zipped("app.py", size=5 * MAX_BYTES)),
+        ("app.py", zipped("other.py")),
+        ("app.py", zipped("app.py", "../evil.py")),
+        ("app.py", zipped("app.py", "/evil.py")),
+        ("app.py", zipped("app.py", "a/../../evil.py")),
+        ("app.py", zipped("app.py", ".program")),
+        ("app.py", b"PK\x03\x04junk"),
+        ("app.py", zipped(*(f"m{i}.py" for i in range(1001)))),
+        ("app.py", zipped("app.py", size=5 * MAX_BYTES)),
     ],
-)  # fmt: skip
+)
 def test_uploads_that_are_no_programs_are_refused(tmp_path, name, data):
     with pytest.raises(ConfigError):
         Programs(tmp_path / "programs").add(name, data)
@@ -221,9 +239,25 @@ def test_other_hosts_are_served_with_tls_only_or_by_an_explicit_flag(tmp_path):
 def test_tls(tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-keyout", str(key),
-         "-out", str(certificate)], check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
     server = Server(tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key))
     try:
         assert server.url.startswith("https://")

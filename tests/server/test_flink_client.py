@@ -38,9 +38,13 @@ def test_flinks_client_lists_saves_and_stops_a_job(server, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     said = [line.split(" ", 1) for line in done.stdout.splitlines()]
     assert [line for line in said if line[0] not in ("savepoint", "stopped")] == [
-        ["listed", "counting RUNNING"], ["status", "RUNNING"], ["vertices", "3"], *METRICS * 3, ["disposed", "Acknowledge"],
+        ["listed", "counting RUNNING"],
+        ["status", "RUNNING"],
+        ["vertices", "3"],
+        *METRICS * 3,
+        ["disposed", "Acknowledge"],
         ["status", "FINISHED"],
-    ]  # fmt: skip
+    ]
     saved = {name: place for name, place in said if name in ("savepoint", "stopped")}
     assert not (Path(saved["savepoint"]) / "savepoint.json").exists()
     assert (Path(saved["stopped"]) / "savepoint.json").is_file()

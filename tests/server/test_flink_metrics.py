@@ -36,19 +36,42 @@ def http(server: Server) -> httpx.Client:
 
 def operator(uid: str, *inputs: str) -> PlanOperator:
     return PlanOperator(
-        uid=uid, name=uid, kind="map", stage=0, type=None, stateful=False,
+        uid=uid,
+        name=uid,
+        kind="map",
+        stage=0,
+        type=None,
+        stateful=False,
         inputs=[PlanInput(uid=each, ship_strategy="FORWARD", crosses=False, tag=None) for each in inputs],
-    )  # fmt: skip
+    )
 
 
 def measured(parallelism: int = 2, **found: Any) -> MetricsMessage:
     nothing: dict[str, Any] = {name: {} for name in ("watermarks", "backlog", "durations", "catch_ups", "unpublished")}
     return MetricsMessage(
-        job="job", run="run", state="running", now_ms=NOW_MS, started_ms=0, since_ms=NOW_MS - 5_000, epoch=7, epochs=5,
-        committed_ms=NOW_MS, epoch_ms=0, restarts=1, rescalings=0, parallelism=parallelism, changelog_bytes=0,
-        snapshot_bytes=0, state_entries=None, state_bytes=None, stores_reused=0, savepoints=0, savepoints_failed=0,
-        savepoint_ms=None, **{**nothing, "user": [], **found},
-    )  # fmt: skip
+        job="job",
+        run="run",
+        state="running",
+        now_ms=NOW_MS,
+        started_ms=0,
+        since_ms=NOW_MS - 5_000,
+        epoch=7,
+        epochs=5,
+        committed_ms=NOW_MS,
+        epoch_ms=0,
+        restarts=1,
+        rescalings=0,
+        parallelism=parallelism,
+        changelog_bytes=0,
+        snapshot_bytes=0,
+        state_entries=None,
+        state_bytes=None,
+        stores_reused=0,
+        savepoints=0,
+        savepoints_failed=0,
+        savepoint_ms=None,
+        **{**nothing, "user": [], **found},
+    )
 
 
 def values(found: dict[str, flink_metrics.VertexMetric]) -> dict[str, float]:
@@ -108,9 +131,13 @@ def test_of_counts_only_the_whole_is_known_unless_there_is_one_subtask() -> None
     own = {"a": OperatorMetrics(records_in=10, busy_ms=7.6, bytes_out=3)}
     two = flink_metrics.vertex_metrics(operator("a"), measured(operators=own), None)
     assert values(two) == {
-        "numRecordsIn": 10, "numRecordsOut": 0, "numBytesIn": 0, "numBytesOut": 3, "numLateRecordsDropped": 0,
+        "numRecordsIn": 10,
+        "numRecordsOut": 0,
+        "numBytesIn": 0,
+        "numBytesOut": 3,
+        "numLateRecordsDropped": 0,
         "accumulateBusyTimeMs": 8,
-    }  # fmt: skip
+    }
     (over,) = flink_metrics.aggregated_subtasks(two, 2, "numRecordsIn", None)
     assert over.model_dump(exclude_none=True) == {"id": "numRecordsIn", "sum": 10.0, "avg": 5.0}
     one = flink_metrics.vertex_metrics(operator("a"), measured(1, operators=own), None)
@@ -132,9 +159,13 @@ def test_watermarks_are_those_of_every_subtask_and_an_assigner_has_another_than_
         return {name: value for name, value in found.items() if "atermark" in name}
 
     assert marks("source") == {
-        "currentOutputWatermark": 500, "watermarkLag": NOW_MS - 500, "0.currentOutputWatermark": 500,
-        "1.currentOutputWatermark": 500, "0.watermarkLag": NOW_MS - 500, "1.watermarkLag": NOW_MS - 500,
-    }  # fmt: skip
+        "currentOutputWatermark": 500,
+        "watermarkLag": NOW_MS - 500,
+        "0.currentOutputWatermark": 500,
+        "1.currentOutputWatermark": 500,
+        "0.watermarkLag": NOW_MS - 500,
+        "1.watermarkLag": NOW_MS - 500,
+    }
     assigner = marks("assigner", "source")
     assert (assigner["1.currentInputWatermark"], assigner["1.currentOutputWatermark"]) == (500, 400)
     assert marks("late", "source") == {}
@@ -150,15 +181,11 @@ def test_sources_say_what_they_have_still_to_read_and_for_how_long_they_have_rea
 
 def test_a_rate_is_that_of_the_last_minute() -> None:
     def epoch(number: int, at_ms: int, **phases: int) -> EpochEntry:
-        return EpochEntry(
-            epoch=number, phases={"planned": at_ms, "committed": at_ms + 500, **phases}, records={"a": 300}
-        )
+        return EpochEntry(epoch=number, phases={"planned": at_ms, "committed": at_ms + 500, **phases}, records={"a": 300})
 
     epochs = [epoch(1, NOW_MS - 70_000), epoch(2, NOW_MS - 20_000), epoch(3, NOW_MS - 10_000)]
     under_way = EpochEntry(epoch=4, phases={"planned": NOW_MS - 100}, records={"a": 7})
-    journal = JournalMessage(
-        job="job", run="run", epochs=[*epochs, under_way], failures=[], savepoints=[], committed=3, failed=0
-    )
+    journal = JournalMessage(job="job", run="run", epochs=[*epochs, under_way], failures=[], savepoints=[], committed=3, failed=0)
     own = measured(operators={"a": OperatorMetrics(), "b": OperatorMetrics()})
     assert flink_metrics.vertex_metrics(operator("a"), own, journal)["numRecordsInPerSecond"].whole == 30
     assert flink_metrics.vertex_metrics(operator("b"), own, journal)["numRecordsInPerSecond"].whole == 0
@@ -173,17 +200,24 @@ def test_metrics_of_user_functions_are_there_but_for_rates() -> None:
         measured(
             operators={"a": OperatorMetrics()},
             user=[
-                user("bad", "counter", 4), user("events", "meter", 4), user("size", "gauge", 2.5, subtask=0),
-                user("size", "gauge", 3, subtask=1), user("took", "distribution", 2, sum=10, least=4, greatest=6),
+                user("bad", "counter", 4),
+                user("events", "meter", 4),
+                user("size", "gauge", 2.5, subtask=0),
+                user("size", "gauge", 3, subtask=1),
+                user("took", "distribution", 2, sum=10, least=4, greatest=6),
                 UserMetrics(uid="b", group="", name="other", kind="counter", value=1),
             ],
         ),
         None,
-    )  # fmt: skip
+    )
     assert {name: value for name, value in values(found).items() if "group" in name} == {
-        "group.bad": 4, "0.group.size": 2.5, "1.group.size": 3, "group.took_min": 4, "group.took_max": 6,
+        "group.bad": 4,
+        "0.group.size": 2.5,
+        "1.group.size": 3,
+        "group.took_min": 4,
+        "group.took_max": 6,
         "group.took_mean": 5,
-    }  # fmt: skip
+    }
     (size,) = flink_metrics.aggregated_subtasks(found, 2, "group.size", None)
     assert size.model_dump() == {"id": "group.size", "min": 2.5, "max": 3.0, "avg": 2.75, "sum": 5.5}
     assert "group.size" not in [each.id for each in flink_metrics.aggregated_subtasks(found, 3, None, None)]

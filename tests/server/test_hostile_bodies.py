@@ -49,9 +49,7 @@ def client(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calls(client):
     paths = client.get("/v1/openapi.json").json()["paths"]
-    found = [
-        (method, path) for path, methods in paths.items() for method in methods if method in ("post", "patch", "put")
-    ]
+    found = [(method, path) for path, methods in paths.items() for method in methods if method in ("post", "patch", "put")]
     assert len(found) > 10
     return [(method, path.replace("{", "").replace("}", "")) for method, path in found]
 

@@ -74,9 +74,17 @@ def test_names_with_slashes_are_segments_of_paths(server, http):
 
 
 @pytest.mark.parametrize(
-    "given", ["jobs%2Foverview", "jobs/x%2Foverview", "jobs%2f..%2fconfig", "%2F", "jobs/%2e%2e%2Fconfig", "jobs%252Foverview",
-              "jobs/%252e%252e/config"],
-)  # fmt: skip
+    "given",
+    [
+        "jobs%2Foverview",
+        "jobs/x%2Foverview",
+        "jobs%2f..%2fconfig",
+        "%2F",
+        "jobs/%2e%2e%2Fconfig",
+        "jobs%252Foverview",
+        "jobs/%252e%252e/config",
+    ],
+)
 def test_an_encoded_slash_separates_nothing(http, given):
     reply = http.get(f"/v1/{given}")
     assert reply.status_code == 404, reply.text
@@ -102,8 +110,9 @@ def test_a_job_that_began_with_nothing_has_restored_nothing(http):
     assert found["latest"]["restored"] is None
 
 
-@pytest.mark.parametrize(("key", "shown"), [('[1, "a"]', [1, "a"]), ('[2, "b"]', [2, "b"]), ("text", "text"), ('"text"', "text"),
-                                            ("7", 7)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "shown"), [('[1, "a"]', [1, "a"]), ('[2, "b"]', [2, "b"]), ("text", "text"), ('"text"', "text"), ("7", 7)]
+)
 def test_keys_of_any_type_are_looked_up(http, key, shown):
     (row,) = http.get(path("jobs", NAME, "state", "any", "state"), params={"key": key}).json()["rows"]
     assert row["key"] == shown
@@ -125,6 +134,4 @@ def test_numbers_that_json_lacks_are_as_the_command_prints_them(server, http):
     printed = server.forkpoint("state", "get", "numbers", UID, STATE)["rows"]
     assert sorted(map(str, printed)) == sorted(map(str, rows))
     sql = {"sql": "SELECT 'nan'::DOUBLE AS a, '-inf'::DOUBLE AS b"}
-    assert http.post(path("catalog", "savepoints", "numbers", "query"), json=sql).json()["rows"] == [
-        ["NaN", "-Infinity"]
-    ]
+    assert http.post(path("catalog", "savepoints", "numbers", "query"), json=sql).json()["rows"] == [["NaN", "-Infinity"]]

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from rest_server import Server
 
-CONFIGURATION = (
-    '{"execution.silence-alert": "1 s", "execution.checkpointing.interval": "50 ms", "parallelism.default": 1}'
-)
+CONFIGURATION = '{"execution.silence-alert": "1 s", "execution.checkpointing.interval": "50 ms", "parallelism.default": 1}'
 SOURCE = '''
 import time
 from typing import Any, NamedTuple
@@ -133,9 +131,7 @@ def everywhere(server: Server, job: str, kind: str) -> dict[str, Any]:
     words = [word for word in problem["text"].split() if not word[0].isdigit()]
     for each in (*shown["problems"], *details["problems"], health):
         assert [word for word in each["text"].split() if not word[0].isdigit()] == words
-        assert (each["severity"], each["kind"], each["uid"]) == tuple(
-            problem[name] for name in ("severity", "kind", "uid")
-        )
+        assert (each["severity"], each["kind"], each["uid"]) == tuple(problem[name] for name in ("severity", "kind", "uid"))
     (line,) = (line for line in text.splitlines() if line.startswith(f"job '{job}': "))
     assert [word for word in line.split()[2:] if not word[0].isdigit()] == words
     assert len(shown["problems"]) == len(details["problems"]) == 1

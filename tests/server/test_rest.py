@@ -47,15 +47,35 @@ def test_every_command_has_its_call_and_every_call_its_command(tmp_path):
 
 # Options of commands, and the fields of the call's body that do the same.
 FIELDS = {
-    "maps": "renames", "claim_mode": "claim", "timeout": "timeout_seconds", "app": "program", "app_a": "program_a",
-    "app_b": "program_b", "args": "arguments", "new_name": "name", "every_ms": "savepoint_schedule",
-    "keep_last": "savepoint_schedule", "keep_for_ms": "savepoint_schedule", "py_files": "conf", "files": "conf",
-    "archives": "conf", "master": "conf",
-}  # fmt: skip
+    "maps": "renames",
+    "claim_mode": "claim",
+    "timeout": "timeout_seconds",
+    "app": "program",
+    "app_a": "program_a",
+    "app_b": "program_b",
+    "args": "arguments",
+    "new_name": "name",
+    "every_ms": "savepoint_schedule",
+    "keep_last": "savepoint_schedule",
+    "keep_for_ms": "savepoint_schedule",
+    "py_files": "conf",
+    "files": "conf",
+    "archives": "conf",
+    "master": "conf",
+}
 # Those that are about the terminal or this machine, and the job, which the path has.
 OF_THE_COMMAND_LINE = {
-    "detached", "state_root", "output", "verbose", "log_format", "config", "keep", "help", "job", "exit_code",
-}  # fmt: skip
+    "detached",
+    "state_root",
+    "output",
+    "verbose",
+    "log_format",
+    "config",
+    "keep",
+    "help",
+    "job",
+    "exit_code",
+}
 
 
 @pytest.mark.parametrize("name", ["run", "fork", "upgrade", "check", "ab"])
@@ -87,11 +107,7 @@ def test_a_jobs_graph_counts_and_epochs_are_shown(http):
     assert list(shown) == ["numbers", "counts", "out"]
     assert shown["counts"]["stateful"]
     assert not shown["numbers"]["stateful"]
-    edges = [
-        (node["uid"], each["uid"], each["ship_strategy"])
-        for node in details["plan"]["nodes"]
-        for each in node["inputs"]
-    ]
+    edges = [(node["uid"], each["uid"], each["ship_strategy"]) for node in details["plan"]["nodes"] for each in node["inputs"]]
     assert edges == [("counts", "numbers", "HASH"), ("out", "counts", "FORWARD")]
 
     found = http.get("/v1/jobs/counting/checkpoints").json()
@@ -198,9 +214,7 @@ def test_a_running_jobs_state_is_read(http):
     later = http.get("/v1/jobs/counting/state/counts/state?key=3").json()
     assert later["epoch"] > first["epoch"]
     assert later["rows"][0]["value"] > first["rows"][0]["value"] > 0
-    found = http.post(
-        "/v1/jobs/counting/query", json={"sql": 'SELECT min(value) = max(value) FROM counts."state"'}
-    ).json()
+    found = http.post("/v1/jobs/counting/query", json={"sql": 'SELECT min(value) = max(value) FROM counts."state"'}).json()
     assert found["rows"] == [[True]]
 
 
@@ -209,17 +223,16 @@ def test_metrics_of_all_jobs_are_scraped(http):
     assert scraped.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = {
         (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(scraped.text) for sample in family.samples
-    }  # fmt: skip
+        for family in text_string_to_metric_families(scraped.text)
+        for sample in family.samples
+    }
     assert samples["forkpoint_job_state", "counting", "running"] == 1
     assert samples["forkpoint_operator_records_in_total", "counting", "counts"] > 0
 
 
 def test_a_repeated_trigger_id_is_one_request(http):
     body = {"triggerId": "0" * 32, "label": "once"}
-    assert [http.post("/v1/jobs/counting/savepoints", json=body).json() for _ in range(2)] == [
-        {"request-id": "0" * 32}
-    ] * 2
+    assert [http.post("/v1/jobs/counting/savepoints", json=body).json() for _ in range(2)] == [{"request-id": "0" * 32}] * 2
     result(http, http.post("/v1/jobs/counting/savepoints", json=body))
     labels = [each["label"] for each in http.get("/v1/jobs/counting/savepoints").json()["savepoints"]]
     assert labels.count("once") == 1
@@ -241,9 +254,7 @@ def test_answers_are_as_the_description_says_they_are(tmp_path):
     api = make_api(Context(Service((StateRoot(str(tmp_path)),)), Requests()))
     found = described(api)
     assert found["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    assert "422" not in str(
-        [operation["responses"].keys() for path in found["paths"].values() for operation in path.values()]
-    )
+    assert "422" not in str([operation["responses"].keys() for path in found["paths"].values() for operation in path.values()])
 
 
 @pytest.mark.parametrize(
@@ -256,11 +267,24 @@ def test_answers_are_as_the_description_says_they_are(tmp_path):
 def test_random_requests_get_no_5xx_and_no_undocumented_answer(server, phases, examples):
     configuration = Path(__file__).parent / "schemathesis.toml"
     command = [
-        "schemathesis", "--config-file", str(configuration), "run", f"{server.url}/v1/openapi.json",
-        "-H", f"Authorization: Bearer {OPERATE}", "--checks", "all", "--phases", phases,
-        "--max-examples", str(examples), "--generation-deterministic", "--no-color",
-        "--exclude-path", "/v1/doctor",  # each starts Spark
-    ]  # fmt: skip
+        "schemathesis",
+        "--config-file",
+        str(configuration),
+        "run",
+        f"{server.url}/v1/openapi.json",
+        "-H",
+        f"Authorization: Bearer {OPERATE}",
+        "--checks",
+        "all",
+        "--phases",
+        phases,
+        "--max-examples",
+        str(examples),
+        "--generation-deterministic",
+        "--no-color",
+        "--exclude-path",
+        "/v1/doctor",  # each starts Spark
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=server.directory)
     assert done.returncode == 0, done.stdout
     with server.client() as http:  # a request may well have stopped the job

@@ -66,9 +66,7 @@ def wait_until(http: httpx.Client, name: str, state: str, epochs: int = 0) -> di
 
 def written(out: Path) -> list[str]:
     published = (file for file in out.rglob("part*") if file.is_file() and not file.name.endswith((".tmp", ".crc")))
-    return sorted(
-        (line for file in published for line in file.read_text().splitlines()), key=lambda line: int(line.split()[0])
-    )
+    return sorted((line for file in published for line in file.read_text().splitlines()), key=lambda line: int(line.split()[0]))
 
 
 def test_a_killed_job_goes_on_with_nothing_lost_or_repeated(served: Server) -> None:

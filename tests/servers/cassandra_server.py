@@ -81,23 +81,33 @@ class Cassandra(Server):
         self._cluster: Any = None
         places = {"commitlog_directory": "commitlog", "saved_caches_directory": "caches", "hints_directory": "hints"}
         settings = [
-            _SETTINGS, f"native_transport_port: {self.port}", f"storage_port: {storage}",
+            _SETTINGS,
+            f"native_transport_port: {self.port}",
+            f"storage_port: {storage}",
             f"data_file_directories: ['{directory / 'data'}']",
             *(f"{name}: '{directory / place}'" for name, place in places.items()),
-            "seed_provider:", "  - class_name: org.apache.cassandra.locator.SimpleSeedProvider",
+            "seed_provider:",
+            "  - class_name: org.apache.cassandra.locator.SimpleSeedProvider",
             f"    parameters: [{{seeds: '127.0.0.1:{storage}'}}]",
-        ]  # fmt: skip
+        ]
         (directory / "cassandra.yaml").write_text("\n".join(settings) + "\n")
         (directory / "logback.xml").write_text(_LOGGING)
         properties = {
-            **_PROPERTIES, "cassandra.config": f"file://{directory}/cassandra.yaml", "cassandra.storagedir": str(directory),
+            **_PROPERTIES,
+            "cassandra.config": f"file://{directory}/cassandra.yaml",
+            "cassandra.storagedir": str(directory),
             "logback.configurationFile": f"{directory}/logback.xml",
-        }  # fmt: skip
+        }
         packages = [f"--add-{kind}={name}=ALL-UNNAMED" for kind, names in _PACKAGES.items() for name in names.split()]
         self._command = [
-            java(), *_JVM, *packages, *(f"-D{name}={value}" for name, value in properties.items()),
-            "-cp", f"{jars('cassandra', POM)}/*", "org.apache.cassandra.service.CassandraDaemon",
-        ]  # fmt: skip
+            java(),
+            *_JVM,
+            *packages,
+            *(f"-D{name}={value}" for name, value in properties.items()),
+            "-cp",
+            f"{jars('cassandra', POM)}/*",
+            "org.apache.cassandra.service.CassandraDaemon",
+        ]
         super().__init__(directory)
 
     @property

@@ -30,9 +30,7 @@ def jars(server: str, pom: Path) -> Path:
     if not place.is_dir() and shutil.which("mvn") is None:
         pytest.skip(f"needs the jars of {server}, and there is no Maven (mvn) to fetch them")
     command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
-    return downloaded(
-        place, lambda into: [*command, f"-DoutputDirectory={into}"], f"Maven cannot fetch the jars of {server}"
-    )
+    return downloaded(place, lambda into: [*command, f"-DoutputDirectory={into}"], f"Maven cannot fetch the jars of {server}")
 
 
 def compiled(source: Path, classpath: str) -> Path:

@@ -146,17 +146,20 @@ class Kafka(Server):
 
     # -- messages
 
-    def produce(
-        self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None
-    ) -> None:
+    def produce(self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None) -> None:
         """Produce messages in order and wait until they are durable. ``partition``: of those that name none."""
         if self._producer is None:
             self._producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 1})
         self._send(self._producer, topic, messages, partition)
 
     def transaction(
-        self, topic: str, messages: Iterable[Message | bytes | str | None], partition: int | None = None, *, commit: bool = True
-    ) -> None:  # fmt: skip
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str | None],
+        partition: int | None = None,
+        *,
+        commit: bool = True,
+    ) -> None:
         """Produce messages in a transaction, which is committed or aborted."""
         producer = self._transactions = self._transactions or self.transactional_producer()
         producer.begin_transaction()
@@ -165,10 +168,13 @@ class Kafka(Server):
 
     def transactional_producer(self, transactional_id: str | None = None) -> Producer:
         """A producer that is ready to begin transactions."""
-        producer = Producer({
-            **self._client, "linger.ms": 1,
-            "transactional.id": transactional_id or f"tests-{uuid.uuid4().hex}",
-        })  # fmt: skip
+        producer = Producer(
+            {
+                **self._client,
+                "linger.ms": 1,
+                "transactional.id": transactional_id or f"tests-{uuid.uuid4().hex}",
+            }
+        )
         producer.init_transactions(PATIENCE_S)
         return producer
 
@@ -185,9 +191,13 @@ class Kafka(Server):
             while True:
                 try:
                     producer.produce(
-                        topic, message.value, message.key, headers=list(message.headers),
-                        on_delivery=lambda error, _: failures.append(error) if error else None, **options,
-                    )  # fmt: skip
+                        topic,
+                        message.value,
+                        message.key,
+                        headers=list(message.headers),
+                        on_delivery=lambda error, _: failures.append(error) if error else None,
+                        **options,
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -233,16 +243,27 @@ class Kafka(Server):
         return AdminClient(self._client)
 
     def _consumer(self, **settings: Any) -> Consumer:
-        return Consumer({
-            **self._client, "group.id": "tests", "enable.auto.commit": False,
-            "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10, **settings,
-        })  # fmt: skip
+        return Consumer(
+            {
+                **self._client,
+                "group.id": "tests",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
+                **settings,
+            }
+        )
 
 
 def _message(found: Any) -> Message:
     return Message(
-        found.value(), found.key(), found.partition(), found.timestamp()[1], tuple(found.headers() or ()), found.offset()
-    )  # fmt: skip
+        found.value(),
+        found.key(),
+        found.partition(),
+        found.timestamp()[1],
+        tuple(found.headers() or ()),
+        found.offset(),
+    )
 
 
 def _each(futures: dict[Any, Any]) -> None:

@@ -131,9 +131,7 @@ def _list_shards(self: KinesisBackend, stream_arn: str | None, stream_name: str 
     return _usual_list_shards(self, stream_arn=stream_arn, stream_name=stream_name, **options)
 
 
-def _put_records(
-    self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _put_records(self: KinesisBackend, stream_arn: str, stream_name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     stream = self.describe_stream(stream_arn=stream_arn, stream_name=stream_name)
     if _times(stream, "cut"):
         return {}
@@ -147,9 +145,7 @@ def _put_records(
     return {"FailedRecordCount": sum("ErrorCode" in a for a in answers), "Records": answers}
 
 
-def _put_record_batch(
-    self: FirehoseBackend, delivery_stream_name: str, records: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _put_record_batch(self: FirehoseBackend, delivery_stream_name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     refusing = delivery_stream_name.startswith("refuses") and _requests[delivery_stream_name] < 3
     _requests[delivery_stream_name] += 1
     taken = [r for n, r in enumerate(records) if n % 2 or not refusing]
@@ -162,9 +158,7 @@ def _put_record_batch(
 def _call_action(self: KinesisResponse) -> Any:
     with _lock:  # moto's own state is not safe on several threads
         if WRONG_KEY in (self.headers.get("Authorization") or ""):
-            error = JsonRESTError(
-                "UnrecognizedClientException", "The security token included in the request is invalid."
-            )
+            error = JsonRESTError("UnrecognizedClientException", "The security token included in the request is invalid.")
             return 400, {"status": 400}, error.description
         answer = _usual_call_action(self)
         if not self._get_action().startswith(("Get", "Describe", "List")):

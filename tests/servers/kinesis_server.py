@@ -47,10 +47,11 @@ class Kinesis(Server):
     def properties(self) -> dict[str, str]:
         """What connects a source or sink, as Flink names it."""
         return {
-            "aws.region": REGION, "aws.endpoint": self.endpoint,
+            "aws.region": REGION,
+            "aws.endpoint": self.endpoint,
             "aws.credentials.provider.basic.accesskeyid": CREDENTIALS["aws_access_key_id"],
             "aws.credentials.provider.basic.secretkey": CREDENTIALS["aws_secret_access_key"],
-        }  # fmt: skip
+        }
 
     def client(self, service: str) -> Any:
         return boto3.client(service, endpoint_url=self.endpoint, region_name=REGION, **CREDENTIALS)

@@ -22,9 +22,12 @@ class MariaDB(Server):
         directory = self.directory = self.own_directory(directory)
         self.port = free_port()
         installed = self.run(
-            debian("mariadb-server", "mariadb-install-db"), "--no-defaults", f"--datadir={directory / 'data'}",
-            "--auth-root-authentication-method=normal", "--skip-test-db",
-        ).wait()  # fmt: skip
+            debian("mariadb-server", "mariadb-install-db"),
+            "--no-defaults",
+            f"--datadir={directory / 'data'}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ).wait()
         assert installed == 0, (directory / "log").read_text()
         (directory / "init.sql").write_text(
             "CREATE DATABASE IF NOT EXISTS tests;\nCREATE USER IF NOT EXISTS tests@'127.0.0.1' IDENTIFIED BY 'secret';\n"
@@ -35,10 +38,17 @@ class MariaDB(Server):
 
     def command(self) -> list[str]:
         return [
-            self._program, "--no-defaults", f"--datadir={self.directory / 'data'}", f"--port={self.port}",
-            "--bind-address=127.0.0.1", f"--socket={self.directory / 's'}", f"--init-file={self.directory / 'init.sql'}",
-            "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--skip-name-resolve",
-        ]  # fmt: skip
+            self._program,
+            "--no-defaults",
+            f"--datadir={self.directory / 'data'}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--socket={self.directory / 's'}",
+            f"--init-file={self.directory / 'init.sql'}",
+            "--innodb-buffer-pool-size=32M",
+            "--innodb-log-file-size=16M",
+            "--skip-name-resolve",
+        ]
 
     def serves(self) -> bool:
         try:
@@ -55,9 +65,14 @@ class MariaDB(Server):
     def execute(self, statement: str, *parameters: Any) -> list[Any]:
         """The rows of a statement, or none."""
         connection = pymysql.connect(
-            host="127.0.0.1", port=self.port, user="tests", password="secret", database="tests", autocommit=True,
+            host="127.0.0.1",
+            port=self.port,
+            user="tests",
+            password="secret",
+            database="tests",
+            autocommit=True,
             connect_timeout=5,
-        )  # fmt: skip
+        )
         with connection, connection.cursor() as cursor:
             cursor.execute(statement, parameters)
             return list(cursor.fetchall())

@@ -76,9 +76,7 @@ class Mosquitto(Server):
         client.disconnect()
         client.loop_stop()
 
-    def publish(
-        self, topic: str, messages: Iterable[str], *, ids: bool = False, qos: int = 1, retain: bool = False
-    ) -> None:
+    def publish(self, topic: str, messages: Iterable[str], *, ids: bool = False, qos: int = 1, retain: bool = False) -> None:
         """Publish, and wait until the broker has everything. Each has its text as its user property "id", with ``ids``."""
         client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
         client.max_queued_messages_set(0)

@@ -15,9 +15,14 @@ HERE = Path(__file__).parent
 POM = HERE / "poms" / "opensearch.xml"
 _JVM = ["-Xms384m", "-Xmx384m", *QUICK_JVM, "-Djava.security.manager=allow"]
 _SETTINGS = {
-    "http.type": "netty4", "transport.type": "netty4", "network.host": "127.0.0.1", "discovery.type": "single-node",
-    "cluster.name": "tests", "node.name": "node", "cluster.routing.allocation.disk.threshold_enabled": "false",
-}  # fmt: skip
+    "http.type": "netty4",
+    "transport.type": "netty4",
+    "network.host": "127.0.0.1",
+    "discovery.type": "single-node",
+    "cluster.name": "tests",
+    "node.name": "node",
+    "cluster.routing.allocation.disk.threshold_enabled": "false",
+}
 
 
 class OpenSearch(Server):
@@ -28,9 +33,13 @@ class OpenSearch(Server):
         self._port = free_port()
         own = {"path.home": directory, "http.port": self._port, "transport.port": free_port()}
         self._command = [
-            java(), *_JVM, "-cp", f"{jars('opensearch', POM)}/*", str(HERE / "opensearch" / "SearchNode.java"),
+            java(),
+            *_JVM,
+            "-cp",
+            f"{jars('opensearch', POM)}/*",
+            str(HERE / "opensearch" / "SearchNode.java"),
             *(f"{name}={value}" for name, value in {**_SETTINGS, **own}.items()),
-        ]  # fmt: skip
+        ]
         super().__init__(directory)
 
     @property
@@ -42,9 +51,7 @@ class OpenSearch(Server):
 
     def serves(self) -> bool:
         try:
-            found = httpx.get(
-                f"{self.url}/_cluster/health", params={"wait_for_status": "yellow", "timeout": "1s"}, timeout=5
-            )
+            found = httpx.get(f"{self.url}/_cluster/health", params={"wait_for_status": "yellow", "timeout": "1s"}, timeout=5)
         except httpx.TransportError:
             return False
         return found.status_code == 200 and found.json()["status"] != "red"

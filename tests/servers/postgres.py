@@ -40,9 +40,20 @@ class Postgres(Server):
         (directory / "password").write_text("secret")
         (directory / "password").chmod(0o644)
         initialized = self.run(
-            f"{self._bin}/initdb", "--no-sync", "-D", str(self.data), "-U", "tests", "--auth", "scram-sha-256",
-            "--pwfile", str(directory / "password"), "--encoding", "UTF8", "--no-locale",
-        ).wait()  # fmt: skip
+            f"{self._bin}/initdb",
+            "--no-sync",
+            "-D",
+            str(self.data),
+            "-U",
+            "tests",
+            "--auth",
+            "scram-sha-256",
+            "--pwfile",
+            str(directory / "password"),
+            "--encoding",
+            "UTF8",
+            "--no-locale",
+        ).wait()
         assert initialized == 0, (directory / "log").read_text()
         own = "".join(f"{name} = {value}\n" for name, value in settings.items())
         with open(self.data / "postgresql.conf", "a") as file:

@@ -87,9 +87,15 @@ class Server(ABC):
         """Run a program of the server's, with its output in ``directory / "log"``."""
         with open(self.directory / "log", "ab") as log:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, env=self.environment(),
-                user=self.user if os.getuid() == 0 else None, start_new_session=True,
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env=self.environment(),
+                user=self.user if os.getuid() == 0 else None,
+                start_new_session=True,
+            )
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None

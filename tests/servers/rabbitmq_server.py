@@ -57,16 +57,23 @@ class RabbitMQ(Server):
     def environment(self) -> Mapping[str, str]:
         d = self.directory
         return {
-            "PATH": os.environ["PATH"], "HOME": str(d), "LANG": "C.UTF-8", "RABBITMQ_NODENAME": self._node,
-            "RABBITMQ_MNESIA_BASE": str(d / "mnesia"), "RABBITMQ_LOG_BASE": str(d), "RABBITMQ_LOGS": "-",
-            "RABBITMQ_CONFIG_FILE": str(d / "rabbitmq.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE": str(d / "enabled_plugins"),
-            "RABBITMQ_DIST_PORT": str(self._distribution), "ERL_EPMD_PORT": str(self._epmd),
+            "PATH": os.environ["PATH"],
+            "HOME": str(d),
+            "LANG": "C.UTF-8",
+            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_MNESIA_BASE": str(d / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(d),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONFIG_FILE": str(d / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(d / "enabled_plugins"),
+            "RABBITMQ_DIST_PORT": str(self._distribution),
+            "ERL_EPMD_PORT": str(self._epmd),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",  # else it is not to be stopped right after its node was killed
-
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none +S 2",
-            "RABBITMQ_CONF_ENV_FILE": str(d / "none"), "RABBITMQ_PID_FILE": str(d / "pid"),
-        }  # fmt: skip
+            "RABBITMQ_CONF_ENV_FILE": str(d / "none"),
+            "RABBITMQ_PID_FILE": str(d / "pid"),
+        }
 
     def serves(self) -> bool:
         with suppress(AMQPError, OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -82,9 +89,7 @@ class RabbitMQ(Server):
 
     def connect(self, user: str = "guest", password: str = "guest") -> pika.BlockingConnection:
         return pika.BlockingConnection(
-            pika.ConnectionParameters(
-                "127.0.0.1", self.port, credentials=pika.PlainCredentials(user, password), socket_timeout=5
-            )
+            pika.ConnectionParameters("127.0.0.1", self.port, credentials=pika.PlainCredentials(user, password), socket_timeout=5)
         )
 
     def on_channel(self, work: Callable[[Any], Any]) -> Any:
@@ -116,9 +121,7 @@ class RabbitMQ(Server):
             for message in messages:
                 body = message.encode() if isinstance(message, str) else message
                 id = body.decode(errors="replace")[:200] if ids else None
-                channel.basic_publish(
-                    "", queue, body, pika.BasicProperties(delivery_mode=2, correlation_id=id, message_id=id)
-                )
+                channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2, correlation_id=id, message_id=id))
             channel.tx_commit()
 
         self.on_channel(work)

@@ -47,9 +47,7 @@ def run_frame_task(
     yield task % spec.parallelism, COMMIT, 0, _commit(ctx, 0, task, [])
 
 
-def run_subtask(
-    spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]
-) -> Iterator[ChunkRow]:
+def run_subtask(spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]) -> Iterator[ChunkRow]:
     """Passes everything on to the next subtask; the last stage reports what it got, in order of origin."""
     got = []
     for target, edge, origin, blob in rows:
@@ -79,10 +77,16 @@ def fail(kind: str | None) -> None:
 def _commit(ctx: EpochContext, stage: int, subtask: int, got: list[object]) -> bytes:
     return json.dumps(
         {
-            "epoch": ctx.epoch, "stage": stage, "subtask": subtask, "got": got, "pid": os.getpid(), "gc": gc.isenabled(),
-            "previous": ctx.previous, "snapshot_subtasks": ctx.snapshot_subtasks,
+            "epoch": ctx.epoch,
+            "stage": stage,
+            "subtask": subtask,
+            "got": got,
+            "pid": os.getpid(),
+            "gc": gc.isenabled(),
+            "previous": ctx.previous,
+            "snapshot_subtasks": ctx.snapshot_subtasks,
         }
-    ).encode()  # fmt: skip
+    ).encode()
 
 
 def notify_subtask(spec: JobSpec, ctx: EpochContext, subtask: int) -> None:

@@ -78,9 +78,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_streaming_dataframe_goes_on_from_a_savepoint_at_another_parallelism(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_a_streaming_dataframe_goes_on_from_a_savepoint_at_another_parallelism(session: SparkSession, tmp_path: Path) -> None:
     job = Job(session, tmp_path / "in", tmp_path / "state")
     for number in range(3):
         job.write(number)
@@ -102,9 +100,7 @@ def test_a_streaming_dataframe_goes_on_from_a_savepoint_at_another_parallelism(
     assert fired == sorted(n * 1000 + i + 500 for n in range(5) for i in range(10))
 
 
-def test_a_batch_dataframe_runs_to_its_end_and_a_spark_writer_takes_the_result(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_dataframe_runs_to_its_end_and_a_spark_writer_takes_the_result(session: SparkSession, tmp_path: Path) -> None:
     frame = session.range(1000).selectExpr("id % 7 as k", "id as v")
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
     sums = env.from_dataframe(frame, uid="rows").key_by("k").sum("v").uid("sum")
@@ -134,9 +130,7 @@ def test_the_log_of_a_file_source_is_beside_the_manifests(
         env.enable_checkpointing(20).set_parallelism(2)
         sink = fp.CollectSink()
         numbers = env.from_dataframe(frame, "in").map(lambda row: row[0], int)
-        numbers.key_by(lambda n: n % 3, int).map_with_state(lambda n, c: (n, (c or 0) + 1), int).uid("c").sink_to(
-            sink
-        ).uid("out")
+        numbers.key_by(lambda n: n % 3, int).map_with_state(lambda n, c: (n, (c or 0) + 1), int).uid("c").sink_to(sink).uid("out")
         env.launch = Launch(options={"engine": "spark"}, restore=RestoreOptions(savepoint=restore))
         client = env.execute_async("logs")
         seen: list[int] = []

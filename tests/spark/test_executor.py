@@ -48,9 +48,7 @@ def test_three_stages_and_all_the_commits_of_each(start_run: StartRun) -> None:
     executor = start_run(stages=3, parallelism=2)
     commits = epoch(executor, 1, plan(0, 1, 2))
     assert got(commits, 3) == {0: ["0", "2"], 1: ["1"]}  # moved on by one subtask, twice
-    assert sorted((row["stage"], row["subtask"]) for row in commits) == [(0, 0)] + [
-        (s, i) for s in (1, 2, 3) for i in (0, 1)
-    ]
+    assert sorted((row["stage"], row["subtask"]) for row in commits) == [(0, 0)] + [(s, i) for s in (1, 2, 3) for i in (0, 1)]
 
 
 def test_a_job_of_stage_0_alone_returns_only_commit_rows(start_run: StartRun, session: SparkSession) -> None:

@@ -48,8 +48,12 @@ def test_rows_of_a_frame_come_out_as_pythons_values(session: SparkSession) -> No
     kind = type_from_frame(frame.schema)
     (row,) = declared(kind, frame.toArrow().to_batches()[0])
     assert tuple(row)[:5] == (  # type: ignore[call-overload]
-        1, Decimal("2.50"), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2026, 1, 2, 3, 4, 5), ["a", None],  # noqa: DTZ001
-    )  # fmt: skip
+        1,
+        Decimal("2.50"),
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001
+        ["a", None],
+    )
     assert row.inner.x == 7  # type: ignore[attr-defined]
     assert row.s is None  # type: ignore[attr-defined]
     assert row.m == {"k": 1}  # type: ignore[attr-defined]
@@ -61,9 +65,7 @@ def test_types_that_have_no_counterpart_are_named() -> None:
 
 
 def test_columns_are_found_by_name_reordered_and_cast() -> None:
-    batch = pa.record_batch(
-        {"KIND": ["motion"], "extra": [1.5], "note": pa.nulls(1), "room": pa.array([3], pa.int32())}
-    )
+    batch = pa.record_batch({"KIND": ["motion"], "extra": [1.5], "note": pa.nulls(1), "room": pa.array([3], pa.int32())})
     assert declared(type_of(Event), batch) == [Event(3, "motion", None)]
 
 
@@ -96,7 +98,5 @@ def test_columns_are_checked_before_anything_runs() -> None:
 
 
 def test_struct_of_is_the_schema_of_the_types_columns(session: SparkSession) -> None:
-    assert struct_of(type_of(Event).arrow_schema) == StructType.fromDDL(
-        "room bigint not null, kind string not null, note string"
-    )
+    assert struct_of(type_of(Event).arrow_schema) == StructType.fromDDL("room bigint not null, kind string not null, note string")
     assert struct_of(Types.INSTANT().arrow_schema) == StructType.fromDDL("value timestamp not null")

@@ -43,9 +43,14 @@ def test_the_jvm_goes_with_the_driver(tmp_path: Path, command: list[str], delay:
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     env = {**os.environ, "MARK": mark, "SPARK_MASTER": "local[1]", "FORKPOINT_ENGINE": "spark"}
     process = subprocess.Popen(
-        [sys.executable, *command], cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         while process.poll() is None and not any("java" in exe for exe in marked(mark).values()):
             time.sleep(0.01)

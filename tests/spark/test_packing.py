@@ -117,12 +117,8 @@ def test_editable_packages_travel_with_their_sources(environment: Environment, t
     environment.write("_one.pth", f"{src}\n")
     environment.write("two.pth", f"{flat}\n")
     # As setuptools makes it for projects whose packages are not below one directory.
-    environment.write(
-        "__editable___three_finder.py", f"MAPPING: dict[str, str] = {{'three': '{tmp_path}/three/three'}}\n"
-    )
-    environment.write(
-        "__editable__.three.pth", "import __editable___three_finder; __editable___three_finder.install()\n"
-    )
+    environment.write("__editable___three_finder.py", f"MAPPING: dict[str, str] = {{'three': '{tmp_path}/three/three'}}\n")
+    environment.write("__editable__.three.pth", "import __editable___three_finder; __editable___three_finder.install()\n")
     there = environment.unpacked(tmp_path / "there")
     for home in (src, flat, tmp_path / "three"):
         subprocess.check_call(["rm", "-r", home])
@@ -187,9 +183,7 @@ def test_what_names_no_variables_is_refused(name: str) -> None:
 
 
 def test_the_configuration_has_keys_for_both() -> None:
-    configuration = Configuration.from_dict(
-        {"execution.ship-environment": "true", "execution.pass-environment": "AWS_*, TOKEN"}
-    )
+    configuration = Configuration.from_dict({"execution.ship-environment": "true", "execution.pass-environment": "AWS_*, TOKEN"})
     options = apply_configuration(JobOptions(), configuration)
     assert options.ship_env
     assert options.pass_env == ("AWS_*", "TOKEN")
@@ -198,18 +192,22 @@ def test_the_configuration_has_keys_for_both() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "spark.executorEnv.AWS_SECRET_ACCESS_KEY", "spark.executorEnv.AWS_SESSION_TOKEN", "spark.hadoop.fs.s3a.secret.key",
-        "spark.hadoop.fs.s3a.access.key", "spark.executorEnv.AZURE_STORAGE_ACCOUNT_KEY", "spark.authenticate.secret",
-        "spark.executorEnv.GOOGLE_APPLICATION_CREDENTIALS", "spark.executorEnv.AZURE_STORAGE_SAS_KEY",
-        "spark.hadoop.fs.azure.account.key.box.blob.core.windows.net", "spark.ssl.keyPassword",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "spark.executorEnv.AWS_SESSION_TOKEN",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.executorEnv.AZURE_STORAGE_ACCOUNT_KEY",
+        "spark.authenticate.secret",
+        "spark.executorEnv.GOOGLE_APPLICATION_CREDENTIALS",
+        "spark.executorEnv.AZURE_STORAGE_SAS_KEY",
+        "spark.hadoop.fs.azure.account.key.box.blob.core.windows.net",
+        "spark.ssl.keyPassword",
     ],
-)  # fmt: skip
+)
 def test_settings_with_credentials_are_known_by_their_names(name: str) -> None:
     assert is_secret(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["spark.master", "spark.executor.memory", "spark.executorEnv.AWS_REGION", "spark.sql.keyspace"]
-)
+@pytest.mark.parametrize("name", ["spark.master", "spark.executor.memory", "spark.executorEnv.AWS_REGION", "spark.sql.keyspace"])
 def test_other_settings_are_recorded(name: str) -> None:
     assert not is_secret(name)

@@ -50,12 +50,19 @@ def test_stores_are_on_disk_for_the_processes_that_will_use_them(session: SparkS
     executor = SparkExecutor(session, timedelta(milliseconds=50), ECHO)
     running, coming = (
         JobSpec(
-            run=f"run-{parallelism}", job="counting", graph=graph_of(1), storage_url=open_storage(str(tmp_path)).url,
-            parallelism=parallelism, max_parallelism=128, store="lmdb", local_dir=str(tmp_path / f"stores-{parallelism}"),
-            parameters={}, known_states={},
+            run=f"run-{parallelism}",
+            job="counting",
+            graph=graph_of(1),
+            storage_url=open_storage(str(tmp_path)).url,
+            parallelism=parallelism,
+            max_parallelism=128,
+            store="lmdb",
+            local_dir=str(tmp_path / f"stores-{parallelism}"),
+            parameters={},
+            known_states={},
         )
         for parallelism in (2, 5)
-    )  # fmt: skip
+    )
     assert [each.by for each in executor.prepare(coming, 2)] == ["rebuild"] * 5  # a standby's, before any start
     executor.start(running)
     executor.run_epoch(context(1), [])

@@ -25,9 +25,7 @@ def count(number: int, state: int | None) -> tuple[tuple[int, int], int]:
     return (number % 3, state), state
 
 
-def run(
-    directory: Path, until: int, savepoint: str | None = None, trial: Trial | None = None, steps: Any = None
-) -> str:
+def run(directory: Path, until: int, savepoint: str | None = None, trial: Trial | None = None, steps: Any = None) -> str:
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "spark"}).set_parallelism(2)
     env.set_state_root(str(directory / "state"))
     times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n * 10)
@@ -69,9 +67,7 @@ def test_up_to_a_time_and_on_on_trial(tmp_path: Path) -> None:
 def test_up_to_where_a_savepoint_was_taken_of_files_that_spark_reads(session: SparkSession, tmp_path: Path) -> None:
     def write(number: int) -> None:
         hidden = tmp_path / "in" / f".{number}"
-        hidden.write_text(
-            "".join(json.dumps({"n": n, "ts": n * 10}) + "\n" for n in range(10 * number, 10 * number + 10))
-        )
+        hidden.write_text("".join(json.dumps({"n": n, "ts": n * 10}) + "\n" for n in range(10 * number, 10 * number + 10)))
         os.utime(hidden, (number + 1, number + 1))
         hidden.rename(tmp_path / "in" / f"{number}.json")
 

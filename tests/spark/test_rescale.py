@@ -83,9 +83,7 @@ def run(
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(20).with_timestamp_assigner(lambda e, _: e.time)
     events = env.from_source(fp.CollectionSource(EVENTS, type_of(Event)), strategy, "events").uid("events")
     first = events.key_by(lambda e: e.key).process(Everything()).uid("everything")
-    second = (
-        first.key_by(lambda e: e[0][-1], str).map_with_state(lambda e, n: ((e, n or 0), (n or 0) + 1), int).uid("n")
-    )
+    second = first.key_by(lambda e: e[0][-1], str).map_with_state(lambda e, n: ((e, n or 0), (n or 0) + 1), int).uid("n")
     sink = fp.CollectSink()
     second.sink_to(sink).uid("out")
     launch = Launch(
@@ -126,7 +124,5 @@ def test_a_savepoint_restored_at_another_parallelism(
     assert by_key(early + late) == expected
 
 
-def test_spark_and_the_local_engine_agree(
-    session: SparkSession, tmp_path: Path, expected: dict[str, list[Any]]
-) -> None:
+def test_spark_and_the_local_engine_agree(session: SparkSession, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
     assert by_key(run("spark", tmp_path, 2, 10_000)) == expected

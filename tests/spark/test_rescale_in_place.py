@@ -71,9 +71,7 @@ def everything(root: Path, engine: str, plan: dict[int, int]) -> tuple[dict[str,
     strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(20).with_timestamp_assigner(lambda e, _: e.time)
     events = env.from_source(fp.CollectionSource(EVENTS, type_of(type(EVENTS[0]))), strategy, "events").uid("events")
     first = events.key_by(lambda e: e.key).process(Everything()).uid("everything")
-    second = (
-        first.key_by(lambda e: e[0][-1], str).map_with_state(lambda e, n: ((e, n or 0), (n or 0) + 1), int).uid("n")
-    )
+    second = first.key_by(lambda e: e[0][-1], str).map_with_state(lambda e, n: ((e, n or 0), (n or 0) + 1), int).uid("n")
     sink = fp.CollectSink()
     second.sink_to(sink).uid("out")
     switches = Switches(plan)
@@ -104,9 +102,9 @@ def test_a_streaming_dataframe_goes_on_at_its_position(session: SparkSession, tm
     numbers = env.from_dataframe(frame, "in").map(lambda row: row[0], int)
     held = numbers.rebalance().flat_map(Held(), int).uid("held")
     sink = fp.CollectSink()
-    held.key_by(lambda n: n % 7, int).map_with_state(lambda n, c: ((n, (c or 0) + 1), (c or 0) + 1), int).uid(
-        "c"
-    ).sink_to(sink).uid("out")
+    held.key_by(lambda n: n % 7, int).map_with_state(lambda n, c: ((n, (c or 0) + 1), (c or 0) + 1), int).uid("c").sink_to(
+        sink
+    ).uid("out")
     switches = Switches({3: 3})
     seen: list[Any] = []
 

@@ -40,8 +40,9 @@ class Payments(Bank):
 
 def test_frames_in_and_out_and_a_job_that_goes_on(session: SparkSession, tmp_path: Path) -> None:
     ids = session.range(0, 3000, 1, 3).withColumnRenamed("id", "key")
-    accounts = ids.select("key", f.struct(f.concat(f.lit("o"), "key").alias("owner"), (f.col("key") * 2).alias("balance"))
-                          .alias("value"))  # fmt: skip
+    accounts = ids.select(
+        "key", f.struct(f.concat(f.lit("o"), "key").alias("owner"), (f.col("key") * 2).alias("balance")).alias("value")
+    )
     past = ids.select("key", (f.col("key") + 1).alias("value"))
     writer = SavepointWriter.new_savepoint("bank", max_parallelism=3)
     writer.with_state("bank", Bank.account, accounts, key_type=int).with_state("bank", Bank.past, past)
@@ -66,15 +67,11 @@ def test_frames_in_and_out_and_a_job_that_goes_on(session: SparkSession, tmp_pat
     assert removed == {"account": 1500, "past": 1500}
 
     with pytest.raises(fp.EditRefused, match="no column 'owner' of type STRING"):
-        SavepointWriter.new_savepoint("bank").with_state("bank", Bank.account, past, key_type=int).write(
-            tmp_path / "wrong"
-        )
+        SavepointWriter.new_savepoint("bank").with_state("bank", Bank.account, past, key_type=int).write(tmp_path / "wrong")
 
     nulls = past.select("key", f.when(f.col("key") < 2000, f.col("value")).alias("value"))
     with pytest.raises(fp.EditRefused, match=r"column 'value' holds \d+ nulls"):
-        SavepointWriter.new_savepoint("bank").with_state("bank", Bank.past, nulls, key_type=int).write(
-            tmp_path / "wrong"
-        )
+        SavepointWriter.new_savepoint("bank").with_state("bank", Bank.past, nulls, key_type=int).write(tmp_path / "wrong")
 
     env = fp.StreamExecutionEnvironment()
     env.set_parallelism(2)

@@ -233,9 +233,7 @@ def test_failed_queries_keep_their_type(start_run: StartRun, session: SparkSessi
 
 
 @pytest.mark.slow
-def test_a_query_of_spark_with_state_in_rocksdb_runs_beside(
-    session: SparkSession, start_run: StartRun, tmp_path: Path
-) -> None:
+def test_a_query_of_spark_with_state_in_rocksdb_runs_beside(session: SparkSession, start_run: StartRun, tmp_path: Path) -> None:
     write(tmp_path / "in", "0.json", 1, 2, 3)
     ours = Run(start_run, {"numbers": (0, files(session, tmp_path / "in"))}, {})
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -22,8 +22,18 @@ def position(offset: str | None, **log: str) -> SourcePosition:
     return SourcePosition(kind="spark", spark_offset=offset, spark_log=log)
 
 
-@given(st.lists(st.builds(SourcePosition, kind=st.just("spark"), spark_offset=_offsets, spark_log=st.dictionaries(
-    _names.map(lambda n: n.replace("/", "_")), _text, max_size=3)), min_size=1, max_size=4))  # fmt: skip
+@given(
+    st.lists(
+        st.builds(
+            SourcePosition,
+            kind=st.just("spark"),
+            spark_offset=_offsets,
+            spark_log=st.dictionaries(_names.map(lambda n: n.replace("/", "_")), _text, max_size=3),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_what_was_crafted_is_read_back(tmp_path_factory: pytest.TempPathFactory, made: list[SourcePosition]) -> None:
     directory = tmp_path_factory.mktemp("craft") / "query"
     craft(directory, list(made))

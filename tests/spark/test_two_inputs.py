@@ -62,9 +62,7 @@ def results(engine: str) -> dict[str, list[Any]]:
     minus = stream.filter(lambda e: e[0] != "limit" and e[1] % 2 == 1)
     balances = plus.connect(minus).key_by(0, 0).process(Balance())
     found: dict[str, list[Any]] = {}
-    for value in (
-        balances.key_by(lambda v: v[0], str).connect(limits.broadcast(LIMITS)).process(Limit()).execute_and_collect()
-    ):
+    for value in balances.key_by(lambda v: v[0], str).connect(limits.broadcast(LIMITS)).process(Limit()).execute_and_collect():
         found.setdefault(value[0], []).append(value)
     return found
 

@@ -76,9 +76,7 @@ def test_columns_that_are_slices_are_counted_alike(entries: dict[bytes, bytes]) 
 
 
 @given(stored, changed)
-def test_a_few_changes_are_measured_exactly(
-    before: dict[bytes, bytes], pairs: list[tuple[bytes, bytes | None]]
-) -> None:
+def test_a_few_changes_are_measured_exactly(before: dict[bytes, bytes], pairs: list[tuple[bytes, bytes | None]]) -> None:
     after = dict(before)
     for key, value in pairs:
         if value is None:

@@ -46,9 +46,7 @@ def test_what_is_written_comes_back_sorted_with_the_last_value_of_each_key(
     assert found == of(pairs).in_order()
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=2)), max_size=20), st.integers(0, 10), st.integers(0, 10)
-)
+@given(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=2)), max_size=20), st.integers(0, 10), st.integers(0, 10))
 def test_a_slice_has_the_key_groups_asked_for(pairs: list[tuple[int, bytes]], start: int, stop: int) -> None:
     changes = of([(state_key(kg, 1, key), b"v") for kg, key in pairs]).in_order()
     expected = sorted({state_key(kg, 1, key) for kg, key in pairs if start <= kg < stop})

@@ -55,9 +55,7 @@ def test_any_damage_counts_as_missing(host: HostChanges, tmp_path: Path) -> None
     assert host.read(5) is not None
 
 
-def test_files_are_removed_up_to_an_epoch_also_those_of_rejected_and_killed_attempts(
-    host: HostChanges, tmp_path: Path
-) -> None:
+def test_files_are_removed_up_to_an_epoch_also_those_of_rejected_and_killed_attempts(host: HostChanges, tmp_path: Path) -> None:
     host.accept(5, {1: "aa", 2: "bb"})
     (tmp_path / "0.changes" / "5.killed-before-its-rename").write_bytes(b"")
     host.write(10, 1, "cc", write_changes(put(a=b"2")))

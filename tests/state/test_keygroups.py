@@ -98,9 +98,7 @@ def test_a_dictionary_column_hashes_like_a_plain_one(key_type: TypeInformation) 
 
 def test_zero_and_minus_zero_keep_their_own_hashes() -> None:
     column = pa.array([0.0, -0.0, math.nan, 0.0])
-    assert hash_column(column, Types.DOUBLE()).tolist() == [
-        key_hash(key, Types.DOUBLE()) for key in (0.0, -0.0, math.nan, 0.0)
-    ]
+    assert hash_column(column, Types.DOUBLE()).tolist() == [key_hash(key, Types.DOUBLE()) for key in (0.0, -0.0, math.nan, 0.0)]
 
 
 def test_a_slice_of_a_column_hashes_like_its_elements() -> None:

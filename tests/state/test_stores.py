@@ -154,9 +154,7 @@ def test_a_scan_leaves_out_its_stop_wherever_it_is(reopen: Open) -> None:
 
 def test_long_keys_of_one_stem_keep_their_order_across_the_pages_of_a_scan(reopen: Open) -> None:
     store = reopen()
-    entries = {b"s" * 600 + b"%06d" % i: b"%d" % i for i in range(5000)} | {
-        b"s" * 495 + b"%d" % i: b"x" for i in range(9)
-    }
+    entries = {b"s" * 600 + b"%06d" % i: b"%d" % i for i in range(5000)} | {b"s" * 495 + b"%d" % i: b"x" for i in range(9)}
     store.apply(Changes(list(entries), list(entries.values())), 1, 0)
     assert list(store.scan(b"s", b"t")) == sorted(entries.items())
     low, high = b"s" * 600 + b"000700", b"s" * 600 + b"004000"

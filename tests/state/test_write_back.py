@@ -17,8 +17,10 @@ from forkpoint.state import Changes, WriteBackStore, open_store, sid_range, stat
 STATE, TIMERS = 7, 8
 keys = st.builds(
     lambda group, state, key: state_key(group, state, key),
-    st.integers(0, 3), st.sampled_from([STATE, 9]), st.binary(min_size=1, max_size=2),
-) | st.builds(lambda group, at: timer_key(group, TIMERS, at, b"k"), st.integers(0, 3), st.integers(-5, 5))  # fmt: skip
+    st.integers(0, 3),
+    st.sampled_from([STATE, 9]),
+    st.binary(min_size=1, max_size=2),
+) | st.builds(lambda group, at: timer_key(group, TIMERS, at, b"k"), st.integers(0, 3), st.integers(-5, 5))
 changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=8)), max_size=12).map(
     lambda items: Changes([k for k, _ in items], [v for _, v in items])
 )

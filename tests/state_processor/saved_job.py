@@ -59,9 +59,15 @@ class Everything(fp.KeyedProcessFunction):
         ctx.timer_service().register_event_time_timer(e.time + 10_000)
         ctx.timer_service().register_processing_time_timer(e.time + 10**13)
         yield (
-            e.user, self.total.value(), self.aged.value(), list(self.amounts.get()), sorted(self.by_parity.items()),
-            self.sum.get(), self.mean.get(), self.anything.value(),
-        )  # fmt: skip
+            e.user,
+            self.total.value(),
+            self.aged.value(),
+            list(self.amounts.get()),
+            sorted(self.by_parity.items()),
+            self.sum.get(),
+            self.mean.get(),
+            self.anything.value(),
+        )
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         yield ctx.get_current_key(), "timer", timestamp

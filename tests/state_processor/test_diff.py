@@ -28,9 +28,7 @@ def test_what_a_run_changed(savepoint: SavepointReader, tmp_path: Path) -> None:
     """From a savepoint to a later one, at another parallelism and max parallelism."""
     more = [EVENTS[-1]._replace(user="u1", time=3950), EVENTS[-1]._replace(user="new", time=3960)]
     inputs = [*EVENTS, Eof(savepoint=True), *more, Eof(savepoint=True)]
-    run = run_local(
-        build, inputs, state_root=str(tmp_path), restore=savepoint.path, parallelism=2, max_parallelism=10
-    )  # fmt: skip
+    run = run_local(build, inputs, state_root=str(tmp_path), restore=savepoint.path, parallelism=2, max_parallelism=10)
     assert run.savepoint is not None
     found = diff(savepoint, run.savepoint)
     states = by_name(found)
@@ -67,35 +65,25 @@ def test_states_that_come_go_and_change_their_types(savepoint: SavepointReader, 
     aged = states["everything", "aged"]  # equal as Python objects
     assert (aged.outcome, aged.changed, aged.why) == ("changed", 0, "values were LONG and are DOUBLE")
     assert (states["everything", "mean"].outcome, states["everything", "mean"].why) == (
-        "other", "was aggregating state and is list state",
-    )  # fmt: skip
+        "other",
+        "was aggregating state and is list state",
+    )
     assert states["windows", "timers"].why == "its key type was STRING and is LONG"
     assert states["everything", "total"].outcome == "same"
 
 
 def test_samples_are_as_many_as_asked_for(savepoint: SavepointReader, tmp_path: Path) -> None:
-    other = (
-        edit(savepoint)
-        .map("everything", "sum", lambda s: -s)
-        .filter("everything", "key < 'u3'", "aged")
-        .write(tmp_path)
-    )
+    other = edit(savepoint).map("everything", "sum", lambda s: -s).filter("everything", "key < 'u3'", "aged").write(tmp_path)
     for samples in (0, 2, 100):
         states = by_name(diff(savepoint, other, samples=samples))
-        assert (
-            len(states["everything", "sum"].samples)
-            == min(samples, 7)
-            == min(samples, states["everything", "sum"].changed)
-        )
+        assert len(states["everything", "sum"].samples) == min(samples, 7) == min(samples, states["everything", "sum"].changed)
         assert {s.change for s in states["everything", "aged"].samples} <= {"removed"}
     assert states["everything", "aged"].removed == 4
 
 
 def test_progress_is_told(savepoint: SavepointReader, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    other = (
-        edit(savepoint).with_max_parallelism(8).write(tmp_path, progress=lambda done, total: told.append((done, total)))
-    )
+    other = edit(savepoint).with_max_parallelism(8).write(tmp_path, progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1]
     assert len({total for _, total in told}) == 1

@@ -56,15 +56,17 @@ class Model:
 
     def kept(self, keep: Any) -> Model:
         return Model(
-            self.uid, *({k: v for k, v in each.items() if keep(k)} for each in (self.one, self.many, self.table)),
+            self.uid,
+            *({k: v for k, v in each.items() if keep(k)} for each in (self.one, self.many, self.table)),
             {(k, t) for k, t in self.timers if keep(k)},
-        )  # fmt: skip
+        )
 
     def keyed(self, by: Any) -> Model:
         return Model(
-            self.uid, *({by(k): v for k, v in each.items()} for each in (self.one, self.many, self.table)),
+            self.uid,
+            *({by(k): v for k, v in each.items()} for each in (self.one, self.many, self.table)),
             {(by(k), t) for k, t in self.timers},
-        )  # fmt: skip
+        )
 
 
 def keys_table(of: Any, keys: list[Any]) -> dict[str, Any]:
@@ -192,9 +194,7 @@ def edited(draw: Any, writer: SavepointWriter, model: Model, of: Any, keys: Any)
             return replace(model, uid=f"{uid}'")
         case "put":
             one = draw(st.dictionaries(keys, numbers, max_size=5))
-            writer.with_state(
-                uid, VALUE, pa.table({**keys_table(of, list(one)), "value": pa.array(one.values(), pa.int64())})
-            )
+            writer.with_state(uid, VALUE, pa.table({**keys_table(of, list(one)), "value": pa.array(one.values(), pa.int64())}))
             return replace(model, one=one)
         case "timers":
             writer.filter(uid, "timestamp < 50", "timers")
@@ -256,8 +256,14 @@ def check_restored(directory: str, savepoint: SavepointReader, parallelism: int,
     operators = [ProgramOperator(uid, True, complete=False) for uid in savepoint.operators]
     plan = plan_restore(Saved.of(opened.savepoint), [], operators)
     refs = import_savepoint(
-        opened=opened, storage=LocalStorage(f"{directory}/root"), paths=JobPaths("new"), epoch=7, parallelism=parallelism,
-        max_parallelism=max_parallelism, states=plan.states, run_tasks=run_here,
-    )  # fmt: skip
+        opened=opened,
+        storage=LocalStorage(f"{directory}/root"),
+        paths=JobPaths("new"),
+        epoch=7,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        states=plan.states,
+        run_tasks=run_here,
+    )
     lists = len({repr(e.key) for s in savepoint.states if s.kind == "list" for e in s.rows()})
     assert sum(ref.entries for ref in refs) == lists + sum(s.count for s in savepoint.states if s.kind != "list")

@@ -104,9 +104,13 @@ def test_a_follower_is_right_after_any_runs(data: st.DataObject) -> None:
                     script += data.draw(st.sampled_from([[], [ABORT], [Rescale(3)], [Rescale(1)]]))
                 script.append(Eof(savepoint=True))
                 run = run_local(
-                    build, script, state_root=root, epochs=data.draw(st.sampled_from([1, 4, 100])), parallelism=2,
+                    build,
+                    script,
+                    state_root=root,
+                    epochs=data.draw(st.sampled_from([1, 4, 100])),
+                    parallelism=2,
                     restore="latest" if number else None,
-                )  # fmt: skip
+                )
                 assert run.savepoint is not None
                 expected = SavepointReader.read(run.savepoint)
                 for found in (follower.newest(), LiveState.find(root, "test")):
@@ -153,9 +157,7 @@ def assert_consistent(found: LiveState) -> int:
     count = sum(row.value for row in found.state("seen", "count").rows()) if found.states else 0
     numbers = range(count)
     per_key = {key: len(range(key, count, KEYS)) for key in range(KEYS)}
-    assert {row.key: row.value for row in found.state("seen", "count").rows()} == {
-        k: n for k, n in per_key.items() if n
-    }
+    assert {row.key: row.value for row in found.state("seen", "count").rows()} == {k: n for k, n in per_key.items() if n}
     sums = {key: sum(numbers[key::7]) for key in range(7) if numbers[key::7]}
     assert {row.key: row.value for row in found.state("twice", "sum").rows()} == sums
     key = found.epoch % KEYS
@@ -220,9 +222,7 @@ def test_a_running_job_is_read_consistently(tmp_path: Path, monkeypatch: pytest.
         assert_consistent(kept)
 
 
-def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 20)
     with running(tmp_path), StateFollower(tmp_path, "test") as follower:
         once_committed(tmp_path, 70)
@@ -378,9 +378,7 @@ def test_a_restarted_job_is_followed(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
     saved(tmp_path, parallelism=2)
     found = LiveState.find(tmp_path, "test")
-    with pytest.raises(
-        StateNotFound, match=r"job 'test', epoch .* has no operator 'everythin'; did you mean 'everything'"
-    ):
+    with pytest.raises(StateNotFound, match=r"job 'test', epoch .* has no operator 'everythin'; did you mean 'everything'"):
         found.get("everythin", "total", "u1")
     with pytest.raises(StateNotFound, match="has no state 'totl'; did you mean 'total'"):
         found.get("everything", "totl", "u1")
@@ -406,9 +404,7 @@ def test_a_job_that_has_removed_its_state_has_none(tmp_path: Path) -> None:
 
     def job(env: Any, source: Any) -> None:
         numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
-        numbers.key_by(lambda n: n // 2, int).process(Forgets(), int).uid("forgets").sink_to(fp.DiscardSink()).uid(
-            "out"
-        )
+        numbers.key_by(lambda n: n // 2, int).process(Forgets(), int).uid("forgets").sink_to(fp.DiscardSink()).uid("out")
 
     run_local(job, [*range(21)], state_root=tmp_path, epochs=1)
     found = LiveState.find(tmp_path, "test")

@@ -66,8 +66,14 @@ def test_a_key_that_has_nothing_and_one_of_another_type(savepoint: SavepointRead
 def test_windows_by_their_bounds(savepoint: SavepointReader) -> None:
     contents = savepoint.state("windows", "window-contents")
     assert contents.to_arrow().column_names == [
-        "key_group", "key", "namespace_start", "namespace_end", "user", "amount", "time",
-    ]  # fmt: skip
+        "key_group",
+        "key",
+        "namespace_start",
+        "namespace_end",
+        "user",
+        "amount",
+        "time",
+    ]
     last = [event for event in EVENTS if event.time >= 3000]
     for user in USERS:
         (window,) = contents.get(user)
@@ -149,9 +155,9 @@ def test_every_state_is_a_view(savepoint: SavepointReader) -> None:
 
 def test_sql_joins_states(savepoint: SavepointReader) -> None:
     found = savepoint.query(
-        'SELECT t.key, t.sum, count(*) AS n FROM everything.total t JOIN everything.amounts a USING (key) '
-        'GROUP BY ALL HAVING t.sum > 110 ORDER BY key'
-    )  # fmt: skip
+        "SELECT t.key, t.sum, count(*) AS n FROM everything.total t JOIN everything.amounts a USING (key) "
+        "GROUP BY ALL HAVING t.sum > 110 ORDER BY key"
+    )
     wanted = [{"key": u, "sum": sum(a), "n": len(a)} for u, a in OF.items() if sum(a) > 110]
     assert found.to_pylist() == wanted
     timers = savepoint.query("SELECT max(timestamp) AS t FROM everything.timers WHERE domain = 'event'")

@@ -102,9 +102,7 @@ def test_a_query_sees_nothing_but_states(savepoint: SavepointReader, secret: Pat
         "EXISTS (FROM pandas_scan(1))",
     ],
 )
-def test_a_condition_sees_nothing_but_its_rows(
-    savepoint: SavepointReader, secret: Path, tmp_path: Path, condition: str
-) -> None:
+def test_a_condition_sees_nothing_but_its_rows(savepoint: SavepointReader, secret: Path, tmp_path: Path, condition: str) -> None:
     edit = SavepointWriter.from_existing_savepoint(savepoint)
     with pytest.raises(fp.EditRefused, match=r"the condition .* is invalid"):
         edit.filter("everything", condition.format(secret), "total").write(tmp_path / "new")
@@ -172,9 +170,7 @@ def test_a_query_without_end_is_ended(savepoint: SavepointReader) -> None:
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize(
-    "sql", ["SELECT repeat('x', 2000000000)", "SELECT list(repeat('x', 1000000)) FROM range(2000)"]
-)
+@pytest.mark.parametrize("sql", ["SELECT repeat('x', 2000000000)", "SELECT list(repeat('x', 1000000)) FROM range(2000)"])
 def test_a_query_of_too_much_memory_is_ended(savepoint: SavepointReader, sql: str) -> None:
     with pytest.raises(EditRefused, match="needs more memory than 256 MiB"):
         savepoint.query_within(sql, LIMITS)

@@ -123,12 +123,22 @@ class Average(NamedTuple):
 def test_values_get_other_types_and_kinds(savepoint: SavepointReader, tmp_path: Path) -> None:
     new = (
         edit(savepoint)
-        .map("everything", "total", lambda t: Average(t.count, t.sum / t.count), fp.ValueStateDescriptor("total", Average))
-        .map("everything", "amounts", lambda a: {v: i for i, v in enumerate(a)}, fp.MapStateDescriptor("amounts", int, int))
+        .map(
+            "everything",
+            "total",
+            lambda t: Average(t.count, t.sum / t.count),
+            fp.ValueStateDescriptor("total", Average),
+        )
+        .map(
+            "everything",
+            "amounts",
+            lambda a: {v: i for i, v in enumerate(a)},
+            fp.MapStateDescriptor("amounts", int, int),
+        )
         .map("everything", "by parity", lambda m: {k: v for k, v in m.items() if k == "odd"} or None)
         .map("everything", "sum", lambda s: None if s > 110 else -s, version=3)
         .write(tmp_path / "new")
-    )  # fmt: skip
+    )
     new.verify()
     for user in ("u1", "u2"):
         amounts = [e.amount for e in EVENTS if e.user == user]
@@ -151,9 +161,7 @@ def test_keys_get_other_places(savepoint: SavepointReader, tmp_path: Path, max_p
             assert made.state("everything", name).get(i) == savepoint.state("everything", name).get(f"u{i}")
         times = [t.timestamp for t in made.timers("everything").get(i)]
         assert times == [t.timestamp for t in savepoint.timers("everything").get(f"u{i}")]
-        assert made.state("windows", "window-contents").get(f"u{i}") == savepoint.state(
-            "windows", "window-contents"
-        ).get(f"u{i}")
+        assert made.state("windows", "window-contents").get(f"u{i}") == savepoint.state("windows", "window-contents").get(f"u{i}")
     assert states_of(made)["buffer", "seen"] == states_of(savepoint)["buffer", "seen"]
 
 
@@ -235,9 +243,7 @@ def bank(env: Any, source: Any) -> Any:
 def bootstrapped(place: Path, keys: int = 40) -> SavepointReader:
     ids = list(range(keys))
     accounts = pa.table({"id": ids, "owner": [f"o{i}" for i in ids], "balance": [i * 10 for i in ids]})
-    last = pd.DataFrame(
-        {"key": [i for i in ids for _ in range(i % 3)], "value": [i + n for i in ids for n in range(i % 3)]}
-    )
+    last = pd.DataFrame({"key": [i for i in ids for _ in range(i % 3)], "value": [i + n for i in ids for n in range(i % 3)]})
     limits = [{"key": i, "map_key": name, "value": float(i)} for i in ids for name in ("day", "week")]
     means = pa.table({"key": ids, "value": pa.array([{"count": 1, "sum": i} for i in ids])})
     timers = {"key": ids, "timestamp": [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)] * keys}
@@ -246,13 +252,18 @@ def bootstrapped(place: Path, keys: int = 40) -> SavepointReader:
         .with_state("bank", Bank.account, accounts, key_type=int, columns={"key": "id"})
         .with_state("bank", Bank.last, last)
         .with_state("bank", Bank.limits, limits)
-        .with_state("bank", Bank.total, pa.RecordBatchReader.from_batches(
-            pa.schema({"key": pa.int32(), "value": pa.int16()}),
-            iter([pa.RecordBatch.from_pydict({"key": pa.array(ids, pa.int32()), "value": pa.array(ids, pa.int16())})])))
+        .with_state(
+            "bank",
+            Bank.total,
+            pa.RecordBatchReader.from_batches(
+                pa.schema({"key": pa.int32(), "value": pa.int16()}),
+                iter([pa.RecordBatch.from_pydict({"key": pa.array(ids, pa.int32()), "value": pa.array(ids, pa.int16())})]),
+            ),
+        )
         .with_state("bank", Bank.mean, means)
         .with_timers("bank", timers)
         .write(place)
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -276,15 +287,19 @@ def test_operator_lists_are_dealt_out(tmp_path: Path) -> None:
     made = (
         SavepointWriter.new_savepoint("test", parallelism=3)
         .with_operator_state("buffer", fp.ListStateDescriptor("seen", str), {"value": list("abcdefg")})
-        .with_operator_state(
-            "buffer", fp.ListStateDescriptor("known", tuple[str, int]), {"f0": ["x"], "f1": [1]}, union=True
-        )
+        .with_operator_state("buffer", fp.ListStateDescriptor("known", tuple[str, int]), {"f0": ["x"], "f1": [1]}, union=True)
         .write(tmp_path / "made")
     )
     made.verify()
     assert [(e.subtask, e.index, e.value) for e in made.state("buffer", "seen").rows()] == [
-        (0, 0, "a"), (0, 1, "b"), (0, 2, "c"), (1, 0, "d"), (1, 1, "e"), (2, 0, "f"), (2, 1, "g"),
-    ]  # fmt: skip
+        (0, 0, "a"),
+        (0, 1, "b"),
+        (0, 2, "c"),
+        (1, 0, "d"),
+        (1, 1, "e"),
+        (2, 0, "f"),
+        (2, 1, "g"),
+    ]
     root = tmp_path / "root"
     again = run_local(
         build, [Event("u", 1, 1), Eof(savepoint=True)], restore=made.path, state_root=str(root), parallelism=2
@@ -325,14 +340,10 @@ def test_broadcast_state_is_read_edited_and_made(tmp_path: Path) -> None:
     other = edit(before).with_operator_state("ruled", Ruled.rules, data).write(tmp_path / "other")
     for savepoint, rules in ((fewer, [("b", 1), ("c", 3)]), (other, [("y", 25), ("z", 26)])):
         savepoint.verify()
-        found = run_local(
-            ruled, events, state_root=str(tmp_path / "root"), restore=savepoint.path, parallelism=2
-        ).output
+        found = run_local(ruled, events, state_root=str(tmp_path / "root"), restore=savepoint.path, parallelism=2).output
         assert sorted(found) == [(1, rules), (2, rules)]
     with pytest.raises(fp.EditRefused, match="two entries for map_key 'z'"):
-        edit(before).with_operator_state("ruled", Ruled.rules, {"map_key": ["z", "z"], "value": [1, 2]}).write(
-            tmp_path / "no"
-        )
+        edit(before).with_operator_state("ruled", Ruled.rules, {"map_key": ["z", "z"], "value": [1, 2]}).write(tmp_path / "no")
 
 
 def test_object_stores_do_as_well() -> None:
@@ -392,17 +403,23 @@ def new_state(data: Any, descriptor: Any = Bank.account, key_type: Any = int, **
     ("data", "message"),
     [
         ({"key": [1], "owner": ["a"]}, "no column 'balance' of type .*it has key, owner"),
-        ({"key": [1], "owner": ["a"], "balance": ["1"]}, "column 'balance' is string in the data and LONG in the state"),
+        (
+            {"key": [1], "owner": ["a"], "balance": ["1"]},
+            "column 'balance' is string in the data and LONG in the state",
+        ),
         ({"key": [1], "owner": ["a"], "balance": [1.5]}, "column 'balance' is double"),
         ({"key": [1], "owner": ["a"], "balance": [None]}, "column 'balance' holds 1 nulls"),
         ({"key": [None], "owner": ["a"], "balance": [2]}, "column 'key' holds 1 nulls"),
         ({"key": [1, 2], "value": [{"owner": "a", "balance": 1}, None]}, "column 'value' holds 1 nulls, but .*Account"),
-        ({"key": [1], "owner": ["a"], "balance": [1], "extra": [1]}, "the column 'extra', which the state does not have"),
+        (
+            {"key": [1], "owner": ["a"], "balance": [1], "extra": [1]},
+            "the column 'extra', which the state does not have",
+        ),
         ({"key": [1, 1], "owner": ["a", "b"], "balance": [1, 2]}, "two entries for key 1"),
         ([1, 2], "int is not a table"),
         (7, "int is not a table"),
     ],
-)  # fmt: skip
+)
 def test_data_that_does_not_fit_is_refused_by_column(tmp_path: Path, data: Any, message: str) -> None:
     with pytest.raises(fp.EditRefused, match=message):
         new_state(data).write(tmp_path / "new")
@@ -512,8 +529,9 @@ def test_death_at_any_step_leaves_nothing_that_counts(
     for name in real:
         monkeypatch.setattr(LocalStorage, name, patched(name))
     writer = edit(savepoint).remove_operator("buffer").remove_operator("windows").filter("everything", "key = 'u1'")
-    writer.re_key("everything", lambda user: f"{user}!").with_state("other", Bank.account, {
-        "key": [1, 2], "owner": ["a", "b"], "balance": [1, 2]}, key_type=int)  # fmt: skip
+    writer.re_key("everything", lambda user: f"{user}!").with_state(
+        "other", Bank.account, {"key": [1, 2], "owner": ["a", "b"], "balance": [1, 2]}, key_type=int
+    )
     left = whole = 10**6
     writer.write(tmp_path / "counted")
     steps = whole - left

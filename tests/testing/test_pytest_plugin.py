@@ -40,7 +40,8 @@ def test_the_entry_point_names_the_plugin():
 
 
 def test_the_environment_runs_on_the_local_engine_over_a_state_root_of_the_test(run):
-    run("""
+    run(
+        """
 def program():
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(10)
@@ -64,7 +65,9 @@ def test_a_program(forkpoint_env, forkpoint_state_root):
 def test_another_state_root(forkpoint_state_root):
     import os
     assert os.listdir(forkpoint_state_root) == []
-""", "-Wignore:operators without a uid:UserWarning").assert_outcomes(passed=3)  # fmt: skip
+""",
+        "-Wignore:operators without a uid:UserWarning",
+    ).assert_outcomes(passed=3)
 
 
 def test_jobs_that_still_run_are_cancelled(run):
@@ -78,7 +81,7 @@ def test_left_running(forkpoint_env):
 
 def test_it_has_ended():
     assert clients[0].get_job_execution_result().result().status is fp.JobStatus.CANCELED
-""").assert_outcomes(passed=2)  # fmt: skip
+""").assert_outcomes(passed=2)
 
 
 @pytest.mark.slow
@@ -94,7 +97,7 @@ def test_runs(forkpoint_run, forkpoint_clock):
 
 def test_in_another_test_nothing_is_left(forkpoint_run):
     assert sorted(forkpoint_run(job, [1, 2, 3]).output) == [1, 2, 4]
-""").assert_outcomes(passed=2)  # fmt: skip
+""").assert_outcomes(passed=2)
 
 
 @pytest.mark.slow
@@ -118,7 +121,7 @@ def test_a_harness(forkpoint_harness, forkpoint_clock):
 
 def test_it_is_closed():
     assert Late.closed
-""").assert_outcomes(passed=2)  # fmt: skip
+""").assert_outcomes(passed=2)
 
 
 def test_a_suite_that_uses_none_loads_nothing(pytester, monkeypatch):

@@ -26,9 +26,7 @@ def epochs_of(run):
 def test_the_kit_is_reached_from_the_package_and_loaded_only_then():
     import subprocess
 
-    program = (
-        "import sys, forkpoint as fp; before = 'forkpoint.testing' in sys.modules; fp.testing.run_local; print(before)"
-    )
+    program = "import sys, forkpoint as fp; before = 'forkpoint.testing' in sys.modules; fp.testing.run_local; print(before)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -98,8 +96,13 @@ def test_processing_time_moves_only_as_the_script_says():
     script = [50, 500, Advance(40), 7, ABORT, Advance(timedelta(milliseconds=20)), Advance(1000)]
     run = run_local(ticking, script, clock=clock, parallelism=1)
     assert run.output == [
-        ("at", 100), ("at", 100), ("at", 140), ("tick", 147, 160), ("tick", 150, 160), ("tick", 600, 1160),
-    ]  # fmt: skip
+        ("at", 100),
+        ("at", 100),
+        ("at", 140),
+        ("tick", 147, 160),
+        ("tick", 150, 160),
+        ("tick", 600, 1160),
+    ]
     assert clock() == 1160
 
 

@@ -52,9 +52,7 @@ def test_the_new_version_goes_on_with_the_state_of_the_old_one():
 
 
 def test_at_another_parallelism_and_through_deaths():
-    done = run_upgrade(
-        sums(), sums(), (range(50), [*range(50, 70), ABORT, *range(70, 100)]), parallelism=3, new_parallelism=1
-    )
+    done = run_upgrade(sums(), sums(), (range(50), [*range(50, 70), ABORT, *range(70, 100)]), parallelism=3, new_parallelism=1)
     assert done.after.deaths == 1
     assert sorted(done.output) == sorted(done.undisturbed.output)
 

@@ -161,8 +161,10 @@ def test_windows_with_elements():
         harness.process_element(("b", 3), 3)
         first, second = fp.TimeWindow(0, 10), fp.TimeWindow(10, 20)
         assert harness.contents() == {
-            ("a", first): [("a", 1), ("a", 4)], ("a", second): [("a", 12)], ("b", first): [("b", 3)]
-        }  # fmt: skip
+            ("a", first): [("a", 1), ("a", 4)],
+            ("a", second): [("a", 12)],
+            ("b", first): [("b", 3)],
+        }
         assert harness.window_count == 3
         harness.process_watermark(9)
         assert sorted((r.value, r.timestamp) for r in harness.records) == [(("a", [1, 4]), 9), (("b", [3]), 9)]

@@ -132,12 +132,28 @@ class Code(enum.IntEnum):
 @pytest.mark.parametrize(
     ("annotation", "immutable"),
     [
-        (int, True), (str, True), (Types.FLOAT(), True), (Decimal, True), (Code, True), (tuple[int, ...], True),
-        (frozenset[str], True), (Point, True), (Frozen, True), (Struct, True), (Optional[Point], True),  # noqa: UP045
-        (Union[int, str, Point], True), (list[int], False), (set[int], False), (dict[str, int], False), (Open, False),  # noqa: UP007
-        (tuple[int, list[int]], False), (tuple[Open, ...], False), (Types.ROW([Types.INT()]), False), (Any, False),
+        (int, True),
+        (str, True),
+        (Types.FLOAT(), True),
+        (Decimal, True),
+        (Code, True),
+        (tuple[int, ...], True),
+        (frozenset[str], True),
+        (Point, True),
+        (Frozen, True),
+        (Struct, True),
+        (Optional[Point], True),  # noqa: UP045
+        (Union[int, str, Point], True),  # noqa: UP007
+        (list[int], False),
+        (set[int], False),
+        (dict[str, int], False),
+        (Open, False),
+        (tuple[int, list[int]], False),
+        (tuple[Open, ...], False),
+        (Types.ROW([Types.INT()]), False),
+        (Any, False),
     ],
-)  # fmt: skip
+)
 def test_a_type_knows_whether_its_values_can_change(annotation: Any, immutable: bool) -> None:
     assert type_of(annotation).immutable is immutable
 
@@ -148,12 +164,20 @@ ONE_TIME = UUID(int=1)
 @pytest.mark.parametrize(
     ("of", "value"),
     [
-        (Types.LONG(), 2**63 - 1), (Types.DOUBLE(), 0.1), (Types.FLOAT(), 0.5), (Types.STRING(), "Б"),
-        (type_of(tuple[int, str]), (1, "a")), (type_of(Point), Point(1, "a")), (type_of(Frozen), Frozen(0.5, ("a",))),
-        (type_of(Struct), Struct(ONE_TIME)), (type_of(Union[int, Point]), Point(1, "a")), (Types.ANY(), (1, ("a", None))),  # noqa: UP007
-        (Types.INSTANT(), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), (type_of(Code), Code.ONE),
+        (Types.LONG(), 2**63 - 1),
+        (Types.DOUBLE(), 0.1),
+        (Types.FLOAT(), 0.5),
+        (Types.STRING(), "Б"),
+        (type_of(tuple[int, str]), (1, "a")),
+        (type_of(Point), Point(1, "a")),
+        (type_of(Frozen), Frozen(0.5, ("a",))),
+        (type_of(Struct), Struct(ONE_TIME)),
+        (type_of(Union[int, Point]), Point(1, "a")),  # noqa: UP007
+        (Types.ANY(), (1, ("a", None))),
+        (Types.INSTANT(), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+        (type_of(Code), Code.ONE),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_change_stays_the_same_object(of: TypeInformation, value: Any) -> None:
     assert of.accept(value) is value
 
@@ -173,7 +197,7 @@ def test_what_cannot_change_stays_the_same_object(of: TypeInformation, value: An
         (Types.LIST(Types.DOUBLE()), (1, None), [1.0, None]),
         (Types.MAP(Types.STRING(), Types.FLOAT()), {"b": 1, "a": 2}, {"b": 1.0, "a": 2.0}),
     ],
-)  # fmt: skip
+)
 def test_other_values_become_what_the_type_says(of: TypeInformation, value: Any, expected: Any) -> None:
     accepted = of.accept(value)
     assert ts.exact(accepted) == ts.exact(expected)
@@ -186,14 +210,30 @@ def test_other_values_become_what_the_type_says(of: TypeInformation, value: Any,
 @pytest.mark.parametrize(
     ("of", "value"),
     [
-        (Types.INT(), 2**40), (Types.INT(), "3"), (Types.LONG(), 2**63), (Types.LONG(), 3.0), (Types.STRING(), 3),
-        (Types.STRING(), None), (Types.STRING(), "\ud800"), (Types.DURATION(), dt.timedelta.max), (Types.FLOAT(), 1e300),
-        (Types.BOOLEAN(), 1), (Types.SQL_DATE(), dt.datetime(2020, 1, 1)), (Types.SQL_DATE(), "2020-01-01"),  # noqa: DTZ001
-        (type_of(list[int]), [1, 2**63]), (type_of(list[int]), [1, None]), (type_of(list[int]), 2),
-        (type_of(tuple[int, str]), (1,)), (type_of(tuple[int, str]), (1, None)), (type_of(Point), Point("a", 1)),  # type: ignore[arg-type]
-        (type_of(dict[str, int]), {1: 1}), (Types.ROW([Types.INT()]), 3), (Types.ANY(), object()), (Types.ANY(), ["\ud800"]),
+        (Types.INT(), 2**40),
+        (Types.INT(), "3"),
+        (Types.LONG(), 2**63),
+        (Types.LONG(), 3.0),
+        (Types.STRING(), 3),
+        (Types.STRING(), None),
+        (Types.STRING(), "\ud800"),
+        (Types.DURATION(), dt.timedelta.max),
+        (Types.FLOAT(), 1e300),
+        (Types.BOOLEAN(), 1),
+        (Types.SQL_DATE(), dt.datetime(2020, 1, 1)),  # noqa: DTZ001
+        (Types.SQL_DATE(), "2020-01-01"),
+        (type_of(list[int]), [1, 2**63]),
+        (type_of(list[int]), [1, None]),
+        (type_of(list[int]), 2),
+        (type_of(tuple[int, str]), (1,)),
+        (type_of(tuple[int, str]), (1, None)),
+        (type_of(Point), Point("a", 1)),  # type: ignore[arg-type]
+        (type_of(dict[str, int]), {1: 1}),
+        (Types.ROW([Types.INT()]), 3),
+        (Types.ANY(), object()),
+        (Types.ANY(), ["\ud800"]),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused_by_name(of: TypeInformation, value: Any) -> None:
     with pytest.raises(TypeNotSupported) as refused:
         of.accept(value)

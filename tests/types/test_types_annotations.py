@@ -147,12 +147,16 @@ def test_union_members_are_told_apart_by_class() -> None:
 @pytest.mark.parametrize(
     "description",
     [
-        {}, {"kind": "quaternion"}, {"kind": "list"}, [], {"kind": "record", "name": "a", "fields": [1]},
+        {},
+        {"kind": "quaternion"},
+        {"kind": "list"},
+        [],
+        {"kind": "record", "name": "a", "fields": [1]},
         {"kind": "record", "name": "a", "flavor": "tuple", "fields": [{"name": None, "type": {"kind": "long"}}]},
         {"kind": "record", "name": "a", "flavor": "tuple", "fields": [{"name": "b", "type": {"kind": "long"}}] * 2},
         {"kind": "enum", "name": 7, "form": "str", "members": [["A", "a"]]},
     ],
-)  # fmt: skip
+)
 def test_broken_descriptions(description: Any) -> None:
     with pytest.raises(TypeNotSupported):
         from_description(description)

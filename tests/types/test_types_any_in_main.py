@@ -68,10 +68,22 @@ env.execute("main-classes")
 def run(directory: Path, engine: str, fails_at: int) -> subprocess.CompletedProcess[str]:
     (directory / "app.py").write_text(PROGRAM)
     return run_python(
-        ["-m", "forkpoint.cli", "run", "--state-root", str(directory / "root"), "--engine", engine,
-         str(directory / "app.py"), "--", str(fails_at)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            "-m",
+            "forkpoint.cli",
+            "run",
+            "--state-root",
+            str(directory / "root"),
+            "--engine",
+            engine,
+            str(directory / "app.py"),
+            "--",
+            str(fails_at),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def check(directory: Path, second_engine: str) -> None:
@@ -86,9 +98,7 @@ def check(directory: Path, second_engine: str) -> None:
         "(Outer.Inner(a=2), [Model(a=3), Counter({'a': 1, 'b': 1}), Outer.Inner(a=6), Model(a=3), Counter({'a': 1, 'b': 1}), "
         "Outer.Inner(a=6)])"
     )
-    assert (
-        "(<Color.RED: 1>, [Basket(name='x', items=[Named(a=1)]), Attrs(a=4), Named(a=5), Basket(name='x'" in done.stdout
-    )
+    assert "(<Color.RED: 1>, [Basket(name='x', items=[Named(a=1)]), Attrs(a=4), Named(a=5), Basket(name='x'" in done.stdout
 
 
 def test_the_next_run_of_a_program_reads_objects_of_its_main_module(tmp_path: Path) -> None:

@@ -118,14 +118,33 @@ def changed(basket: Basket) -> Basket:
 
 ENUMS = st.sampled_from([*Color, Level.LOW, *Rights, Rights.READ | Rights.WRITE])
 NUMPY = st.sampled_from(
-    [np.int8(3), np.uint64(2**64 - 1), np.float64(1.5), np.float32(0.1), np.longdouble(1.5), np.complex64(1 + 2j), np.bool_(True),
-     np.str_("é"), np.str_(""), np.bytes_(b"a"), np.datetime64("2020-01-02"), np.timedelta64(3, "s")]
-)  # fmt: skip
+    [
+        np.int8(3),
+        np.uint64(2**64 - 1),
+        np.float64(1.5),
+        np.float32(0.1),
+        np.longdouble(1.5),
+        np.complex64(1 + 2j),
+        np.bool_(True),
+        np.str_("é"),
+        np.str_(""),
+        np.bytes_(b"a"),
+        np.datetime64("2020-01-02"),
+        np.timedelta64(3, "s"),
+    ]
+)
 ARRAYS = st.sampled_from(
-    [np.arange(6).reshape(2, 3), np.zeros((0, 3), np.float32), np.array(5), np.array(["a", "bcd"]),
-     np.asfortranarray(np.ones((2, 3))),
-     np.array([(1, 2.5)], dtype=[("a", "i4"), ("b", ">f8")]), np.array(["2020-01-01"], "M8[D]"), np.array([True, False])]
-)  # fmt: skip
+    [
+        np.arange(6).reshape(2, 3),
+        np.zeros((0, 3), np.float32),
+        np.array(5),
+        np.array(["a", "bcd"]),
+        np.asfortranarray(np.ones((2, 3))),
+        np.array([(1, 2.5)], dtype=[("a", "i4"), ("b", ">f8")]),
+        np.array(["2020-01-01"], "M8[D]"),
+        np.array([True, False]),
+    ]
+)
 COMPLEX = st.complex_numbers(allow_nan=False)
 RANGES = st.builds(range, st.integers(), st.integers(), st.integers(1))
 HASHABLE = st.recursive(
@@ -321,10 +340,14 @@ class Extended(dict):  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        (Plain(), "Plain"), ([lambda: 1], "function"), (Extended(), "Extended"), (collections.defaultdict(lambda: 1), "factory"),
-        (np.array([Plain()]), "array of object"), (Plain, "type"),
+        (Plain(), "Plain"),
+        ([lambda: 1], "function"),
+        (Extended(), "Extended"),
+        (collections.defaultdict(lambda: 1), "factory"),
+        (np.array([Plain()]), "array of object"),
+        (Plain, "type"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_typed_form_is_refused_with_a_remedy(value: Any, named: str) -> None:
     with pytest.raises(TypeNotSupported, match=named) as refused:
         ANY.encode(value)
@@ -363,11 +386,20 @@ def test_a_source_takes_any_objects() -> None:
 # -- hostile values
 
 NAMES = [
-    ("os", "system"), ("subprocess", "Popen"), ("builtins", "eval"), ("builtins", "dict"), ("functools", "partial"),
-    ("antigravity", "x"), ("this", "s"), ("os", "path.join"), (__name__, "Plain"), (__name__, "Keep"), (__name__, "Outer"),
+    ("os", "system"),
+    ("subprocess", "Popen"),
+    ("builtins", "eval"),
+    ("builtins", "dict"),
+    ("functools", "partial"),
+    ("antigravity", "x"),
+    ("this", "s"),
+    ("os", "path.join"),
+    (__name__, "Plain"),
+    (__name__, "Keep"),
+    (__name__, "Outer"),
     (__name__, "Basket.__init__"),
     (__name__, "Color.RED.__class__"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
@@ -454,11 +486,13 @@ def test_a_class_may_become_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("now", "why"),
     [
-        (None, r"the class .*Version1, which the program does not have; keep it"), (Lost, "would be lost: b"),
-        (More, "no field c, which was added without a default"), (Plain, "nothing else is made of saved fields"),
+        (None, r"the class .*Version1, which the program does not have; keep it"),
+        (Lost, "would be lost: b"),
+        (More, "no field c, which was added without a default"),
+        (Plain, "nothing else is made of saved fields"),
         (Color, "nothing else is made"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_a_class_any_more_is_refused(now: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeNotSupported, match=why):
         saved(Version1(1, "x"), monkeypatch, now)
@@ -480,19 +514,25 @@ def test_members_are_found_by_name_or_text(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("saved", "value"),
     [
-        ("c76c0d0000002e94a964617461636c617373b6746573745f74797065735f616e795f6f626a65637473a646726f7a656e92a161a1629201c7350d000000"
-         "2e94aa6e616d65647475706c65b6746573745f74797065735f616e795f6f626a65637473a54e616d656492a161a1629202c0",
-         Frozen(1, Named(2))),
+        (
+            "c76c0d0000002e94a964617461636c617373b6746573745f74797065735f616e795f6f626a65637473a646726f7a656e92a161a1629201c7350d000000"
+            "2e94aa6e616d65647475706c65b6746573745f74797065735f616e795f6f626a65637473a54e616d656492a161a1629202c0",
+            Frozen(1, Named(2)),
+        ),
         ("c7240e94b6746573745f74797065735f616e795f6f626a65637473a5436f6c6f72a3524544a172", Color.RED),
         ("c7210e94b6746573745f74797065735f616e795f6f626a65637473a652696768747303c0", Rights.READ | Rights.WRITE),
         ("c706129202c4029101", collections.deque([1], 2)),
         ("c70c1592a3696e74c4059192a16101", collections.defaultdict(int, a=1)),
-        ("d71792a37c6931c40103", np.int8(3)), ("c7131693c404a33c69349102c4080000000001000000", np.arange(2, dtype="<i4")),
-        ("d61193000301", range(3)), ("c7131092cb3ff0000000000000cb4000000000000000", 1 + 2j), ("d40f61", bytearray(b"a")),
-        ("c709139292a1620192a16102", collections.OrderedDict(b=1, a=2)), ("c705149192a16101", collections.Counter("a")),
+        ("d71792a37c6931c40103", np.int8(3)),
+        ("c7131693c404a33c69349102c4080000000001000000", np.arange(2, dtype="<i4")),
+        ("d61193000301", range(3)),
+        ("c7131092cb3ff0000000000000cb4000000000000000", 1 + 2j),
+        ("d40f61", bytearray(b"a")),
+        ("c709139292a1620192a16102", collections.OrderedDict(b=1, a=2)),
+        ("c705149192a16101", collections.Counter("a")),
         ("9201a161", (1, "a")),  # a NamedTuple of earlier releases
     ],
-)  # fmt: skip
+)
 def test_saved_bytes_keep_their_meaning(saved: str, value: Any) -> None:
     assert exact(ANY.decode(bytes.fromhex(saved))) == exact(value)
     assert ANY.encode(value).hex() == saved

@@ -60,8 +60,11 @@ KINDS = [
     *DESCRIPTORS,
     *(f"{kind} with ttl" for kind in DESCRIPTORS),
     *(f"window {kind}" for kind in ("value", "list", "reducing", "aggregating")),
-    "operator list", "operator union", "broadcast", "broadcast key",
-]  # fmt: skip
+    "operator list",
+    "operator union",
+    "broadcast",
+    "broadcast key",
+]
 
 
 class Place:
@@ -170,9 +173,7 @@ def typed_anything(draw: st.DrawFn) -> tuple[TypeInformation, Any]:
 
 
 @given(st.sampled_from(KINDS), typed_anything())
-def test_what_a_state_accepts_can_be_saved_restored_and_read_back(
-    kind: str, typed: tuple[TypeInformation, Any]
-) -> None:
+def test_what_a_state_accepts_can_be_saved_restored_and_read_back(kind: str, typed: tuple[TypeInformation, Any]) -> None:
     of, value = typed
     if "key" in kind and not hashable(of, value):
         return
@@ -236,7 +237,7 @@ SAMPLES: list[tuple[TypeInformation, list[Any]]] = [
     (type_of(str), ["a", "b"]),
     (type_of(Frozen), [Frozen(1), Frozen(2)]),
     (Types.ANY(), [[1, [2]], {"a": [1]}, (1, [2]), 5, "text"]),
-]  # fmt: skip
+]
 
 
 def change(value: Any) -> None:
@@ -373,11 +374,19 @@ def test_functions_that_work_in_place(one_epoch: bool) -> None:
 @pytest.mark.parametrize(
     ("of", "value"),
     [
-        (int, None), (int, 2**63), (int, "1"), (int, 1.5), (timedelta, timedelta.max), (list[int], [1, None]),
-        (Types.INT(), 2**40), (str, "\ud800"), (tuple[int, str], (1,)), (dict[str, int], {1: 1}),
+        (int, None),
+        (int, 2**63),
+        (int, "1"),
+        (int, 1.5),
+        (timedelta, timedelta.max),
+        (list[int], [1, None]),
+        (Types.INT(), 2**40),
+        (str, "\ud800"),
+        (tuple[int, str], (1,)),
+        (dict[str, int], {1: 1}),
     ],
     ids=repr,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("kind", [k for k in KINDS if "key" not in k])
 def test_what_does_not_fit_is_refused_at_once_by_name(kind: str, of: Any, value: Any) -> None:
     if value is None and "list" not in kind and "union" not in kind:
@@ -394,9 +403,7 @@ def test_what_does_not_fit_is_refused_at_once_by_name(kind: str, of: Any, value:
     assert place.epoch(place.read) == []
 
 
-@pytest.mark.parametrize(
-    "kind", ["reducing", "reducing with ttl", "window reducing", "aggregating", "window aggregating"]
-)
+@pytest.mark.parametrize("kind", ["reducing", "reducing with ttl", "window reducing", "aggregating", "window aggregating"])
 def test_adding_none_empties(kind: str) -> None:
     place = Place(kind, type_of(int))
 

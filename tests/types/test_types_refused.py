@@ -77,9 +77,7 @@ WAYS = {
     ],
 )
 def test_a_subclass_with_more_fields_is_refused(of, value, way):
-    with pytest.raises(
-        TypeNotSupported, match=r"fields that .*Base\(x: LONG\) has not, and they would be lost: y; declare"
-    ):
+    with pytest.raises(TypeNotSupported, match=r"fields that .*Base\(x: LONG\) has not, and they would be lost: y; declare"):
         WAYS[way](type_of(of), value)
 
 
@@ -146,9 +144,7 @@ def test_a_literal_is_stored_like_its_type():
 def test_a_message_with_another_text_is_bad(count):
     schema = JsonRowDeserializationSchema(Order)
     lines = [b'{"status":"new","size":1}'] * count
-    found = schema.deserialize_batch(
-        pa.array([*lines, b'{"status":"lost"}', b'{"status":"paid","size":3}'], pa.binary())
-    )
+    found = schema.deserialize_batch(pa.array([*lines, b'{"status":"lost"}', b'{"status":"paid","size":3}'], pa.binary()))
     assert [bad.index for bad in found.bad] == [count, count + 1]
     assert "status: 'lost' is not a value of Literal['new', 'paid']" in found.bad[0].problem
     assert isinstance(found.elements, pa.RecordBatch)

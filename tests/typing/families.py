@@ -174,9 +174,7 @@ problems = fp.OutputTag("problems", fp.Types.STRING())
 
 
 class Sort(fp.ProcessFunction[Event, Alarm]):
-    def process_element(
-        self, event: Event, ctx: fp.ProcessFunction.Context
-    ) -> Iterator[Alarm | tuple[fp.OutputTag[str], str]]:
+    def process_element(self, event: Event, ctx: fp.ProcessFunction.Context) -> Iterator[Alarm | tuple[fp.OutputTag[str], str]]:
         assert_type(ctx.timestamp(), int | None)
         yield Alarm(event.room, event.value)
         yield problems, event.room
@@ -334,9 +332,7 @@ class Means(fp.WindowFunction[float, str, str, fp.TimeWindow]):
 
 
 class All(fp.ProcessAllWindowFunction[Event, int, fp.TimeWindow]):
-    def process(
-        self, context: fp.ProcessAllWindowFunction.Context[fp.TimeWindow], elements: Iterable[Event]
-    ) -> list[int]:
+    def process(self, context: fp.ProcessAllWindowFunction.Context[fp.TimeWindow], elements: Iterable[Event]) -> list[int]:
         return [context.window().start]
 
 
@@ -357,9 +353,7 @@ class MeanOf(fp.AggregateFunction[Event, tuple[int, int], float]):
 class Always(fp.Trigger[Event, fp.TimeWindow]):
     count = fp.ValueStateDescriptor("count", int)
 
-    def on_element(
-        self, event: Event, timestamp: int, window: fp.TimeWindow, ctx: fp.TriggerContext
-    ) -> fp.TriggerResult:
+    def on_element(self, event: Event, timestamp: int, window: fp.TimeWindow, ctx: fp.TriggerContext) -> fp.TriggerResult:
         assert_type(ctx.get_partitioned_state(self.count), fp.ValueState[int])
         return fp.TriggerResult.FIRE
 
@@ -373,9 +367,7 @@ class Always(fp.Trigger[Event, fp.TimeWindow]):
 
 
 class Days(fp.WindowAssigner[Event, fp.TimeWindow]):
-    def assign_windows(
-        self, event: Event, timestamp: int, context: fp.WindowAssignerContext
-    ) -> Collection[fp.TimeWindow]:
+    def assign_windows(self, event: Event, timestamp: int, context: fp.WindowAssignerContext) -> Collection[fp.TimeWindow]:
         return [fp.TimeWindow(0, event.time)]
 
     def get_default_trigger(self, env: object = None) -> fp.Trigger[Event, fp.TimeWindow]:
@@ -460,15 +452,11 @@ class Ruled(fp.BroadcastProcessFunction[Event, tuple[str, int], Alarm]):
 class KeyedRuled(fp.KeyedBroadcastProcessFunction[str, Event, tuple[str, int], Alarm]):
     count = fp.ValueStateDescriptor("count", int)
 
-    def process_element(
-        self, event: Event, ctx: fp.KeyedBroadcastProcessFunction.ReadOnlyContext[str]
-    ) -> Iterator[Alarm]:
+    def process_element(self, event: Event, ctx: fp.KeyedBroadcastProcessFunction.ReadOnlyContext[str]) -> Iterator[Alarm]:
         assert_type(ctx.get_current_key(), str)
         yield Alarm(event.room, 0)
 
-    def process_broadcast_element(
-        self, rule: tuple[str, int], ctx: fp.KeyedBroadcastProcessFunction.Context[str]
-    ) -> None:
+    def process_broadcast_element(self, rule: tuple[str, int], ctx: fp.KeyedBroadcastProcessFunction.Context[str]) -> None:
         def reset(key: str, count: fp.ValueState[int]) -> None:
             count.clear()
 
@@ -486,9 +474,7 @@ class Pairs(fp.CoGroupFunction[Event, tuple[str, int], int]):
 
 
 class Near(fp.ProcessJoinFunction[Event, tuple[str, int], Alarm]):
-    def process_element(
-        self, event: Event, limit: tuple[str, int], ctx: fp.ProcessJoinFunction.Context
-    ) -> Iterator[Alarm]:
+    def process_element(self, event: Event, limit: tuple[str, int], ctx: fp.ProcessJoinFunction.Context) -> Iterator[Alarm]:
         yield Alarm(event.room, ctx.get_left_timestamp())
 
 

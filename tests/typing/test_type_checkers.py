@@ -37,10 +37,7 @@ def pyright() -> list[Found]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode < 2, done.stdout + done.stderr
     messages = json.loads(done.stdout)["generalDiagnostics"]
-    return [
-        Found(Path(m["file"]), m["range"]["start"]["line"] + 1, m["message"])
-        for m in messages if m["severity"] == "error"
-    ]  # fmt: skip
+    return [Found(Path(m["file"]), m["range"]["start"]["line"] + 1, m["message"]) for m in messages if m["severity"] == "error"]
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright], ids=["mypy", "pyright"])

@@ -79,15 +79,14 @@ def test_of_one_source_the_faster_splits_wait() -> None:
 
 @examples(15)
 @given(
-    st.lists(st.tuples(st.integers(1, 900), st.integers(0, 40)), min_size=1, max_size=4), st.sampled_from([1, 7, 100]),
+    st.lists(st.tuples(st.integers(1, 900), st.integers(0, 40)), min_size=1, max_size=4),
+    st.sampled_from([1, 7, 100]),
     st.booleans(),
-)  # fmt: skip
+)
 def test_all_is_read_whatever_the_speeds_are(sources: list[tuple[int, int]], rows: int, whole: bool) -> None:
     made = [times("abcd"[i], step, count) for i, (step, count) in enumerate(sources)]
     found = run(*(scripted(m) if whole else m for m in made), rows=rows)
-    assert {k: sum(v[0] == "element" for v in vs) for k, vs in by_key(found).items()} == {
-        m[0].key: len(m) for m in made if m
-    }
+    assert {k: sum(v[0] == "element" for v in vs) for k, vs in by_key(found).items()} == {m[0].key: len(m) for m in made if m}
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -125,9 +124,7 @@ def test_it_goes_on_after_a_restore(tmp_path: Any, at: int) -> None:
     straight = by_key(run_local(seen_job(ALIGNED), fast, slow, epochs=5, parallelism=1))
     script = [*slow[:at], Eof(savepoint=True), *slow[at:]]
     first = run_local(seen_job(ALIGNED), fast, script, epochs=5, parallelism=2, state_root=tmp_path)
-    second = run_local(
-        seen_job(ALIGNED), fast, script, epochs=5, parallelism=3, state_root=tmp_path, restore=first.savepoint
-    )
+    second = run_local(seen_job(ALIGNED), fast, script, epochs=5, parallelism=3, state_root=tmp_path, restore=first.savepoint)
     found = by_key(first, second)
     assert {k: [v[:2] for v in vs if v[0] == "element"] for k, vs in found.items()} == {
         k: [v[:2] for v in vs if v[0] == "element"] for k, vs in straight.items()
@@ -150,10 +147,16 @@ def test_dataframes_cannot_be_aligned() -> None:
         compile_graph([rows], max_parallelism=128, require_uids=False)
 
 
-@pytest.mark.parametrize(("build", "message"), [
-    (seen_job(ALIGNED, assign=True), "assigns timestamps after a source"),
-    (seen_job(fp.WatermarkStrategy.no_watermarks().with_watermark_alignment("g", 1)), "'in-0' has no watermarks.*'g'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (seen_job(ALIGNED, assign=True), "assigns timestamps after a source"),
+        (
+            seen_job(fp.WatermarkStrategy.no_watermarks().with_watermark_alignment("g", 1)),
+            "'in-0' has no watermarks.*'g'",
+        ),
+    ],
+)
 def test_what_cannot_be_aligned_is_refused(build: Any, message: str) -> None:
     with pytest.raises(GraphError, match=f"(?s){message}"):
         run_local(build, [Event("a", 1)])

@@ -137,9 +137,11 @@ def test_nothing_is_left_when_all_has_come_out(tmp_path: Any) -> None:
 
 def test_without_a_tag_late_elements_are_dropped() -> None:
     def build(env: Any, source: Any) -> Any:
-        return env.from_source(source, timed(fp.WatermarkStrategy.for_monotonous_timestamps()), "in").key_by(
-            lambda t: t.key, str
-        ).sort_by_event_time()  # fmt: skip
+        return (
+            env.from_source(source, timed(fp.WatermarkStrategy.for_monotonous_timestamps()), "in")
+            .key_by(lambda t: t.key, str)
+            .sort_by_event_time()
+        )
 
     source = TestSource([Trade("a", 5, 0), Trade("a", 4, 1), Trade("a", 5, 2), Trade("a", 9, 3)], type=Trade)
     run = run_local(build, source, epochs=1)
@@ -156,17 +158,13 @@ def test_a_whole_stream(rows: int) -> None:
     elements = some(30)
     run = run_local(build, elements, epochs=rows, parallelism=3)
     late = {tuple(t) for ts in model(elements)["late"].values() for t in ts}
-    assert [tuple(t) for t in run.output] == sorted(
-        (tuple(t) for t in elements if tuple(t) not in late), key=lambda t: t[1]
-    )
+    assert [tuple(t) for t in run.output] == sorted((tuple(t) for t in elements if tuple(t) not in late), key=lambda t: t[1])
 
 
 def test_elements_without_timestamps_are_refused() -> None:
     def build(env: Any, source: Any) -> Any:
         return (
-            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in")
-            .key_by(lambda t: t.key, str)
-            .sort_by_event_time()
+            env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").key_by(lambda t: t.key, str).sort_by_event_time()
         )
 
     with pytest.raises(GraphError, match="timestamp assigner"):

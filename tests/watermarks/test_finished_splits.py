@@ -73,9 +73,7 @@ def test_what_goes_round_still_comes_before_the_last_watermark() -> None:
         loop = env.from_source(source, timed(MONOTONOUS), "in").map(lambda e: (e.key, e.ts), tuple[str, int]).iterate()
         body = loop.map(lambda e: (e[0], e[1] - 1), tuple[str, int])
         loop.close_with(body.filter(lambda e: e[1] > 0))
-        counted = (
-            body.key_by(lambda e: e[0], str).window(fp.GlobalWindows.create()).trigger(fp.EventTimeTrigger.create())
-        )
+        counted = body.key_by(lambda e: e[0], str).window(fp.GlobalWindows.create()).trigger(fp.EventTimeTrigger.create())
         return {"count": counted.reduce(lambda a, b: b), "all": body}
 
     run = run_local(build, [Event("a", 5), Event("b", 3)])

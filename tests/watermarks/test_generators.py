@@ -86,9 +86,7 @@ def test_one_by_hand_does_what_the_built_in_one_does(rows: int, assign: bool) ->
 def test_its_state_goes_through_savepoints(tmp_path: Any, at: int) -> None:
     elements = some(19)
     straight = by_key(run_local(seen_job(PUNCTUATED), elements, parallelism=1))
-    found = stopped_and_restored(
-        seen_job(PUNCTUATED), elements, at, tmp_path, before=at % 3 + 1, after=3 - at % 3, rows=4
-    )
+    found = stopped_and_restored(seen_job(PUNCTUATED), elements, at, tmp_path, before=at % 3 + 1, after=3 - at % 3, rows=4)
     assert found == straight
 
 
@@ -104,9 +102,7 @@ def test_there_is_one_for_each_split() -> None:
     """Two splits; the operator's watermark is the lower of theirs."""
     first = [Event("a", t, t == 20, 0) for t in (10, 20, 30)]
     second = [Event("b", t, True, 1) for t in (5, 7, 9)]
-    run = run_local(
-        seen_job(PUNCTUATED), TestSource(first, [*second[:2], PAUSE, *second[2:]]), epochs=[2], parallelism=2
-    )
+    run = run_local(seen_job(PUNCTUATED), TestSource(first, [*second[:2], PAUSE, *second[2:]]), epochs=[2], parallelism=2)
     assert [v[2] for v in by_key(run)["a"]][:1] == [MIN]
     assert by_key(run)["b"][0][:3] == ("element", 5, MIN)
     assert ("element", 9, 7, 0) in by_key(run)["b"]  # marks 5 - 1 and 7; the other split is at 20 - 1
@@ -126,10 +122,14 @@ def test_a_periodic_one_is_asked_at_the_end_of_each_epoch() -> None:
     assert [v[2] for v in by_key(run)["a"] if v[0] == "element"] == [MIN, MIN, 20, 20, 40, 40]
 
 
-@pytest.mark.parametrize("strategy", [
-    fp.WatermarkStrategy.for_generator(Periodic), fp.WatermarkStrategy.for_bounded_out_of_orderness(1),
-    fp.WatermarkStrategy.for_monotonous_timestamps(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        fp.WatermarkStrategy.for_generator(Periodic),
+        fp.WatermarkStrategy.for_bounded_out_of_orderness(1),
+        fp.WatermarkStrategy.for_monotonous_timestamps(),
+    ],
+)
 def test_with_an_interval_of_0_only_what_is_emitted_at_elements_counts(strategy: fp.WatermarkStrategy) -> None:
     elements = some(12)
 
@@ -179,9 +179,15 @@ def test_a_split_that_is_marked_idle_is_not_waited_for_until_it_emits(tmp_path: 
         awake[3] = sleepy[2] = stop
     runs = [run_local(seen_job(strategy), TestSource(awake, sleepy), parallelism=2, state_root=tmp_path)]
     if restored:
-        runs.append(run_local(
-            seen_job(strategy), TestSource(awake, sleepy), parallelism=1, state_root=tmp_path, restore=runs[0].savepoint
-        ))  # fmt: skip
+        runs.append(
+            run_local(
+                seen_job(strategy),
+                TestSource(awake, sleepy),
+                parallelism=1,
+                state_root=tmp_path,
+                restore=runs[0].savepoint,
+            )
+        )
     found = {v[1]: v[2] for v in by_key(*runs)["a"] if v[0] == "element"}
     assert found == {10: MIN, 20: 10, 30: 20, 40: 30, 50: 35}
 
@@ -219,12 +225,15 @@ class Slots(fp.WatermarkGenerator):
         pass
 
 
-@pytest.mark.parametrize(("factory", "ts", "error", "message"), [
-    (Slots, 1, TypeNotSupported, "'in-0'.*Slots cannot be saved.*snapshot_state"),
-    (Slots, 13, UserFunctionError, "'in-0'.*thirteen.*Event"),
-    (lambda: None, 1, UserFunctionError, "for_generator.*returned None"),
-    (lambda: 1 / 0, 1, UserFunctionError, "division by zero"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("factory", "ts", "error", "message"),
+    [
+        (Slots, 1, TypeNotSupported, "'in-0'.*Slots cannot be saved.*snapshot_state"),
+        (Slots, 13, UserFunctionError, "'in-0'.*thirteen.*Event"),
+        (lambda: None, 1, UserFunctionError, "for_generator.*returned None"),
+        (lambda: 1 / 0, 1, UserFunctionError, "division by zero"),
+    ],
+)
 def test_what_goes_wrong_says_where(factory: Any, ts: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"(?s){message}"):
         run_local(seen_job(fp.WatermarkStrategy.for_generator(factory)), [Event("a", ts)])
@@ -272,15 +281,11 @@ def test_all_pieces_of_files_pass_one_generator(tmp_path: Any, rows: int) -> Non
     def build(env: Any) -> Any:
         source = fp.FileSource.text(str(tmp_path)).as_bounded()
         strategy = fp.WatermarkStrategy.for_generator(lambda: Bounded(4))
-        stream = env.from_source(
-            source, strategy.with_timestamp_assigner(lambda line, _: int(line.split(",")[1])), "in"
-        )
+        stream = env.from_source(source, strategy.with_timestamp_assigner(lambda line, _: int(line.split(",")[1])), "in")
         events = stream.map(lambda line: Event(line.split(",")[0], int(line.split(",")[1])))
         return events.key_by(lambda e: e.key, str).process(Seen())
 
-    expected = run_local(
-        seen_job(fp.WatermarkStrategy.for_bounded_out_of_orderness(4)), [Event(str(k), ts) for k, ts in numbers]
-    )
+    expected = run_local(seen_job(fp.WatermarkStrategy.for_bounded_out_of_orderness(4)), [Event(str(k), ts) for k, ts in numbers])
     assert by_key(run_local(build, epochs=rows, parallelism=4)) == by_key(expected)
 
 
@@ -306,6 +311,4 @@ def test_at_the_source_the_built_in_watermark_is_exact_too(tmp_path: Any, rows: 
     script = [*elements[:23], fp.testing.Eof(savepoint=True), *elements[23:]]
     first = run_local(build, script, epochs=rows, parallelism=4, state_root=tmp_path)
     second = run_local(build, script, epochs=rows, parallelism=3, state_root=tmp_path, restore=first.savepoint)
-    assert sorted(first.output + second.output) == sorted(
-        (e.ts, mark) for e, mark in zip(elements, newest, strict=True)
-    )
+    assert sorted(first.output + second.output) == sorted((e.ts, mark) for e, mark in zip(elements, newest, strict=True))

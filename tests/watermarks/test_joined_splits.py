@@ -18,9 +18,12 @@ def progress(split: str, watermark_ms: int, count: int = 1, *, marked_idle: bool
 
 
 def window(
-    start: dict[str, SplitStart], *pieces: SplitProgress, current: int = MIN_MS, finished: Collection[str] = (),
+    start: dict[str, SplitStart],
+    *pieces: SplitProgress,
+    current: int = MIN_MS,
+    finished: Collection[str] = (),
     released: bool = False,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     channel = source_channel(join_pieces(start, pieces, finished=finished, released=released), current)
     return channel.start, channel.end
 

@@ -22,9 +22,7 @@ EVENTS = [
 def test_results_of_windows_are_in_time_for_what_is_behind_them(second: str, columnar: bool) -> None:
     def build(env: Any, source: Any) -> Any:
         strategy = timed(fp.WatermarkStrategy.for_monotonous_timestamps())
-        counted = (
-            env.from_source(source, strategy, "in").key_by(lambda e: e.key).window(fp.TumblingEventTimeWindows.of(5))
-        )
+        counted = env.from_source(source, strategy, "in").key_by(lambda e: e.key).window(fp.TumblingEventTimeWindows.of(5))
         first = counted.max("ts").key_by(lambda e: e.key)
         windows = first.window(fp.TumblingEventTimeWindows.of(10)).side_output_late_data(LATE)
         match second:

@@ -87,8 +87,7 @@ def seen_job(strategy: fp.WatermarkStrategy, *, assign: bool = False) -> Build:
     def build(env: Any, *sources: Any) -> Any:
         plain = fp.WatermarkStrategy.no_watermarks()
         streams = [
-            env.from_source(s, plain if assign else timed(strategy), f"in-{i}").uid(f"in-{i}")
-            for i, s in enumerate(sources)
+            env.from_source(s, plain if assign else timed(strategy), f"in-{i}").uid(f"in-{i}") for i, s in enumerate(sources)
         ]
         stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
         if assign:

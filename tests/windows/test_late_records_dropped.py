@@ -22,9 +22,7 @@ class Event(NamedTuple):
 
 
 LATE = fp.OutputTag("late", Event)
-STAMPS = fp.WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=3)).with_timestamp_assigner(
-    lambda e, _: e.ts
-)
+STAMPS = fp.WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=3)).with_timestamp_assigner(lambda e, _: e.ts)
 TUMBLING, SLIDING = fp.TumblingEventTimeWindows.of(10), fp.SlidingEventTimeWindows.of(10, 4)
 SESSIONS = fp.EventTimeSessionWindows.with_gap(4)
 
@@ -92,8 +90,9 @@ def run(name: str, events: list[Event], **how: Any) -> Any:
 @examples(8)
 @given(
     st.lists(st.builds(Event, st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 9)), min_size=12, max_size=30),
-    st.integers(1, 10), st.integers(1, 3),
-)  # fmt: skip
+    st.integers(1, 10),
+    st.integers(1, 3),
+)
 def test_as_many_at_every_cut_and_parallelism_as_the_side_output_has(
     name: str, events: list[Event], rows: int, parallelism: int
 ) -> None:

@@ -16,8 +16,14 @@ class Sale(NamedTuple):
 
 
 SALES = [
-    Sale("a", 1, 5), Sale("b", 2, 7), Sale("a", 4, 3), Sale("a", 11, 4), Sale("b", 13, 1), Sale("a", 12, 6), Sale("a", 25, 0),
-]  # fmt: skip
+    Sale("a", 1, 5),
+    Sale("b", 2, 7),
+    Sale("a", 4, 3),
+    Sale("a", 11, 4),
+    Sale("b", 13, 1),
+    Sale("a", 12, 6),
+    Sale("a", 25, 0),
+]
 TEN = fp.TumblingEventTimeWindows.of(10)
 
 
@@ -31,9 +37,7 @@ def windowed(env, source):
 
 
 def run(end, stream=windowed, **how):
-    return run_local(
-        lambda env, source: end(stream(env, source)), TestSource(SALES, type=Sale), **{"parallelism": 2, **how}
-    )
+    return run_local(lambda env, source: end(stream(env, source)), TestSource(SALES, type=Sale), **{"parallelism": 2, **how})
 
 
 class Average(fp.AggregateFunction):
@@ -68,8 +72,9 @@ class TestResults:
 
     def test_count(self, epochs):
         assert run(lambda w: w.count(), epochs=epochs).by_key(lambda r: r[0]) == {
-            "a": [("a", 2), ("a", 2), ("a", 1)], "b": [("b", 1), ("b", 1)],
-        }  # fmt: skip
+            "a": [("a", 2), ("a", 2), ("a", 1)],
+            "b": [("b", 1), ("b", 1)],
+        }
 
     def test_aggregate_with_and_without_a_window_function(self, epochs):
         class Named(fp.WindowFunction):
@@ -107,8 +112,10 @@ class TestResults:
 
         assert run(lambda w: w.process(Spread()), everything, epochs=epochs).output == [(0, 4), (10, 5), (20, 0)]
         assert run(lambda w: w.aggregate(Average(), First()), everything, epochs=epochs).output == [
-            (10, 5.0), (20, 11 / 3), (30, 0.0),
-        ]  # fmt: skip
+            (10, 5.0),
+            (20, 11 / 3),
+            (30, 0.0),
+        ]
         assert run(lambda w: w.reduce(max, Spread()), everything, epochs=epochs).output == [(0, 0), (10, 0), (20, 0)]
         assert run(lambda w: w.count(), everything, epochs=epochs).output == [3, 3, 1]
 
@@ -275,23 +282,28 @@ class TestTypes:
 
     def test_a_trigger_that_cannot_merge_is_refused_for_sessions(self):
         env = fp.StreamExecutionEnvironment.get_execution_environment()
-        sessions = (
-            env.from_collection(SALES, Sale).key_by(lambda s: s.shop).window(fp.EventTimeSessionWindows.with_gap(5))
-        )
+        sessions = env.from_collection(SALES, Sale).key_by(lambda s: s.shop).window(fp.EventTimeSessionWindows.with_gap(5))
         with pytest.raises(fp.GraphError, match="merge"):
             sessions.trigger(fp.DeltaTrigger.of(1, lambda a, b: 1, int))
 
     @pytest.mark.parametrize(
         "wrong",
         [
-            lambda: fp.TumblingEventTimeWindows.of(0), lambda: fp.TumblingEventTimeWindows.of(5, 5),
-            lambda: fp.SlidingEventTimeWindows.of(5, 0), lambda: fp.SlidingEventTimeWindows.of(5, 2, -2),
-            lambda: fp.EventTimeSessionWindows.with_gap(-1), lambda: fp.EventTimeSessionWindows.with_dynamic_gap(3),
-            lambda: fp.CountTumblingWindowAssigner.of(0), lambda: fp.CountTrigger.of("3"), lambda: fp.PurgingTrigger.of(3),
-            lambda: fp.CountEvictor.of(-1), lambda: fp.TimeEvictor.of("1 s"), lambda: fp.DeltaEvictor.of(1, 2),
+            lambda: fp.TumblingEventTimeWindows.of(0),
+            lambda: fp.TumblingEventTimeWindows.of(5, 5),
+            lambda: fp.SlidingEventTimeWindows.of(5, 0),
+            lambda: fp.SlidingEventTimeWindows.of(5, 2, -2),
+            lambda: fp.EventTimeSessionWindows.with_gap(-1),
+            lambda: fp.EventTimeSessionWindows.with_dynamic_gap(3),
+            lambda: fp.CountTumblingWindowAssigner.of(0),
+            lambda: fp.CountTrigger.of("3"),
+            lambda: fp.PurgingTrigger.of(3),
+            lambda: fp.CountEvictor.of(-1),
+            lambda: fp.TimeEvictor.of("1 s"),
+            lambda: fp.DeltaEvictor.of(1, 2),
             lambda: fp.ContinuousEventTimeTrigger.of(0),
         ],
-    )  # fmt: skip
+    )
     def test_impossible_windows_are_refused(self, wrong):
         with pytest.raises(fp.ConfigError):
             wrong()

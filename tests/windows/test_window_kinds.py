@@ -51,8 +51,9 @@ class TestAssigners:
             push(harness, 2, ts=HOUR + 15 * minute)
             harness.process_watermark(3 * HOUR)
             assert harness.output == [
-                ((15 * minute, HOUR + 15 * minute), [1]), ((HOUR + 15 * minute, 2 * HOUR + 15 * minute), [2]),
-            ]  # fmt: skip
+                ((15 * minute, HOUR + 15 * minute), [1]),
+                ((HOUR + 15 * minute, 2 * HOUR + 15 * minute), [2]),
+            ]
 
     def test_sliding_windows(self):
         """From the documentation: windows of 10 minutes that slide by 5 have the events of the last 10 minutes."""
@@ -61,8 +62,10 @@ class TestAssigners:
             push(harness, 2, ts=7 * 60_000)
             harness.process_watermark(HOUR)
             assert [(start // 60_000, end // 60_000, n) for (start, end), n in harness.output] == [
-                (-5, 5, [1]), (0, 10, [1, 2]), (5, 15, [2]),
-            ]  # fmt: skip
+                (-5, 5, [1]),
+                (0, 10, [1, 2]),
+                (5, 15, [2]),
+            ]
 
     def test_sessions(self):
         with windows(fp.EventTimeSessionWindows.with_gap(10)) as harness:
@@ -208,9 +211,7 @@ class TestProcessingTime:
             assert harness.processing_time_timers() == []
 
     def test_a_continuous_trigger_on_global_windows(self):
-        with windows(
-            fp.GlobalWindows.create(), fp.PurgingTrigger.of(fp.ContinuousProcessingTimeTrigger.of(10))
-        ) as harness:
+        with windows(fp.GlobalWindows.create(), fp.PurgingTrigger.of(fp.ContinuousProcessingTimeTrigger.of(10))) as harness:
             harness.set_processing_time(3)
             push(harness, 1, 2)
             harness.set_processing_time(10)

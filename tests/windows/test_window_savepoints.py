@@ -83,8 +83,12 @@ def test_elements_of_windows_are_rows(tmp_path):
     rows = contents[["key", "namespace_start", "index", "n"]].itertuples(index=False, name=None)
     assert sorted(rows) == [("a", 0, 0, 1), ("a", 0, 1, 4), ("a", 10, 0, 3), ("b", 0, 0, 2)]
     assert sorted(rest(build, savepoint, tmp_path / "2", parallelism=3).output) == [
-        ("a", 0, [1, 4]), ("a", 10, [3]), ("a", 30, [6]), ("b", 0, [2]), ("b", 20, [5]),
-    ]  # fmt: skip
+        ("a", 0, [1, 4]),
+        ("a", 10, [3]),
+        ("a", 30, [6]),
+        ("b", 0, [2]),
+        ("b", 20, [5]),
+    ]
 
 
 def test_sessions_know_where_their_contents_are(tmp_path):
@@ -145,7 +149,7 @@ class Longs(fp.AggregateFunction):
         (job(TEN, evictor=fp.CountEvictor.of(3)), "list state"),
         (job(fp.GlobalWindows.create()), "namespace type"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("way", ["savepoint", "checkpoint"])
 def test_windows_that_mean_something_else_are_refused(tmp_path, changed, why, way):
     savepoint = stopped(job(TEN), tmp_path / "1")
@@ -180,8 +184,12 @@ def test_a_field_may_be_added_to_the_elements(tmp_path, end):
     found = run_local(job(TEN, end), script, state_root=tmp_path / "2", restore=savepoint).output
     if end is total:
         assert sorted(found) == [
-            ("a", 1, "/", 5), ("a", 12, "/", 3), ("a", 31, "/more", 6), ("b", 4, "/", 2), ("b", 25, "/more", 5),
-        ]  # fmt: skip
+            ("a", 1, "/", 5),
+            ("a", 12, "/", 3),
+            ("a", 31, "/more", 6),
+            ("b", 4, "/", 2),
+            ("b", 25, "/more", 5),
+        ]
     else:
         assert sorted(found) == [(0, ["/"]), (0, ["/", "/"]), (10, ["/"]), (20, ["/more"]), (30, ["/more"])]
 

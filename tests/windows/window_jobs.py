@@ -100,9 +100,7 @@ def windowed(stream, setup):
 
 def build(setup):
     def job(env, source):
-        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(
-            lambda e, _: e.ts
-        )
+        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(setup.bound).with_timestamp_assigner(lambda e, _: e.ts)
         results = windowed(env.from_source(source, strategy, "in").uid("in"), setup).uid("windows")
         return {"results": results, "late": results.get_side_output(LATE)}
 
@@ -127,8 +125,10 @@ def results(run):
 
 sizes = st.integers(1, 12)
 triggers = st.one_of(
-    st.just(("event",)), st.tuples(st.just("count"), st.integers(1, 4)), st.tuples(st.just("continuous"), st.integers(1, 6)),
-)  # fmt: skip
+    st.just(("event",)),
+    st.tuples(st.just("count"), st.integers(1, 4)),
+    st.tuples(st.just("continuous"), st.integers(1, 6)),
+)
 mergeable = st.one_of(st.none(), triggers, st.tuples(st.just("purging"), triggers))
 any_trigger = st.one_of(mergeable, st.tuples(st.just("delta"), st.integers(0, 6)))
 evictors = st.one_of(

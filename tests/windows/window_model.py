@@ -36,9 +36,7 @@ class Model:
         self.kind = setup.assigner[0]
         self.event_time = self.kind not in ("global", "count")
         self.lateness = setup.lateness if self.event_time else 0
-        default = {"global": ("never",), "count": ("purging", ("count", *setup.assigner[1:2]))}.get(
-            self.kind, ("event",)
-        )
+        default = {"global": ("never",), "count": ("purging", ("count", *setup.assigner[1:2]))}.get(self.kind, ("event",))
         self.trigger = setup.trigger or default
         self.watermark = MIN
         self.windows: dict[tuple, list[Event]] = {}  # (key, window) → elements

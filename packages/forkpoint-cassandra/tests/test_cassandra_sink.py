@@ -92,9 +92,13 @@ def output(node: Cassandra, root: Path, name: str, epoch: int, changes: Sequence
     known = known_table(table_name(node, name))
     staged = [known.encoded(RowChange("seen" not in each, each)) for each in changes if each is not None]
     committable = {
-        "group": "0", "rows": stage(str(root), f"staged/{epoch}-{uuid.uuid4()}", pack(staged)), "count": len(staged),
-        "columns": list(known.statements.columns), "keys": known.statements.keys, "types": known.type_names,
-    }  # fmt: skip
+        "group": "0",
+        "rows": stage(str(root), f"staged/{epoch}-{uuid.uuid4()}", pack(staged)),
+        "count": len(staged),
+        "columns": list(known.statements.columns),
+        "keys": known.statements.keys,
+        "types": known.type_names,
+    }
     return EpochOutput(epoch=epoch, committables=[committable])
 
 
@@ -169,10 +173,17 @@ def test_the_order_within_an_epoch_counts(cassandra: Cassandra, tmp_path: Path) 
     name = create(cassandra, "key int PRIMARY KEY, seen bigint, note text")
     cassandra.execute(f"INSERT INTO tests.{name} (key, seen, note) VALUES (3, 0, 'old')")
     changes = [
-        {"key": 1, "seen": 1}, {"key": 1}, {"key": 2}, {"key": 2, "seen": 2}, {"key": 3, "seen": 3, "note": None},
+        {"key": 1, "seen": 1},
+        {"key": 1},
+        {"key": 2},
+        {"key": 2, "seen": 2},
+        {"key": 3, "seen": 3, "note": None},
         {"key": 4, "seen": 1, "note": "a"},
-        {"key": 4, "seen": 2}, {"key": 5, "seen": 1, "note": "b"}, {"key": 5}, {"key": 5, "seen": 2},
-    ]  # fmt: skip
+        {"key": 4, "seen": 2},
+        {"key": 5, "seen": 1, "note": "b"},
+        {"key": 5},
+        {"key": 5, "seen": 2},
+    ]
     one = committer(cassandra, tmp_path, name)
     one.commit(output(cassandra, tmp_path, name, 1, changes), 1)
     one.close()
@@ -277,7 +288,7 @@ def test_values_of_all_types(cassandra: Cassandra, tmp_path: Path) -> None:
         (USUAL, lambda n: n, "1 has no named fields; write records"),
         ("key int PRIMARY KEY, seen counter", lambda n: {"key": n}, "has counters"),
     ],
-)  # fmt: skip
+)
 def test_rows_that_are_impossible_fail_before_their_epoch_is_committed(
     cassandra: Cassandra, tmp_path: Path, columns: str, row: Any, message: str
 ) -> None:
@@ -287,9 +298,7 @@ def test_rows_that_are_impossible_fail_before_their_epoch_is_committed(
     assert rows(cassandra, name) == []
 
 
-def test_a_column_that_is_added_while_a_job_runs(
-    cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_that_is_added_while_a_job_runs(cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "_FRESH_SECONDS", 0)
     name = create(cassandra)
     run_elements(tmp_path / "1", sink(cassandra.address, name, row=lambda n: {"key": n, "seen": n}), [1], int)
@@ -317,9 +326,7 @@ def test_a_table_that_is_created_anew_with_other_types(cassandra: Cassandra, tmp
 
 
 @pytest.mark.slow
-def test_a_node_that_stalls_and_one_that_is_killed(
-    cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_stalls_and_one_that_is_killed(cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(cassandra_client, "ANSWER_SECONDS", 2.0)
     name, elements = create(cassandra, "key int, seen bigint, PRIMARY KEY (key, seen)"), 5_000

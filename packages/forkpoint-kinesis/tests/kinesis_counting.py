@@ -40,9 +40,7 @@ class Count(fp.KeyedProcessFunction):
         yield Counted(event.user, event.number, seen)
 
 
-def counting(
-    env: fp.StreamExecutionEnvironment, properties: dict[str, str], stream: str, to: str, ids: bool = False
-) -> None:
+def counting(env: fp.StreamExecutionEnvironment, properties: dict[str, str], stream: str, to: str, ids: bool = False) -> None:
     source = (
         fp.KinesisSource.builder()
         .set_stream_name(stream)
@@ -71,8 +69,10 @@ if __name__ == "__main__":
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).set_max_epoch_rows(10).enable_checkpointing(1)
     properties = {
-        "aws.region": "eu-west-1", "aws.endpoint": endpoint, "aws.credentials.provider.basic.accesskeyid": "AKIATEST",
+        "aws.region": "eu-west-1",
+        "aws.endpoint": endpoint,
+        "aws.credentials.provider.basic.accesskeyid": "AKIATEST",
         "aws.credentials.provider.basic.secretkey": "secret",
-    }  # fmt: skip
+    }
     counting(env, properties, stream, to)
     env.execute("counting")

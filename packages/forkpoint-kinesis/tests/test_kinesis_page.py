@@ -54,16 +54,9 @@ def test_pyflinks_names(kinesis: Kinesis, tmp_path: Path) -> None:
         names,
     )
     start = {"flink.stream.initpos": "TRIM_HORIZON"}
-    consumer = names["FlinkKinesisConsumer"](
-        stream, names["SimpleStringSchema"](), {**kinesis.properties, **FAST, **start}
-    )
+    consumer = names["FlinkKinesisConsumer"](stream, names["SimpleStringSchema"](), {**kinesis.properties, **FAST, **start})
     env = names["StreamExecutionEnvironment"].get_execution_environment().set_state_root(str(tmp_path))
-    sink = (
-        names["KinesisStreamsSink"]
-        .builder()
-        .set_stream_name(to)
-        .set_serialization_schema(names["SimpleStringSchema"]())
-    )
+    sink = names["KinesisStreamsSink"].builder().set_stream_name(to).set_serialization_schema(names["SimpleStringSchema"]())
     sink.set_partition_key_generator(names["PartitionKeyGenerator"].fixed())
     read = env.add_source(bounded(consumer, 2)).uid("source")
     read.sink_to(sink.set_kinesis_client_properties(kinesis.properties).build()).uid("sink")

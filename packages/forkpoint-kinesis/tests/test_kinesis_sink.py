@@ -49,9 +49,7 @@ def job(root: Path, to: Any, elements: int = ELEMENTS, per_epoch: int = 20, para
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_parallelism(parallelism)
     env.options = replace(env.options, restart=RestartStrategy.none())
-    numbers = env.from_source(
-        fp.CounterSource(elements, per_epoch=per_epoch), fp.WatermarkStrategy.no_watermarks(), "numbers"
-    )
+    numbers = env.from_source(fp.CounterSource(elements, per_epoch=per_epoch), fp.WatermarkStrategy.no_watermarks(), "numbers")
     counts = numbers.uid("numbers").key_by(lambda n: n % KEYS, int).process(Count(), tuple[int, int]).uid("counts")
     counts.sink_to(to).uid("out")
     env.launch = Launch(options={"engine": "local"})
@@ -92,8 +90,11 @@ def test_without_order_a_request_is_full(kinesis: Kinesis, tmp_path: Path) -> No
 
 
 @given(
-    keys=st.lists(st.sampled_from("abc"), max_size=30), size=st.integers(1, 5), data=st.data(), ordered=st.booleans(),
-)  # fmt: skip
+    keys=st.lists(st.sampled_from("abc"), max_size=30),
+    size=st.integers(1, 5),
+    data=st.data(),
+    ordered=st.booleans(),
+)
 @examples(60)
 def test_a_queue_puts_each_record_once_and_keys_in_order(keys: list[str], size: int, data: Any, ordered: bool) -> None:
     records = [Outgoing(key, b"x") for key in keys]
@@ -123,9 +124,7 @@ def test_keys_of_a_subtask_and_random_ones(kinesis: Kinesis, tmp_path: Path) -> 
         assert len({key for key, _ in found}) == (2 if stream == fixed else ELEMENTS)
 
 
-def test_ids_are_the_same_whenever_a_record_is_put(
-    kinesis: Kinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_are_the_same_whenever_a_record_is_put(kinesis: Kinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit is done twice, as after a crash."""
     stream, plain = kinesis.create_stream(shards=4), kinesis.create_stream(shards=4)
     run(tmp_path / "plain", builder(kinesis, plain).build())
@@ -171,9 +170,7 @@ def test_what_would_be_refused_fails_before_its_epoch_is_committed(kinesis: Kine
             r"stream 'nowhere': there is no such stream in region .*create it, or correct set_stream",
         ),
         (
-            builder(kinesis, stream).set_kinesis_client_properties(
-                {"aws.credentials.provider.basic.accesskeyid": WRONG_KEY}
-            ),
+            builder(kinesis, stream).set_kinesis_client_properties({"aws.credentials.provider.basic.accesskeyid": WRONG_KEY}),
             "does not accept the credentials",
         ),
     ):
@@ -185,9 +182,7 @@ def test_what_would_be_refused_fails_before_its_epoch_is_committed(kinesis: Kine
 
 def test_a_service_that_cannot_be_reached(kinesis: Kinesis, tmp_path: Path) -> None:
     away = builder(kinesis, "s").set_kinesis_client_properties({"aws.endpoint": "http://127.0.0.1:1"}).build()
-    with pytest.raises(
-        SystemUnavailable, match="KinesisSink: stream 's' does not work: region 'eu-west-1' at http://127"
-    ):
+    with pytest.raises(SystemUnavailable, match="KinesisSink: stream 's' does not work: region 'eu-west-1' at http://127"):
         run(tmp_path, away)
 
 

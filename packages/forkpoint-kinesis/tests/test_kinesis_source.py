@@ -95,10 +95,16 @@ def test_a_timestamp_is_exact(kinesis: Kinesis) -> None:
     for source in (
         builder(kinesis, stream).set_initial_position("AT_TIMESTAMP", start).build(),
         FlinkKinesisConsumer(
-            stream, Text(), {**kinesis.properties, **FAST, "flink.stream.initpos": "AT_TIMESTAMP",
-                             "flink.stream.initpos.timestamp": str(start.timestamp())},
+            stream,
+            Text(),
+            {
+                **kinesis.properties,
+                **FAST,
+                "flink.stream.initpos": "AT_TIMESTAMP",
+                "flink.stream.initpos.timestamp": str(start.timestamp()),
+            },
         ),
-    ):  # fmt: skip
+    ):
         assert read(source, 3) == {S0: texts("new", 3)}
 
 
@@ -129,8 +135,12 @@ def test_children_begin_after_the_end_of_their_parents(kinesis: Kinesis) -> None
     with Loop(source) as loop:
         loop.until_read(35, max_rows=4)
         assert {split: values for split, values in loop.values.items() if values} == {
-            S0: texts("a", 10), S1: texts("b", 10), left: texts("l", 5), right: texts("r", 5), merged: texts("m", 5),
-        }  # fmt: skip
+            S0: texts("a", 10),
+            S1: texts("b", 10),
+            left: texts("l", 5),
+            right: texts("r", 5),
+            merged: texts("m", 5),
+        }
         first = {s: min(n for n, epoch in enumerate(loop.epochs) if epoch.get(s)) for s in loop.values}
         last = {s: max(n for n, epoch in enumerate(loop.epochs) if epoch.get(s)) for s in loop.values}
         assert first[left] > last[S0]
@@ -292,9 +302,7 @@ def aged(position: Any, hours: int) -> Any:
     return {**position, "shards": shards}
 
 
-def test_a_job_that_was_down_for_longer_than_records_are_kept(
-    kinesis: Kinesis, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_that_was_down_for_longer_than_records_are_kept(kinesis: Kinesis, caplog: pytest.LogCaptureFixture) -> None:
     stream = kinesis.create_stream()
     source = builder(kinesis, stream).build()
     kinesis.put_to(stream, S0, texts("a", 3))
@@ -349,9 +357,7 @@ def test_records_that_expire_between_plan_and_task(kinesis: Kinesis, monkeypatch
     numbers = kinesis.sequence_numbers(stream, S0)
     for trim, left in ((numbers[1], f"begins at {numbers[2]}"), ("all", "lacks 6 of them")):
         kinesis.misbehave(stream, **{f"trim-{S0}": trim})
-        with pytest.raises(
-            StorageError, match=rf"the 6 records from .* are no longer there: what is left {left}.*retention"
-        ):
+        with pytest.raises(StorageError, match=rf"the 6 records from .* are no longer there: what is left {left}.*retention"):
             elements(source, planned[0])
 
 
@@ -417,8 +423,11 @@ def test_dead_letters_and_times_of_arrival(kinesis: Kinesis) -> None:
     (side,) = [side for batch in found for side in batch.sides]
     (letter,) = side.elements
     place = {
-        "stream": stream, "shard": S0, "sequence_number": kinesis.sequence_numbers(stream, S0)[1], "sub_sequence_number": "0",
-    }  # fmt: skip
+        "stream": stream,
+        "shard": S0,
+        "sequence_number": kinesis.sequence_numbers(stream, S0)[1],
+        "sub_sequence_number": "0",
+    }
     assert (letter.source, letter.place, letter.data) == ("uid", place, b"bad")
     times = [ms for of in (*found, side) if of.timestamps is not None for ms in of.timestamps.tolist()]
     assert len(times) == 3
@@ -455,16 +464,12 @@ def test_records_that_a_producer_has_put_together(kinesis: Kinesis) -> None:
     stream = kinesis.create_stream(shards=2)
     lower, upper = (int(s["HashKeyRange"]["StartingHashKey"]) for s in kinesis.shards(stream))
     long = b"x" * 300
-    together = aggregated(
-        [("a", b"1"), ("b", long), ("a", b"3"), ("c", b"other")], {0: lower, 1: lower, 2: lower, 3: upper}
-    )
+    together = aggregated([("a", b"1"), ("b", long), ("a", b"3"), ("c", b"other")], {0: lower, 1: lower, 2: lower, 3: upper})
     kinesis.kinesis.put_record(StreamName=stream, Data=together, PartitionKey="p", ExplicitHashKey=str(lower))
     kinesis.kinesis.put_record(StreamName=stream, Data=b"single", PartitionKey="q", ExplicitHashKey=str(lower))
     found = read(builder(kinesis, stream).set_deserialization_schema(Everything()).build(), 4)
     # The last belongs to the other shard, so that the producer sends it again there.
-    assert found == {
-        S0: [(stream, "a", 0, b"1"), (stream, "b", 1, long), (stream, "a", 2, b"3"), (stream, "q", 0, b"single")]
-    }
+    assert found == {S0: [(stream, "a", 0, b"1"), (stream, "b", 1, long), (stream, "a", 2, b"3"), (stream, "q", 0, b"single")]}
 
 
 def test_data_that_only_looks_put_together() -> None:
@@ -519,10 +524,7 @@ def test_streams_and_credentials_that_are_wrong(kinesis: Kinesis) -> None:
         assert "there is no such stream in region" in error
         assert "create it, or correct set_stream_name(), or correct aws.region" in error
     error = fails(kinesis, stream, aws_credentials_provider_basic_accesskeyid=WRONG_KEY)
-    assert (
-        f"KinesisSource: stream '{stream}': region 'eu-west-1' at {kinesis.endpoint} does not accept the credentials"
-        in error
-    )
+    assert f"KinesisSource: stream '{stream}': region 'eu-west-1' at {kinesis.endpoint} does not accept the credentials" in error
     assert "correct or renew them" in error
     error = fails(kinesis, stream, aws_credentials_provider_profile_name="nobody")
     assert "profile (nobody) could not be found" in error

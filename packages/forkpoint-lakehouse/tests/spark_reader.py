@@ -35,9 +35,12 @@ def iceberg(spark: Any, place: str) -> Any:
     """The table in the catalog of a directory, in a session of its own."""
     session = spark.newSession()
     settings = {
-        CATALOG: "org.apache.iceberg.spark.SparkCatalog", f"{CATALOG}.type": "jdbc", f"{CATALOG}.jdbc.schema-version": "V1",
-        f"{CATALOG}.uri": f"jdbc:sqlite:{place}/catalog.db", f"{CATALOG}.warehouse": f"file://{place}",
-    }  # fmt: skip
+        CATALOG: "org.apache.iceberg.spark.SparkCatalog",
+        f"{CATALOG}.type": "jdbc",
+        f"{CATALOG}.jdbc.schema-version": "V1",
+        f"{CATALOG}.uri": f"jdbc:sqlite:{place}/catalog.db",
+        f"{CATALOG}.warehouse": f"file://{place}",
+    }
     for name, value in settings.items():
         session.conf.set(name, value)
     return session.table("default.ns.counts")

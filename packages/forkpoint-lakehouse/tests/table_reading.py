@@ -58,9 +58,7 @@ def run(root: Path, to: Any, elements: int, **options: Any) -> Any:
     return job(root, to, elements, **options).begin()()
 
 
-def sunk(
-    root: Path, elements: list[Any], type: Any, sink: Any, per_epoch: int = 1000, name: str = "users"
-) -> Any:  # fmt: skip
+def sunk(root: Path, elements: list[Any], type: Any, sink: Any, per_epoch: int = 1000, name: str = "users") -> Any:
     """Write elements to a sink."""
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(str(root)).set_max_epoch_rows(per_epoch)

@@ -39,8 +39,10 @@ def test_columns_that_elements_have_and_the_table_lacks_are_added(kind: str, tmp
     sunk(tmp_path / "c", [Old(3, "cid")], Old, make_sink(kind, str(place)))
     none = {"score": None, "tags": None}
     assert read(kind, place) == [
-        {"id": 1, "name": "ann", **none}, {"id": 2, "name": "bob", "score": 0.5, "tags": ["x"]}, {"id": 3, "name": "cid", **none},
-    ]  # fmt: skip
+        {"id": 1, "name": "ann", **none},
+        {"id": 2, "name": "bob", "score": 0.5, "tags": ["x"]},
+        {"id": 3, "name": "cid", **none},
+    ]
     upsert = make_sink(kind, str(place), mode="upsert", key=("id",))
     sunk(tmp_path / "d", [Old(2, "rob")], Old, upsert)
     assert read(kind, place)[1] == {"id": 2, "name": "rob", **none}  # the row is replaced
@@ -48,9 +50,7 @@ def test_columns_that_elements_have_and_the_table_lacks_are_added(kind: str, tmp
 
 def test_without_evolution_a_new_column_is_refused(kind: str, tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink(kind, str(place)))
-    with pytest.raises(
-        ConfigError, match=r"table .* has no column 'score', 'tags'; add it .* or set schema_evolution=True"
-    ):
+    with pytest.raises(ConfigError, match=r"table .* has no column 'score', 'tags'; add it .* or set schema_evolution=True"):
         sunk(tmp_path / "b", [New(2, "bob", 0.5)], New, make_sink(kind, str(place), schema_evolution=False))
     assert len(read(kind, place)) == 1
 
@@ -68,18 +68,14 @@ class Listed(NamedTuple):
 def test_a_type_that_does_not_fit_is_refused(kind: str, tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [New(1, "ann", 1.0)], New, make_sink(kind, str(place)))
 
-    with pytest.raises(
-        ConfigError, match=r"column 'id' is int64, which cannot hold the elements' list.*change the table's"
-    ):
+    with pytest.raises(ConfigError, match=r"column 'id' is int64, which cannot hold the elements' list.*change the table's"):
         sunk(tmp_path / "b", [Listed([1], "x")], Listed, make_sink(kind, str(place)))
     with pytest.raises(ConfigError, match=r"column 'id' is int64, and the elements' string does not fit: .*'seven'"):
         sunk(tmp_path / "c", [Odd("seven", "x")], Odd, make_sink(kind, str(place)))
     assert len(read(kind, place)) == 1
 
 
-REQUIRED = pa.schema(
-    [pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("at", pa.int64(), False)]
-)
+REQUIRED = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("at", pa.int64(), False)])
 
 
 class Loose(NamedTuple):
@@ -145,10 +141,19 @@ class Everything(NamedTuple):
 
 def everything(n: int) -> Everything:
     return Everything(
-        n, n / 3, None if n % 2 else f"täxt {n}", bytes([n]), n % 2 == 0, date(2024, 2, 29) + timedelta(n),
+        n,
+        n / 3,
+        None if n % 2 else f"täxt {n}",
+        bytes([n]),
+        n % 2 == 0,
+        date(2024, 2, 29) + timedelta(n),
         datetime(1969, 12, 31, 23, 59, 59, n),  # noqa: DTZ001
-        Decimal(n) / 8, UUID(int=n), Point(n, None), [Point(n, 0.5)] * n, {"a": n},
-    )  # fmt: skip
+        Decimal(n) / 8,
+        UUID(int=n),
+        Point(n, None),
+        [Point(n, 0.5)] * n,
+        {"a": n},
+    )
 
 
 def test_values_of_all_types(kind: str, tmp_path: Path, place: Path) -> None:
@@ -157,9 +162,13 @@ def test_values_of_all_types(kind: str, tmp_path: Path, place: Path) -> None:
     found = sorted(read(kind, place), key=lambda row: row["n"])
     for row, value in zip(found, values, strict=True):
         assert {**row, "named": dict(row["named"])} == {
-            **value._asdict(), "number": str(value.number), "key": str(value.key), "point": {"x": value.n, "y": None},
-            "many": [{"x": value.n, "y": 0.5}] * value.n, "local": row["local"],
-        }  # fmt: skip
+            **value._asdict(),
+            "number": str(value.number),
+            "key": str(value.key),
+            "point": {"x": value.n, "y": None},
+            "many": [{"x": value.n, "y": 0.5}] * value.n,
+            "local": row["local"],
+        }
         assert row["local"].replace(tzinfo=None) == value.local
     assert duckdb.read_parquet(files(kind, place)).filter("n = 3").fetchall()[0][1] == 1.0
     assert duckdb.read_parquet(files(kind, place)).aggregate("sum(n)").fetchall() == [(10,)]
@@ -271,24 +280,18 @@ def test_names_that_differ_in_case_only_are_refused_by_delta(
     if before:
         sunk(tmp_path / "before", before, type(before[0]), make_sink("delta", str(place)))
     for given in ([], elements):  # at the start
-        with pytest.raises(
-            ConfigError, match=rf"sink 'table': Delta table .*{message}.*; give the field the column's name"
-        ):
+        with pytest.raises(ConfigError, match=rf"sink 'table': Delta table .*{message}.*; give the field the column's name"):
             sunk(tmp_path / "root", given, type(elements[0]), make_sink("delta", str(place)))
 
 
 def test_what_does_not_fit_is_refused_at_the_start(kind: str, tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [New(1, "ann", 1.0)], New, make_sink(kind, str(place)))
 
-    with pytest.raises(
-        ConfigError, match=r"sink 'table': .*column 'id' is int64, which cannot hold the elements' list"
-    ):
+    with pytest.raises(ConfigError, match=r"sink 'table': .*column 'id' is int64, which cannot hold the elements' list"):
         sunk(tmp_path / "b", [], Listed, make_sink(kind, str(place)))
     with pytest.raises(ConfigError, match=r"sink 'table': .*the elements have no key column 'nr'"):
         sunk(tmp_path / "c", [], Old, make_sink(kind, str(place), mode="upsert", key="nr"))
-    with pytest.raises(
-        ConfigError, match=r"sink 'table': .*key column 'tags' is list.*, by which rows cannot be told apart"
-    ):
+    with pytest.raises(ConfigError, match=r"sink 'table': .*key column 'tags' is list.*, by which rows cannot be told apart"):
         sunk(tmp_path / "d", [], New, make_sink(kind, str(place), mode="upsert", key=("id", "tags")))
     with pytest.raises(ConfigError, match=r"sink 'table': .*elements of .* are no rows"):
         sunk(tmp_path / "e", [], int, make_sink(kind, str(place)))
@@ -326,9 +329,7 @@ def test_partitions_of_values_that_are_lacking(kind: str, tmp_path: Path, place:
 
 
 def test_a_column_to_partition_by_that_is_missing(kind: str, tmp_path: Path, place: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"the elements have no column 'town' to partition by; .* are id, name: correct"
-    ):
+    with pytest.raises(ConfigError, match=r"the elements have no column 'town' to partition by; .* are id, name: correct"):
         sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink(kind, str(place), partition_by=("town",)))
 
 
@@ -352,9 +353,7 @@ def test_iceberg_partitions_by_transforms(tmp_path: Path, place: Path) -> None:
     assert [row["who"] for row in read("iceberg", place) if row["id"] == 3] == ["new"]
     with pytest.raises(ConfigError, match=r"partition_by='bucket\(id\)' is no transform; give \"bucket\(16, id\)\""):
         make_sink("iceberg", str(place), partition_by=("bucket(id)",))
-    with pytest.raises(
-        ConfigError, match=r"partition_by='week\(at\)' is no transform; there are year, .* as in \"day\(at\)\""
-    ):
+    with pytest.raises(ConfigError, match=r"partition_by='week\(at\)' is no transform; there are year, .* as in \"day\(at\)\""):
         make_sink("iceberg", str(place), partition_by="week(at)")
 
 
@@ -379,14 +378,10 @@ def test_an_iceberg_catalog_that_does_not_exist(tmp_path: Path, properties: dict
 def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for directory in ("/proc/table", str(tmp_path / "file" / "table")):
-        with pytest.raises(
-            ConfigError, match=r"sink 'table': Delta table .* cannot be written to: .*Correct the path, or grant"
-        ):
+        with pytest.raises(ConfigError, match=r"sink 'table': Delta table .* cannot be written to: .*Correct the path, or grant"):
             sunk(tmp_path / "root", [Old(1, "ann")], Old, fp.DeltaSink(directory))
         properties = {**catalog(str(tmp_path)), "warehouse": f"file://{directory}"}
-        with pytest.raises(
-            ConfigError, match=r"sink 'table': Iceberg table .* its files cannot be written: .*Correct the cat"
-        ):
+        with pytest.raises(ConfigError, match=r"sink 'table': Iceberg table .* its files cannot be written: .*Correct the cat"):
             sunk(tmp_path / "root", [Old(1, "ann")], Old, fp.IcebergSink(properties, "ns.counts"))
 
 
@@ -413,9 +408,7 @@ def test_decimals_fit_a_column_of_decimals(kind: str, tmp_path: Path, place: Pat
         found.create_table("ns.counts", schema)
     sunk(tmp_path / "a", [Priced(1, Decimal("9.99"))], Priced, make_sink(kind, str(place)))
     assert read(kind, place) == [{"id": 1, "price": Decimal("9.99")}]
-    with pytest.raises(
-        ConfigError, match=r"column 'price' is decimal128\(10, 2\), and the elements' string does not fit"
-    ):
+    with pytest.raises(ConfigError, match=r"column 'price' is decimal128\(10, 2\), and the elements' string does not fit"):
         sunk(tmp_path / "b", [Priced(1, Decimal("0.125"))], Priced, make_sink(kind, str(place)))
 
 
@@ -437,9 +430,7 @@ def test_a_delta_table_with_generated_columns_is_refused(tmp_path: Path, place: 
 def test_a_delta_table_that_demands_more_is_refused(tmp_path: Path, place: Path) -> None:
     sunk(tmp_path / "a", [Old(1, "ann")], Old, make_sink("delta", str(place)))
     DeltaTable(place).alter.add_constraint({"positive": "id > 0"})
-    with pytest.raises(
-        ConfigError, match=r"demands .*delta.constraints.positive of its writers, which DeltaSink does not do"
-    ):
+    with pytest.raises(ConfigError, match=r"demands .*delta.constraints.positive of its writers, which DeltaSink does not do"):
         sunk(tmp_path / "b", [Old(-1, "ann")], Old, make_sink("delta", str(place)))
 
 
@@ -448,8 +439,9 @@ def test_delta_statistics_let_readers_skip_files(tmp_path: Path, place: Path) ->
     found = pa.table(DeltaTable(place).get_add_actions(flatten=True)).to_pylist()
     found.sort(key=lambda row: row["min.n"])
     assert [(row["num_records"], row["min.n"], row["max.n"], row["null_count.text"]) for row in found] == [
-        (2, 0, 1, 1), (2, 2, 3, 1),
-    ]  # fmt: skip  # one of each subtask
+        (2, 0, 1, 1),
+        (2, 2, 3, 1),
+    ]  # one of each subtask
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,7 @@ def test_a_table_that_is_gone_at_the_commit(appending: Writing) -> None:
         appending.committer().commit(output, 1)
 
 
-def test_a_table_under_constant_change_is_tried_again_later(
-    appending: Writing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_under_constant_change_is_tried_again_later(appending: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forkpoint_lakehouse.committing._PAUSE_SECONDS", 0.0)
     from forkpoint_lakehouse.format import Conflict
 

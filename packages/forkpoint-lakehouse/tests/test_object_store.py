@@ -62,9 +62,13 @@ class Place:
     @property
     def catalog(self) -> dict[str, str]:
         of_store = {
-            "s3.endpoint": self.store.endpoint, "s3.access-key-id": "test", "s3.secret-access-key": "test",
-            "s3.region": "us-east-1", "s3.connect-timeout": "1", "s3.request-timeout": "3",
-        }  # fmt: skip
+            "s3.endpoint": self.store.endpoint,
+            "s3.access-key-id": "test",
+            "s3.secret-access-key": "test",
+            "s3.region": "us-east-1",
+            "s3.connect-timeout": "1",
+            "s3.request-timeout": "3",
+        }
         return {**catalog(str(self.directory)), "warehouse": self.url, **of_store}
 
     def sink(self, **options: Any) -> Any:
@@ -114,9 +118,7 @@ def test_a_store_that_does_not_answer_a_commit(there: Place, tmp_path: Path) -> 
 
 def test_a_catalog_that_is_away(store: UnreliableProxy, tmp_path: Path) -> None:
     there = Place("iceberg", store, tmp_path / "nowhere")
-    with pytest.raises(
-        SystemUnavailable, match=r"Iceberg table ns.counts does not work: .*unable to open database file"
-    ):
+    with pytest.raises(SystemUnavailable, match=r"Iceberg table ns.counts does not work: .*unable to open database file"):
         run(tmp_path / "root", there.sink(), ELEMENTS)
 
 

@@ -43,10 +43,16 @@ class Named(NamedTuple):
 
 def reading(n: int) -> Reading:
     return Reading(
-        n, n / 3, None if n % 2 else f"täxt {n}", n % 2 == 0, date(2024, 2, 29) + timedelta(n),
+        n,
+        n / 3,
+        None if n % 2 else f"täxt {n}",
+        n % 2 == 0,
+        date(2024, 2, 29) + timedelta(n),
         datetime(1969, 12, 31, 23, 59, 59, n),  # noqa: DTZ001
-        Decimal(n) / 8, Point(n, None), [Point(n, 0.5)] * n,
-    )  # fmt: skip
+        Decimal(n) / 8,
+        Point(n, None),
+        [Point(n, 0.5)] * n,
+    )
 
 
 def test_appended_upserted_changed_and_partitioned_tables(kind: str, tmp_path: Path) -> None:

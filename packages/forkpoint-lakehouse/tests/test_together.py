@@ -81,9 +81,10 @@ def test_files_do_not_grow_beyond_what_is_held_in_memory(
 
 STEPS = ["together", "together+", "commit", "commit+"]
 CASES = [(f"{kind}-together", step) for kind in ("delta", "iceberg") for step in STEPS] + [
-    ("iceberg-together", "catalog"), ("iceberg-together", "catalog+"),
+    ("iceberg-together", "catalog"),
+    ("iceberg-together", "catalog+"),
     *((f"{kind}-upsert-together", step) for kind in ("delta", "iceberg") for step in ("commit", "commit+")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow
@@ -190,9 +191,7 @@ def test_what_the_table_refuses_in_the_end_leaves_nothing(
     assert writing.rows() == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_files_of_a_commit_that_was_executed_and_refused_stay(
-    writing: Writing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_commit_that_was_executed_and_refused_stay(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a request whose answer was lost is sent again."""
     usual = writing.committer_class._commit
 

@@ -49,10 +49,16 @@ def test_changes_of_a_database_are_made_to_the_table(kind: str, tmp_path: Path, 
     ann, bob, cid, renamed = User(1, "ann"), User(2, "bob", ["x"]), User(3, "cid"), User(2, "rob", [])
     insert, update, delete = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
     changes = [
-        changed(insert, None, ann), changed(insert, None, bob), changed(insert, None, cid), changed(update, bob, renamed),
-        changed(delete, ann, None), changed(update, cid, User(4, "cid")), changed(delete, User(9, "none"), None),
-        changed(insert, None, ann), changed(delete, ann, None),
-    ]  # fmt: skip
+        changed(insert, None, ann),
+        changed(insert, None, bob),
+        changed(insert, None, cid),
+        changed(update, bob, renamed),
+        changed(delete, ann, None),
+        changed(update, cid, User(4, "cid")),
+        changed(delete, User(9, "none"), None),
+        changed(insert, None, ann),
+        changed(delete, ann, None),
+    ]
     sink = make_sink(kind, str(place), mode="upsert", key=["id"])
     sunk(tmp_path / "root", changes, change_type(User), sink, per_epoch)
     assert read(kind, place) == [User(2, "rob", [])._asdict(), User(4, "cid")._asdict()]
@@ -75,9 +81,7 @@ def test_keys_of_several_columns_and_partitions(kind: str, tmp_path: Path, place
 
 def test_a_key_that_is_missing_is_said(kind: str, tmp_path: Path, place: Path) -> None:
     sink = make_sink(kind, str(place), mode="upsert", key=("nr",))
-    with pytest.raises(
-        ConfigError, match=r"table .*: the elements have no key column 'nr'; their columns are id, name, tags"
-    ):
+    with pytest.raises(ConfigError, match=r"table .*: the elements have no key column 'nr'; their columns are id, name, tags"):
         sunk(tmp_path / "root", [User(1, "ann")], User, sink)
 
 

@@ -18,8 +18,10 @@ from forkpoint_mqtt.consuming import SessionConnection
 from forkpoint_mqtt.source import MqttSource
 
 STEPS = {
-    "plan": (QueueEnumerator, "plan"), "manifest": (History, "commit"), "acknowledge": (SessionConnection, "acknowledge"),
-}  # fmt: skip
+    "plan": (QueueEnumerator, "plan"),
+    "manifest": (History, "commit"),
+    "acknowledge": (SessionConnection, "acknowledge"),
+}
 
 
 class Count(fp.KeyedProcessFunction):
@@ -50,8 +52,12 @@ if __name__ == "__main__":
     env.set_state_root(root).set_parallelism(2).set_max_epoch_rows(100).enable_checkpointing(10)
     id_property = "id" if ids == "ids" else None
     source = MqttSource(
-        "127.0.0.1", topic, fp.SimpleStringSchema(), port=int(port), id_property=id_property,
+        "127.0.0.1",
+        topic,
+        fp.SimpleStringSchema(),
+        port=int(port),
+        id_property=id_property,
         client_id=session(topic),
-    )  # fmt: skip
+    )
     build(env, source, out)
     env.execute("counting")

@@ -60,13 +60,14 @@ def test_a_driver_that_is_killed_in_the_middle(mosquitto: Mosquitto, tmp_path: P
 @pytest.mark.parametrize(
     ("step", "number", "ids"),
     [
-        ("plan+", 2, "ids"), ("manifest+", 2, "ids"),
-        ("acknowledge", 1, "ids"), ("acknowledge+", 1, "ids"), ("acknowledge", 1, "none"),
+        ("plan+", 2, "ids"),
+        ("manifest+", 2, "ids"),
+        ("acknowledge", 1, "ids"),
+        ("acknowledge+", 1, "ids"),
+        ("acknowledge", 1, "none"),
     ],
-)  # fmt: skip
-def test_a_driver_that_is_killed_at_a_step(
-    mosquitto: Mosquitto, tmp_path: Path, step: str, number: int, ids: str
-) -> None:
+)
+def test_a_driver_that_is_killed_at_a_step(mosquitto: Mosquitto, tmp_path: Path, step: str, number: int, ids: str) -> None:
     topic = mosquitto.topic()
     mosquitto.begin_session(session(topic), topic)
     mosquitto.publish(topic, messages(0, 300), ids=ids == "ids")

@@ -40,9 +40,7 @@ def texts(start: int, stop: int) -> list[str]:
 
 def source(mosquitto: Mosquitto, topic: Any, root: Path, schema: Any = None, **options: Any) -> fp.MqttSource[Any]:
     """A source in a job, whose name is the test's."""
-    made: fp.MqttSource[Any] = fp.MqttSource(
-        "127.0.0.1", topic, schema or Text(), **{"port": mosquitto.port, **options}
-    )
+    made: fp.MqttSource[Any] = fp.MqttSource("127.0.0.1", topic, schema or Text(), **{"port": mosquitto.port, **options})
     return made.for_job(fp.SourceContext("words", root.name, str(root)))
 
 
@@ -81,9 +79,7 @@ def test_what_was_not_acknowledged_comes_again(mosquitto: Mosquitto, tmp_path: P
         assert loop.read == texts(0, 60)
 
 
-def test_with_ids_what_was_committed_but_not_acknowledged_is_not_read_again(
-    mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+def test_with_ids_what_was_committed_but_not_acknowledged_is_not_read_again(mosquitto: Mosquitto, tmp_path: Path) -> None:
     topic = mosquitto.topic()
     with subscribed(Loop(source(mosquitto, topic, tmp_path, id_property="id"))) as loop:
         mosquitto.publish(topic, texts(0, 100), ids=True)
@@ -216,9 +212,7 @@ def test_a_broker_that_stands_still(mosquitto: Mosquitto, tmp_path: Path, monkey
         assert loop.read == texts(0, 30)
 
 
-def test_a_broker_that_stays_away_is_named(
-    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_stays_away_is_named(mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "UNAVAILABLE_SECONDS", 0.3)
     with (
         Loop(source(mosquitto, "t", tmp_path, port=1)) as loop,
@@ -227,9 +221,7 @@ def test_a_broker_that_stays_away_is_named(
         loop.until_it_fails()
 
 
-def test_a_broker_that_has_forgotten_the_session(
-    mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broker_that_has_forgotten_the_session(mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     topic = mosquitto.topic()
     with subscribed(Loop(source(mosquitto, topic, tmp_path))) as loop:
         position = loop.epoch([])

@@ -46,9 +46,7 @@ def counts(search: OpenSearch, index: str) -> list[tuple[int, int]]:
 def test_the_newest_document_of_each_id_is_there(search: OpenSearch, tmp_path: Path) -> None:
     index = name()
     run(tmp_path, fp.OpenSearchSink(search.url, index, id="key"), ELEMENTS)
-    assert search.documents(index) == {
-        str(key): {"key": key, "seen": seen[-1]} for key, seen in counts_of(ELEMENTS).items()
-    }
+    assert search.documents(index) == {str(key): {"key": key, "seen": seen[-1]} for key, seen in counts_of(ELEMENTS).items()}
 
 
 @pytest.mark.slow
@@ -139,9 +137,7 @@ def test_a_repeated_commit_changes_nothing(search: OpenSearch, tmp_path: Path) -
     assert search.documents(index) == before
 
 
-def test_groups_share_the_versions_of_an_epoch(
-    search: OpenSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_share_the_versions_of_an_epoch(search: OpenSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An id may be in another group in the next epoch, on a host whose clock is behind."""
     index = name()
     groups = [committer(search, tmp_path, index, group) for group in ("0", "1")]

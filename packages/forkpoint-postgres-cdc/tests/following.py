@@ -17,10 +17,15 @@ from forkpoint_postgres_cdc import chunks, feed, slot
 from forkpoint_postgres_cdc.enumerator import PostgresEnumerator
 
 STEPS = {
-    "create": (slot, "_create"), "export": (feed, "oldest_running"), "plan": (PostgresEnumerator, "plan"),
-    "commit": (History, "commit"), "committed": (PostgresEnumerator, "committed"), "advance": (feed, "advance"),
-    "peek": (feed._Following, "_check_slot"), "chunk": (chunks.Chunk, "to_json"),
-}  # fmt: skip
+    "create": (slot, "_create"),
+    "export": (feed, "oldest_running"),
+    "plan": (PostgresEnumerator, "plan"),
+    "commit": (History, "commit"),
+    "committed": (PostgresEnumerator, "committed"),
+    "advance": (feed, "advance"),
+    "peek": (feed._Following, "_check_slot"),
+    "chunk": (chunks.Chunk, "to_json"),
+}
 
 
 class Seen(NamedTuple):

@@ -95,9 +95,7 @@ def test_a_snapshot_sees_what_has_ended(xmax: int, data: Any) -> None:
     assert snapshot.sees(xid % 2**32) == (xid < xmax and xid not in running)
 
 
-ARRAYS = st.recursive(
-    st.none() | st.text(max_size=5), lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=6
-)
+ARRAYS = st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=6)
 
 
 def _array_text(value: Any) -> str:
@@ -133,7 +131,7 @@ def test_arrays_with_bounds_and_without_quotes() -> None:
         (fp.Types.SQL_DATE(), "2024-02-03", date(2024, 2, 3)),
         (fp.Types.LIST(fp.Types.LONG()), "{1,NULL}", [1, None]),
     ],
-)  # fmt: skip
+)
 def test_values(type: Any, text: str, value: Any) -> None:
     assert reader(type, "f")(text) == value
 
@@ -146,11 +144,7 @@ def test_a_type_that_cannot_be_read_is_refused() -> None:
 def test_positions() -> None:
     position = Position("s", 5, 0, {"a": (Part(("1",), "3:5:", 10),)})
     assert position.unread(["a", "b"]) == ["a", "b"]
-    position = (
-        position.read("a", Part(("2",), "3:5:", 10))
-        .read("a", Part(None, "7:9:8", 20))
-        .read("b", Part(None, "7:9:8", 20))
-    )
+    position = position.read("a", Part(("2",), "3:5:", 10)).read("a", Part(None, "7:9:8", 20)).read("b", Part(None, "7:9:8", 20))
     assert [part.upto for part in position.tables["a"]] == [("2",), None]
     assert position.unread(["a", "b"]) == []
     assert Position.from_json(json_round_trip(position.to_json())) == position

@@ -142,9 +142,7 @@ def test_a_column_that_is_dropped_without_a_type(postgres: Postgres) -> None:
     with Loop(source(postgres, table)) as loop:
         loop.until_read()
         postgres.execute(f"ALTER TABLE {table} DROP COLUMN name; INSERT INTO {table} VALUES (1, 5)")
-        with pytest.raises(
-            fp.ConfigError, match=rf"'uid': table '{table}' has no column 'name'.*Start the program again"
-        ):
+        with pytest.raises(fp.ConfigError, match=rf"'uid': table '{table}' has no column 'name'.*Start the program again"):
             loop.until_it_fails()
     with Loop(source(postgres, table), loop.position) as again:
         assert [change.after._asdict() for change in again.until_changes(1)] == [{"id": 1, "amount": 5}]

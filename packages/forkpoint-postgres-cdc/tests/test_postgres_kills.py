@@ -57,9 +57,21 @@ def writing(postgres: Postgres, table: str) -> list[Writer]:
 
 # In one test, one death after the other: of the same job, whose position each start finds where the last one left it.
 DEATHS = [
-    ["create", "1"], ["create+", "1"], ["export", "2"], ["chunk", "1"], ["chunk", "12"], ["commit", "2"], ["commit+", "2"],
-    ["plan+", "9"], ["committed", "2"], ["peek", "1"], ["peek+", "2"], ["advance", "1"], ["advance+", "1"], ["commit+", "3"],
-]  # fmt: skip
+    ["create", "1"],
+    ["create+", "1"],
+    ["export", "2"],
+    ["chunk", "1"],
+    ["chunk", "12"],
+    ["commit", "2"],
+    ["commit+", "2"],
+    ["plan+", "9"],
+    ["committed", "2"],
+    ["peek", "1"],
+    ["peek+", "2"],
+    ["advance", "1"],
+    ["advance+", "1"],
+    ["commit+", "3"],
+]
 
 
 @pytest.mark.slow
@@ -74,9 +86,7 @@ def test_a_driver_that_is_killed_at_each_step(postgres: Postgres, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_server_is_killed_under_driver_and_writers(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
+def test_the_server_is_killed_under_driver_and_writers(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     server = Postgres(tmp_path_factory.mktemp("killed") / "server", fsync="off")
     try:
         table = create_table(server, COLUMNS, full=True)

@@ -48,13 +48,9 @@ def test_a_name_that_is_none(postgres: Postgres, name: str) -> None:
         source(postgres, name).output_type()
 
 
-@pytest.mark.parametrize(
-    "conninfo", ["secret", "host='secret", "postgresql://u:secret word@h/d", "hostt=x password=secret"]
-)
+@pytest.mark.parametrize("conninfo", ["secret", "host='secret", "postgresql://u:secret word@h/d", "hostt=x password=secret"])
 def test_a_string_that_is_no_connection_string(conninfo: str) -> None:
-    with pytest.raises(
-        fp.ConfigError, match=r"^PostgresSource: conninfo is no connection string.*Write it as"
-    ) as caught:
+    with pytest.raises(fp.ConfigError, match=r"^PostgresSource: conninfo is no connection string.*Write it as") as caught:
         fp.PostgresSource(conninfo, ["t"], "p").output_type()
     assert "secret" not in str(caught.value)
     with (

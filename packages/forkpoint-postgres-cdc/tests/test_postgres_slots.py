@@ -146,9 +146,7 @@ def test_a_table_that_is_added_to_the_source_is_read(postgres: Postgres) -> None
     with Loop(source(postgres, table, added), loop.position) as loop:
         loop.until_read()
         postgres.execute(f"INSERT INTO {added} VALUES (4)")
-        assert [(change.table, change.after.id) for change in loop.until_changes(4)] == [
-            (added, id) for id in (1, 2, 3, 4)
-        ]
+        assert [(change.table, change.after.id) for change in loop.until_changes(4)] == [(added, id) for id in (1, 2, 3, 4)]
 
 
 # -- restored jobs
@@ -240,9 +238,7 @@ def test_each_change_counts_once_whenever_the_process_dies_and_in_a_fork(
     def build(bounded: bool) -> Callable[..., fp.DataStream]:
         def job(env: fp.StreamExecutionEnvironment, *scripts: Any) -> fp.DataStream:
             for each in scripts:
-                env.from_source(each, fp.WatermarkStrategy.no_watermarks(), "s").uid("s").sink_to(fp.DiscardSink()).uid(
-                    "n"
-                )
+                env.from_source(each, fp.WatermarkStrategy.no_watermarks(), "s").uid("s").sink_to(fp.DiscardSink()).uid("n")
             rows = source(postgres, table, split_size=5, is_bounded=bounded)
             changes = env.from_source(rows, fp.WatermarkStrategy.no_watermarks(), "t").uid("t")
             return changes.map(lambda change: change.after.id, int).uid("m")
@@ -251,9 +247,7 @@ def test_each_change_counts_once_whenever_the_process_dies_and_in_a_fork(
 
     steps = ("planned", "computed", "written", "committed", "published")
     script = [item for step in steps for item in (PAUSE, Abort(step))]
-    first = run_local(
-        build(False), [*script, *[PAUSE] * 5, Eof(savepoint=True)], epochs=5, state_root=tmp_path, parallelism=2
-    )
+    first = run_local(build(False), [*script, *[PAUSE] * 5, Eof(savepoint=True)], epochs=5, state_root=tmp_path, parallelism=2)
     assert first.deaths == 5
     assert first.output == list(range(1, 41))
     postgres.execute(f"INSERT INTO {table} SELECT i, 'n', 0 FROM generate_series(41, 50) i")
@@ -318,9 +312,7 @@ def test_a_user_without_rights(postgres: Postgres) -> None:
         assert len(loop.until_changes(2)) == 2
 
 
-@pytest.mark.parametrize(
-    "statement", ["DROP TABLE {0}", "ALTER PUBLICATION {0} DROP TABLE {0}", "DROP PUBLICATION {0}"]
-)
+@pytest.mark.parametrize("statement", ["DROP TABLE {0}", "ALTER PUBLICATION {0} DROP TABLE {0}", "DROP PUBLICATION {0}"])
 def test_what_is_removed_under_the_job(postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     monkeypatch.setattr(feed, "CHECK_S", 0.0)
     table = create_table(postgres)

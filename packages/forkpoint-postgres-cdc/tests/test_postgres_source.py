@@ -65,9 +65,9 @@ def test_types(postgres: Postgres) -> None:
             postgres,
             "id bigint PRIMARY KEY, a smallint, b real, c double precision, d numeric, e varchar(9), f boolean, g timestamptz, "
             f"h timestamp, i date, j time, k bytea, l jsonb, m uuid, n int[], o text[], p mood_{name}, q cents_{name}, "
-            "r interval, s char(4), t int GENERATED ALWAYS AS (id * 2) STORED, \"Quoted\" int",
+            'r interval, s char(4), t int GENERATED ALWAYS AS (id * 2) STORED, "Quoted" int',
             name=name,
-        )  # fmt: skip
+        )
         row = (
             "7, 2.5, 0.1, 12345678901234567890.123, 'é', true, '2024-03-01 12:00:00.5-05', '2024-03-01 12:00:00', '2024-03-01', "
             "'12:30', '\\x00ff', '{\"a\": 1}', '2b7e1516-28ae-d2a6-abf7-158809cf4f3c', '{1,NULL,3}', '{\"a,b\",\"c\\\"d\"}', "
@@ -79,11 +79,32 @@ def test_types(postgres: Postgres) -> None:
             connection.execute(f"INSERT INTO {table} VALUES (2, {row}, DEFAULT, 9)")
             connection.execute(f"INSERT INTO {table} VALUES (3)")
             first, second, third = (change.after for change in loop.until_changes(3))
-    assert tuple(first)[1:] == tuple(second)[1:] == (
-        7, 2.5, 0.1, Decimal("12345678901234567890.123"), "é", True, datetime(2024, 3, 1, 17, 0, 0, 500_000, UTC),
-        datetime.fromisoformat("2024-03-01T12:00:00"), date(2024, 3, 1), time(12, 30), b"\x00\xff", '{"a": 1}',
-        "2b7e1516-28ae-d2a6-abf7-158809cf4f3c", [1, None, 3], ["a,b", 'c"d'], "happy", 5, "1 day", "ab  ", 9,
-    )  # fmt: skip
+    assert (
+        tuple(first)[1:]
+        == tuple(second)[1:]
+        == (
+            7,
+            2.5,
+            0.1,
+            Decimal("12345678901234567890.123"),
+            "é",
+            True,
+            datetime(2024, 3, 1, 17, 0, 0, 500_000, UTC),
+            datetime.fromisoformat("2024-03-01T12:00:00"),
+            date(2024, 3, 1),
+            time(12, 30),
+            b"\x00\xff",
+            '{"a": 1}',
+            "2b7e1516-28ae-d2a6-abf7-158809cf4f3c",
+            [1, None, 3],
+            ["a,b", 'c"d'],
+            "happy",
+            5,
+            "1 day",
+            "ab  ",
+            9,
+        )
+    )
     assert set(tuple(third)[1:]) == {None}
 
 
@@ -167,9 +188,7 @@ def test_a_change_of_a_table_that_waits_for_the_snapshot_does_not_block_it(
         loop.until_changes(1, max_rows=1)
         alter = threading.Thread(target=postgres.execute, args=[f"ALTER TABLE {table} ADD COLUMN added int"])
         alter.start()
-        while not postgres.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE query ~ '^ALTER TABLE' AND wait_event_type = 'Lock'"
-        ):
+        while not postgres.execute("SELECT 1 FROM pg_stat_activity WHERE query ~ '^ALTER TABLE' AND wait_event_type = 'Lock'"):
             monotonic.sleep(0.01)
         with pytest.raises(fp.SystemUnavailable, match="lock timeout"):
             loop.until_changes(2, max_rows=1)
@@ -248,8 +267,10 @@ def test_several_tables_in_the_order_of_commits(postgres: Postgres) -> None:
         postgres.execute(f"DELETE FROM {two} WHERE id = 1")
         changes = loop.until_changes(5)
     assert [(c.table, c.kind.name) for c in changes[2:]] == [
-        (f'public."{two}"', "INSERT"), (one, "INSERT"), (f'public."{two}"', "DELETE"),
-    ]  # fmt: skip
+        (f'public."{two}"', "INSERT"),
+        (one, "INSERT"),
+        (f'public."{two}"', "DELETE"),
+    ]
     assert changes[0].after._asdict() == {"id": 1, "name": "a", "amount": 5, "other": None}
     assert changes[4].before._asdict() == {"id": 1, "name": None, "amount": None, "other": True}
 

@@ -22,10 +22,13 @@ from forkpoint_rabbitmq.sink import RabbitMQSink
 from forkpoint_rabbitmq.source import RabbitMQSource
 
 STEPS = {
-    "plan": (QueueEnumerator, "plan"), "manifest": (History, "commit"), "acknowledge": (QueueConnection, "acknowledge"),
-    "connect": (ConfirmedPublisher, "_on_channel"), "publish": (ConfirmedPublisher, "publish"),
+    "plan": (QueueEnumerator, "plan"),
+    "manifest": (History, "commit"),
+    "acknowledge": (QueueConnection, "acknowledge"),
+    "connect": (ConfirmedPublisher, "_on_channel"),
+    "publish": (ConfirmedPublisher, "publish"),
     "confirm": (ConfirmedPublisher, "_on_confirm"),
-}  # fmt: skip
+}
 
 
 class Count(fp.KeyedProcessFunction):

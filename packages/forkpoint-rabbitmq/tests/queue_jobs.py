@@ -61,9 +61,7 @@ class CancelledInBackground(InBackground):
 def source(rabbitmq: RabbitMQ, queue: str, root: Path, *, ids: bool = True, **options: Any) -> RabbitMQSource[str]:
     """A source in a job."""
     values = {
-        name: options.pop(name)
-        for name in ("prefetch_count", "requested_heartbeat", "connection_timeout")
-        if name in options
+        name: options.pop(name) for name in ("prefetch_count", "requested_heartbeat", "connection_timeout") if name in options
     }
     made = RabbitMQSource(config(rabbitmq.port, **values), queue, ids, Text(), **options)
     return made.for_job(SourceContext("words", "job", str(root)))

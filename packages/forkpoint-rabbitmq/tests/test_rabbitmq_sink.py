@@ -96,9 +96,7 @@ def test_an_exchange_with_routing_keys(rabbitmq: RabbitMQ, tmp_path: Path) -> No
     assert (rabbitmq.values(even), rabbitmq.values(odd)) == (["2", "4"], ["1", "3"])
     with (
         staged(rabbitmq, "", tmp_path, exchange="numbers", routing_key="other") as one,
-        pytest.raises(
-            JobFailed, match="no queue takes a message to exchange 'numbers' with routing key 'other'; bind a queue"
-        ),
+        pytest.raises(JobFailed, match="no queue takes a message to exchange 'numbers' with routing key 'other'; bind a queue"),
     ):
         one.commit(one.output(1, ["1"]))
 
@@ -116,9 +114,7 @@ def test_a_queue_that_is_missing_is_refused_before_anything_is_committed(rabbitm
         one.sink.check([])
 
 
-def test_a_queue_that_is_deleted_under_the_job_gets_everything_once_it_is_back(
-    rabbitmq: RabbitMQ, tmp_path: Path
-) -> None:
+def test_a_queue_that_is_deleted_under_the_job_gets_everything_once_it_is_back(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     queue = rabbitmq.create_queue()
     with staged(rabbitmq, queue, tmp_path) as one:
         one.commit(one.output(1, ["x"]))

@@ -61,9 +61,7 @@ def test_the_number_of_unacknowledged_messages_has_a_bound(rabbitmq: RabbitMQ, t
 
 
 @pytest.mark.parametrize("id_property", ["correlation_id", "message_id"])
-def test_what_was_committed_but_not_acknowledged_is_not_read_again(
-    rabbitmq: RabbitMQ, tmp_path: Path, id_property: str
-) -> None:
+def test_what_was_committed_but_not_acknowledged_is_not_read_again(rabbitmq: RabbitMQ, tmp_path: Path, id_property: str) -> None:
     queue = rabbitmq.create_queue()
     rabbitmq.publish(queue, texts(0, 300))
     options: Any = {"ids": False, "id_property": id_property} if id_property == "message_id" else {}
@@ -159,9 +157,7 @@ def test_messages_that_cannot_be_read_become_dead_letters(rabbitmq: RabbitMQ, tm
 # -- brokers that fail, and refuse
 
 
-def test_a_broker_that_is_killed_loses_acknowledgements_and_nothing_is_read_twice(
-    rabbitmq: RabbitMQ, tmp_path: Path
-) -> None:
+def test_a_broker_that_is_killed_loses_acknowledgements_and_nothing_is_read_twice(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     queue = rabbitmq.create_queue()
     rabbitmq.publish(queue, texts(0, 400))
     with Loop(source(rabbitmq, queue, tmp_path)) as loop:
@@ -187,9 +183,7 @@ def test_a_broker_that_stands_still(rabbitmq: RabbitMQ, tmp_path: Path, monkeypa
     queue = rabbitmq.create_queue()
     rabbitmq.publish(queue, texts(0, 200))
     lost: list[object] = []
-    monkeypatch.setattr(
-        QueueConnection, "close", lambda self, close=QueueConnection.close: (lost.append(0), close(self))
-    )
+    monkeypatch.setattr(QueueConnection, "close", lambda self, close=QueueConnection.close: (lost.append(0), close(self)))
     with Loop(source(rabbitmq, queue, tmp_path, requested_heartbeat=1, connection_timeout=0.5)) as loop:
         loop.epoch(max_rows=100)
         rabbitmq.pause()
@@ -218,13 +212,15 @@ def test_a_broker_that_stays_away_is_named(rabbitmq: RabbitMQ, tmp_path: Path, m
     ("values", "queue", "message"),
     [
         ({"password": "wrong"}, "q", r"user 'guest' is refused; correct set_user_name and set_password"),
-        ({"virtual_host": "none"}, "q", r"vhost 'none'.* may not use this virtual host, or there is none; correct set_v"),
+        (
+            {"virtual_host": "none"},
+            "q",
+            r"vhost 'none'.* may not use this virtual host, or there is none; correct set_v",
+        ),
         ({}, "nowhere", r"vhost '/': queue 'nowhere' does not exist; create it, or correct its name"),
     ],
-)  # fmt: skip
-def test_wrong_configuration(
-    rabbitmq: RabbitMQ, tmp_path: Path, values: dict[str, Any], queue: str, message: str
-) -> None:
+)
+def test_wrong_configuration(rabbitmq: RabbitMQ, tmp_path: Path, values: dict[str, Any], queue: str, message: str) -> None:
     made = RabbitMQSource(config(rabbitmq.port, **values), queue, True, fp.SimpleStringSchema())
     context = source(rabbitmq, queue, tmp_path).context
     assert context is not None
@@ -251,8 +247,13 @@ def test_what_is_missing_is_said() -> None:
         RabbitMQSource(config(1), "q", True, "text")  # type: ignore[arg-type]
     made = fp.RabbitMQConnectionConfig.Builder().set_uri("amqps://me:p%40ss@host/a%2Fb").build()
     assert (made.host, made.port, made.user_name, made.password, made.virtual_host, made.tls) == (
-        "host", 5671, "me", "p@ss", "a/b", True
-    )  # fmt: skip
+        "host",
+        5671,
+        "me",
+        "p@ss",
+        "a/b",
+        True,
+    )
     assert "p@ss" not in repr(made)
 
 

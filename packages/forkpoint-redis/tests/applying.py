@@ -25,9 +25,10 @@ def sink(url: str, prefix: str, **options: Any) -> Any:
 
     def commands(count: KeyCount) -> Any:
         return [
-            ("RPUSH", f"{prefix}:list:{count.key}", count.seen), ("INCRBY", f"{prefix}:sum", count.seen),
+            ("RPUSH", f"{prefix}:list:{count.key}", count.seen),
+            ("INCRBY", f"{prefix}:sum", count.seen),
             ("HSET", f"{prefix}:newest", str(count.key), count.seen),
-        ]  # fmt: skip
+        ]
 
     return fp.RedisSink(url, commands, **options)
 

@@ -128,9 +128,7 @@ def test_an_older_driver_that_wakes_up_changes_nothing(
 
 def test_a_state_root_that_was_put_back_is_refused(server: Redis, tmp_path: Path) -> None:
     committer(server, tmp_path).commit(output(tmp_path, 9, range(1)), 9)
-    with pytest.raises(
-        JobFailed, match=r"entry '0123/.*/sink/0'.*epoch 9 was committed, but the job's newest is 2\..*copy"
-    ):
+    with pytest.raises(JobFailed, match=r"entry '0123/.*/sink/0'.*epoch 9 was committed, but the job's newest is 2\..*copy"):
         committer(server, tmp_path).commit(output(tmp_path, 2, range(1)), 2)
     assert written(server, tmp_path) == [0]
 
@@ -151,9 +149,7 @@ def test_a_command_that_fails_can_be_corrected(server: Redis, tmp_path: Path) ->
     rows = [encode(("RPUSH", "a text" if value == 4 else tmp_path.name, value)) for value in range(8)]
     bad = EpochOutput(epoch=1, committables=[{"group": "0", "rows": context.stage(pack(rows))}])
     for _ in range(2):
-        with pytest.raises(
-            JobFailed, match=r"the command 'RPUSH' 'a text' '4' failed: WRONGTYPE .*start the job again"
-        ):
+        with pytest.raises(JobFailed, match=r"the command 'RPUSH' 'a text' '4' failed: WRONGTYPE .*start the job again"):
             committer(server, tmp_path).commit(bad, 1)
     server.client.delete("a text")
     committer(server, tmp_path).commit(bad, 1)
@@ -164,9 +160,7 @@ def test_a_command_that_fails_can_be_corrected(server: Redis, tmp_path: Path) ->
 # -- a server that fails
 
 
-def test_a_server_that_is_killed_and_comes_back(
-    own_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_killed_and_comes_back(own_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its append-only file, with each answer's writes in it."""
     monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
     elements = 15_000
@@ -214,9 +208,7 @@ def test_a_replica_that_is_waited_for(own_server: Redis, tmp_path: Path, monkeyp
     monkeypatch.setattr(committing, "REPLICA_WAIT_MS", 300)
     with pytest.raises(SystemUnavailable, match="0 of 1 replicas have received epoch 1"):
         committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
-    replica = Redis(
-        tmp_path / "replica", "--replicaof", "127.0.0.1", str(own_server.port), "--repl-diskless-sync-delay", "0"
-    )
+    replica = Redis(tmp_path / "replica", "--replicaof", "127.0.0.1", str(own_server.port), "--repl-diskless-sync-delay", "0")
     try:
         while own_server.client.wait(1, 100) < 1:
             time.sleep(0.01)
@@ -240,9 +232,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 def test_a_wrong_password(guarded: Redis, tmp_path: Path) -> None:
     for url in (guarded.url, guarded.url.replace("//", "//:wrong@")):
-        with pytest.raises(
-            ConfigError, match=r"Redis at redis://127.0.0.1:\d+: .*Correct the user name or password"
-        ) as raised:
+        with pytest.raises(ConfigError, match=r"Redis at redis://127.0.0.1:\d+: .*Correct the user name or password") as raised:
             run(tmp_path, sink(url, "p"), 100)
         assert "wrong@" not in str(raised.value)
     run(tmp_path, sink(guarded.url.replace("//", "//:right@"), "p"), 100)

@@ -39,7 +39,11 @@ def test_a_query_moves_over(session: SparkSession, tmp_path: Path, monkeypatch: 
     assert before  # some windows were closed by Spark
 
     imported = import_spark_checkpoint(
-        tmp_path / "checkpoint", tmp_path / "savepoint", job="bids", sources="bids", spark=session,
+        tmp_path / "checkpoint",
+        tmp_path / "savepoint",
+        job="bids",
+        sources="bids",
+        spark=session,
         operators={
             0: ImportedOperator(
                 "counts",
@@ -47,7 +51,7 @@ def test_a_query_moves_over(session: SparkSession, tmp_path: Path, monkeypatch: 
                 states={"state": ImportedState(value="struct(count AS bids, max AS highest)")},
             )
         },
-    )  # fmt: skip
+    )
     assert imported.remarks == []
 
     example.write_bids(bids, 5, 9)
@@ -56,9 +60,10 @@ def test_a_query_moves_over(session: SparkSession, tmp_path: Path, monkeypatch: 
     stream = program.counts(env, example.read(session, str(bids)))
     stream.sink_to(fp.FileSink.parquet(out)).uid("out")
     launch = Launch(
-        options={"engine": "spark"}, state_root=str(tmp_path / "state"),
+        options={"engine": "spark"},
+        state_root=str(tmp_path / "state"),
         restore=RestoreOptions(savepoint=imported.savepoint.path),
-    )  # fmt: skip
+    )
     env.launch = launch
     client = env.execute_async("bids")
     # The last file is the one that closes minute 2.

@@ -112,9 +112,12 @@ def test_aggregations(session: SparkSession, events: Path, tmp_path: Path, setti
         type_of(Totals).describe()["fields"],
     )
     renamed = import_spark_checkpoint(
-        checkpoint, tmp_path / "again", job="j", spark=session,
+        checkpoint,
+        tmp_path / "again",
+        job="j",
+        spark=session,
         operators={0: ImportedOperator("counts", {"state": ImportedState(value=shape.value, value_type=Totals)})},
-    )  # fmt: skip
+    )
     env.launch = local(renamed)
     with taken.execute_and_collect() as found:
         assert sorted(found) == [("a", 7, sum(by_word()["a"]) + 100), ("z", 1, 1)]
@@ -159,14 +162,14 @@ class TakesOver(fp.KeyedProcessFunction):
 
 def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Path) -> None:
     def query() -> DataFrame:
-        return timed(session, events, files=1).groupBy("word").transformWithState(
-            queries.Everything(), "word string, n long", "Update", "EventTime"
-        )  # fmt: skip
+        return (
+            timed(session, events, files=1)
+            .groupBy("word")
+            .transformWithState(queries.Everything(), "word string, n long", "Update", "EventTime")
+        )
 
     checkpoint = run(session, tmp_path / "checkpoint", query, settings=on_rocksdb())
-    found = {
-        state.name: (state.kind, state.rows) for state in inspect_spark_checkpoint(checkpoint, spark=session).states
-    }
+    found = {state.name: (state.kind, state.rows) for state in inspect_spark_checkpoint(checkpoint, spark=session).states}
     made = import_spark_checkpoint(checkpoint, tmp_path / "savepoint", job="j", operators={0: "words"}, spark=session)
     savepoint = made.savepoint
     assert {state.name: (state.kind, state.count) for state in savepoint.states} == {
@@ -188,9 +191,7 @@ def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Pat
     # The watermark that Spark had reached: Flink's is a millisecond less.
     watermark_ms = START_MS + (max(m for *_, m in EVENTS) - 5) * MINUTE_MS - 1
     assert savepoint.watermarks == {"words": watermark_ms}
-    assert {name: split.watermark_ms for name, split in savepoint.positions["source"].splits.items()} == {
-        "0": watermark_ms
-    }
+    assert {name: split.watermark_ms for name, split in savepoint.positions["source"].splits.items()} == {"0": watermark_ms}
 
     env = fp.StreamExecutionEnvironment()
     stream = env.from_collection(["a"]).uid("more").key_by(lambda word: word, str).process(TakesOver()).uid("words")
@@ -208,9 +209,11 @@ def test_transform_with_state(session: SparkSession, events: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_time_to_live_and_processing_time(session: SparkSession, events: Path, tmp_path: Path) -> None:
     def query() -> DataFrame:
-        return words(session, events).groupBy("word", "n").transformWithState(
-            queries.Expiring(), "word string, n long", "Update", "ProcessingTime"
-        )  # fmt: skip
+        return (
+            words(session, events)
+            .groupBy("word", "n")
+            .transformWithState(queries.Expiring(), "word string, n long", "Update", "ProcessingTime")
+        )
 
     checkpoint = run(session, tmp_path / "checkpoint", query, once=True, settings=on_rocksdb())
     operator = ImportedOperator(
@@ -227,9 +230,7 @@ def test_time_to_live_and_processing_time(session: SparkSession, events: Path, t
     assert {e.key: e.value for e in last.rows()} == {(w, n): n for w, n, _ in EVENTS}
     # Written when the batch ran: that long before it is due.
     assert {e.ttl_stamp for e in last.rows()} == {made.log.started_ms}
-    assert {e.timestamp - 1000 * HOUR_MS for e in made.savepoint.timers("ttl", "processing").rows()} == {
-        made.log.started_ms
-    }
+    assert {e.timestamp - 1000 * HOUR_MS for e in made.savepoint.timers("ttl", "processing").rows()} == {made.log.started_ms}
     assert sorted((*e.key, e.map_key, e.value) for e in by.rows()) == sorted({(w, n, w, n) for w, n, _ in EVENTS})
 
 
@@ -244,9 +245,12 @@ def test_windows_and_deduplication(session: SparkSession, events: Path, tmp_path
     assert [(each.id, each.name) for each in found.operators] == [(0, "stateStoreSave"), (1, "dedupe")]
     windows = fp.SlidingEventTimeWindows.of(timedelta(minutes=20), timedelta(minutes=10))
     made = import_spark_checkpoint(
-        checkpoint, tmp_path / "savepoint", job="j", operators={0: ImportedOperator("counts", window=windows), 1: "seen"},
+        checkpoint,
+        tmp_path / "savepoint",
+        job="j",
+        operators={0: ImportedOperator("counts", window=windows), 1: "seen"},
         spark=session,
-    )  # fmt: skip
+    )
     closed_ms = made.log.watermark_ms
     assert closed_ms > 0  # there was a batch without data, which dropped what was closed
     counted = Counter(
@@ -274,9 +278,7 @@ def test_windows_and_deduplication(session: SparkSession, events: Path, tmp_path
 
     as_records = import_spark_checkpoint(checkpoint, tmp_path / "records", job="j", skip=[1], spark=session)
     keys = [e.key for e in as_records.savepoint.state("stateStoreSave-0", "state").rows()]
-    assert {(k.word, k.window.start) for k in keys} == {
-        (w, datetime.fromtimestamp(start / 1000, UTC)) for w, start in counted
-    }
+    assert {(k.word, k.window.start) for k in keys} == {(w, datetime.fromtimestamp(start / 1000, UTC)) for w, start in counted}
     assert as_records.remarks == ["operator 1 (dedupe) is left out"]
 
 
@@ -291,8 +293,7 @@ def test_session_windows(session: SparkSession, events: Path, tmp_path: Path) ->
     operator = ImportedOperator("counts", {"state": ImportedState(value="count + count_2 - count")}, window=windows)
     made = import_spark_checkpoint(checkpoint, tmp_path / "savepoint", job="j", operators={0: operator}, spark=session)
     found = {
-        (e.key, e.namespace.start, e.namespace.end, e.value)
-        for e in made.savepoint.state("counts", "window-contents").rows()
+        (e.key, e.namespace.start, e.namespace.end, e.value) for e in made.savepoint.state("counts", "window-contents").rows()
     }
     open_sessions = {
         (word, START_MS + first * MINUTE_MS, START_MS + (last + 4) * MINUTE_MS, n)
@@ -311,9 +312,7 @@ def test_session_windows(session: SparkSession, events: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_state_of_groups_and_deduplication_within_the_watermark(
-    session: SparkSession, events: Path, tmp_path: Path
-) -> None:
+def test_state_of_groups_and_deduplication_within_the_watermark(session: SparkSession, events: Path, tmp_path: Path) -> None:
     import pandas as pd
 
     def sums(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
@@ -323,9 +322,11 @@ def test_state_of_groups_and_deduplication_within_the_watermark(
         yield pd.DataFrame({"word": [key[0]]})
 
     def groups() -> DataFrame:
-        return timed(session, events).groupBy("word").applyInPandasWithState(
-            sums, "word string", "total long", "update", "EventTimeTimeout"
-        )  # fmt: skip
+        return (
+            timed(session, events)
+            .groupBy("word")
+            .applyInPandasWithState(sums, "word string", "total long", "update", "EventTimeTimeout")
+        )
 
     made = import_spark_checkpoint(
         run(session, tmp_path / "groups", groups), tmp_path / "savepoint", job="j", operators={0: "sums"}, spark=session
@@ -341,9 +342,12 @@ def test_state_of_groups_and_deduplication_within_the_watermark(
     checkpoint = run(session, tmp_path / "first", first, "append", settings=on_rocksdb())
     hook = ImportedState("first", rows=lambda frame: frame.selectExpr("upper(word) AS key", "length(word) AS value"))
     made = import_spark_checkpoint(
-        checkpoint, tmp_path / "within", job="j", operators={0: ImportedOperator("seen", {"state": hook}, key="upper(word)")},
+        checkpoint,
+        tmp_path / "within",
+        job="j",
+        operators={0: ImportedOperator("seen", {"state": hook}, key="upper(word)")},
         spark=session,
-    )  # fmt: skip
+    )
     alive = {e.key: e.timestamp for e in made.savepoint.timers("seen").rows()}
     assert alive
     assert all(timestamp > made.log.watermark_ms for timestamp in alive.values())
@@ -409,9 +413,7 @@ def test_what_cannot_be_imported_is_refused(session: SparkSession, events: Path,
     refused("has no state 'totals'", operators={0: ImportedOperator("x", {"totals": ImportedState()})})
     refused("have no window", operators={0: ImportedOperator("x", window=fp.TumblingEventTimeWindows.of(1000))})
     refused("batch 7 has not been committed", batch=7)
-    made = import_spark_checkpoint(
-        checkpoint, tmp_path / "counts", job="j", operators={0: value("count")}, spark=session
-    )
+    made = import_spark_checkpoint(checkpoint, tmp_path / "counts", job="j", operators={0: value("count")}, spark=session)
     assert entries(made.savepoint, "x", "state") == {word: len(ns) for word, ns in by_word().items()}
 
     checkpoint = run(session, tmp_path / "limit", lambda: words(session, events, 3).limit(4), "append")
@@ -452,16 +454,15 @@ def test_the_command_line(session: SparkSession, events: Path, tmp_path: Path) -
     assert not (tmp_path / "root").exists()
 
     options = ["--operator", "0=counts", "--window", "0=10 min", "--value", "0=struct(count AS n, max AS highest)"]
-    made = forkpoint(
-        "--job", "words", "--source", "0=words", *options, "--max-parallelism", "32", "--label", "from-spark"
-    )
+    made = forkpoint("--job", "words", "--source", "0=words", *options, "--max-parallelism", "32", "--label", "from-spark")
     savepoint = SavepointReader.find(tmp_path / "root", "words")
     assert (savepoint.path.endswith(made["id"]), savepoint.metadata.label) == (True, "from-spark")
     assert made["entries"] == 2 * state["rows"]
     kind, key_type, fields = described(savepoint, "counts", "window-contents")
     assert (kind, key_type, fields) == ("aggregating", Types.STRING(), type_of(Highest).describe()["fields"])
-    renamed = forkpoint("--job", "words", "--operator", "0=x:totals", "--key", "0=word || window.start", "--to",
-                        str(tmp_path / "to"))  # fmt: skip
+    renamed = forkpoint(
+        "--job", "words", "--operator", "0=x:totals", "--key", "0=word || window.start", "--to", str(tmp_path / "to")
+    )
     totals = SavepointReader.read(renamed["savepoint"]).state("x", "totals")
     assert (totals.key_type, totals.count) == (Types.STRING(), state["rows"])
 

@@ -144,21 +144,15 @@ class AcceptedMixin:
         """As ``from_source()`` without watermarks, for a Source. Others are not supported: raises GraphError."""
         if isinstance(source_func, Source):
             return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
-        raise GraphError(
-            "add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source"
-        )
+        raise GraphError("add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source")
 
     def create_input(self, input_format: Any, type_info: Any = None) -> Any:
         """Not supported: raises GraphError."""
-        raise GraphError(
-            "create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)"
-        )
+        raise GraphError("create_input() takes an InputFormat in Java, which cannot run here; use from_source(FileSource…)")
 
     def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
         """Not supported: raises GraphError."""
-        raise GraphError(
-            "register_cached_file(): files are not distributed to workers; read it in open() from shared storage"
-        )
+        raise GraphError("register_cached_file(): files are not distributed to workers; read it in open() from shared storage")
 
     def _set(self, **changes: Any) -> Self:
         self.options = replace(self.options, **changes)

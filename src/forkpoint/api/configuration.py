@@ -142,11 +142,29 @@ def _as_text(value: Any) -> str:
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
 _UNITS_MS = {
-    "": 1.0, "ms": 1.0, "milli": 1.0, "millis": 1.0, "millisecond": 1.0, "milliseconds": 1.0,
-    "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3, "seconds": 1e3,
-    "m": 6e4, "min": 6e4, "mins": 6e4, "minute": 6e4, "minutes": 6e4,
-    "h": 3.6e6, "hour": 3.6e6, "hours": 3.6e6, "d": 8.64e7, "day": 8.64e7, "days": 8.64e7,
-}  # fmt: skip
+    "": 1.0,
+    "ms": 1.0,
+    "milli": 1.0,
+    "millis": 1.0,
+    "millisecond": 1.0,
+    "milliseconds": 1.0,
+    "s": 1e3,
+    "sec": 1e3,
+    "secs": 1e3,
+    "second": 1e3,
+    "seconds": 1e3,
+    "m": 6e4,
+    "min": 6e4,
+    "mins": 6e4,
+    "minute": 6e4,
+    "minutes": 6e4,
+    "h": 3.6e6,
+    "hour": 3.6e6,
+    "hours": 3.6e6,
+    "d": 8.64e7,
+    "day": 8.64e7,
+    "days": 8.64e7,
+}
 
 
 def parse_duration_ms(key: str, value: Any) -> int:
@@ -207,11 +225,16 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
 
 _BACKENDS = {"hashmap": "dict", "memory": "dict", "dict": "dict", "lmdb": "lmdb", "rocksdb": "rocksdb"}
 _STRATEGIES = {
-    "none": "none", "off": "none", "disable": "none",
-    "fixed-delay": "fixed-delay", "fixeddelay": "fixed-delay",
-    "exponential-delay": "exponential-delay", "exponentialdelay": "exponential-delay",
-    "failure-rate": "failure-rate", "failurerate": "failure-rate",
-}  # fmt: skip
+    "none": "none",
+    "off": "none",
+    "disable": "none",
+    "fixed-delay": "fixed-delay",
+    "fixeddelay": "fixed-delay",
+    "exponential-delay": "exponential-delay",
+    "exponentialdelay": "exponential-delay",
+    "failure-rate": "failure-rate",
+    "failurerate": "failure-rate",
+}
 
 
 def _choice(choices: Mapping[str, str]) -> Callable[[str, Any], str]:
@@ -247,10 +270,8 @@ _CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.checkpointing.min-pause": ("min_pause_ms", parse_duration_ms),
     "execution.checkpointing.tolerable-failed-checkpoints": ("tolerable_failures", _number(int)),
     "execution.checkpointing.num-retained": ("num_retained", _number(int)),
-    "execution.checkpointing.externalized-checkpoint-retention": (
-        "retention", _member(ExternalizedCheckpointRetention),
-    ),
-}  # fmt: skip
+    "execution.checkpointing.externalized-checkpoint-retention": ("retention", _member(ExternalizedCheckpointRetention)),
+}
 _RESTART_KEYS: dict[str, tuple[str, Parser]] = {
     "restart-strategy.type": ("kind", _choice(_STRATEGIES)),
     "restart-strategy.fixed-delay.attempts": ("attempts", _number(int)),
@@ -278,17 +299,38 @@ _PARAMETERS = "pipeline.global-job-parameters"
 _SPARK = "spark."
 _TABLES = (_JOB_KEYS, _CHECKPOINT_KEYS, _RESTART_KEYS, _SCHEDULE_KEYS, _AUTOSCALE_KEYS)
 KEYS = (*(key for table in _TABLES for key in table), _PARAMETERS)
-DURATIONS = frozenset({
-    *(key for table in _TABLES for key, (_, parse) in table.items() if parse is parse_duration_ms),
-    "execution.buffer-timeout", "execution.checkpointing.aligned-checkpoint-timeout", "metrics.latency.interval",
-    "task.cancellation.interval", "task.cancellation.timeout",
-})  # fmt: skip
+DURATIONS = frozenset(
+    {
+        *(key for table in _TABLES for key, (_, parse) in table.items() if parse is parse_duration_ms),
+        "execution.buffer-timeout",
+        "execution.checkpointing.aligned-checkpoint-timeout",
+        "metrics.latency.interval",
+        "task.cancellation.interval",
+        "task.cancellation.timeout",
+    }
+)
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (
-    "python.", "pipeline.", "jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "cluster.", "env.", "akka.",
-    "pekko.", "table.", "kubernetes.", "yarn.", "classloader.", "state.", "execution.buffer-timeout", "execution.checkpointing.",
-)  # fmt: skip
+    "python.",
+    "pipeline.",
+    "jobmanager.",
+    "taskmanager.",
+    "rest.",
+    "web.",
+    "metrics.",
+    "cluster.",
+    "env.",
+    "akka.",
+    "pekko.",
+    "table.",
+    "kubernetes.",
+    "yarn.",
+    "classloader.",
+    "state.",
+    "execution.buffer-timeout",
+    "execution.checkpointing.",
+)
 _TYPO = 0.9  # an ignored key this similar to an effective one is taken for a typo
 
 
@@ -323,9 +365,10 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
 
 
 _USUAL = {
-    "execution.engine": "spark", "spark.master": "local[*]",
+    "execution.engine": "spark",
+    "spark.master": "local[*]",
     "restart-strategy.type": "exponential-delay with checkpointing, else none",
-}  # fmt: skip
+}
 
 
 def default_of(key: str) -> Any:
@@ -348,9 +391,11 @@ def default_of(key: str) -> Any:
 
 def _strategies() -> dict[str, RestartStrategy]:
     return {
-        "none": RestartStrategy.none(), "fixed-delay": RestartStrategy.fixed_delay(),
-        "exponential-delay": RestartStrategy.exponential_delay(), "failure-rate": RestartStrategy.failure_rate(),
-    }  # fmt: skip
+        "none": RestartStrategy.none(),
+        "fixed-delay": RestartStrategy.fixed_delay(),
+        "exponential-delay": RestartStrategy.exponential_delay(),
+        "failure-rate": RestartStrategy.failure_rate(),
+    }
 
 
 def _parsed(given: Mapping[str, Any], keys: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
@@ -374,11 +419,7 @@ def _autoscale(given: Mapping[str, Any], known: Autoscale | None) -> Autoscale:
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:
     """A given type starts from its defaults; settings without a type change the current strategy."""
     type_key = "restart-strategy.type"
-    base = (
-        _strategies()[_choice(_STRATEGIES)(type_key, given[type_key])]
-        if type_key in given
-        else options.restart_strategy
-    )
+    base = _strategies()[_choice(_STRATEGIES)(type_key, given[type_key])] if type_key in given else options.restart_strategy
     mine = {k: v for k, v in _RESTART_KEYS.items() if k.startswith(f"restart-strategy.{base.kind}.")}
     return replace(base, **_parsed(given, mine))
 

@@ -53,13 +53,26 @@ def _staged(t: Transformation, spec: DataFrameSpec, storage: Storage, job: str) 
 
 # Spark type names and their Python types.
 _SIMPLE: dict[str, Any] = {
-    "byte": Types.BYTE(), "tinyint": Types.BYTE(), "short": Types.SHORT(), "smallint": Types.SHORT(),
-    "integer": Types.INT(), "int": Types.INT(), "long": Types.LONG(), "bigint": Types.LONG(),
-    "float": Types.FLOAT(), "double": Types.DOUBLE(),
-    "string": str, "char": str, "varchar": str, "boolean": bool, "binary": bytes, "date": date, "decimal": Decimal,
+    "byte": Types.BYTE(),
+    "tinyint": Types.BYTE(),
+    "short": Types.SHORT(),
+    "smallint": Types.SHORT(),
+    "integer": Types.INT(),
+    "int": Types.INT(),
+    "long": Types.LONG(),
+    "bigint": Types.LONG(),
+    "float": Types.FLOAT(),
+    "double": Types.DOUBLE(),
+    "string": str,
+    "char": str,
+    "varchar": str,
+    "boolean": bool,
+    "binary": bytes,
+    "date": date,
+    "decimal": Decimal,
     "timestamp": Types.INSTANT(),  # Spark's plain timestamp is a point in time
     "timestamp_ntz": datetime,
-}  # fmt: skip
+}
 
 
 def check_frame(frame: Any, columns: dict[str, str | None]) -> None:
@@ -69,8 +82,7 @@ def check_frame(frame: Any, columns: dict[str, str | None]) -> None:
     for option, column in columns.items():
         if column is not None and column not in frame.columns:
             raise GraphError(
-                f"from_dataframe({option}={column!r}): the DataFrame has no such column; it has "
-                f"{', '.join(frame.columns)}"
+                f"from_dataframe({option}={column!r}): the DataFrame has no such column; it has {', '.join(frame.columns)}"
             )
 
 

@@ -35,11 +35,7 @@ def graph_html(title: str, ends: Iterable[Transformation], accented: Collection[
     order = topological_order(ends)
     index = {operator: number for number, operator in enumerate(order)}
     nodes = [Node(_lines(operator), operator in accented) for operator in order]
-    arrows = [
-        Arrow(index[edge.upstream], number, _label(edge))
-        for operator, number in index.items()
-        for edge in operator.inputs
-    ]
+    arrows = [Arrow(index[edge.upstream], number, _label(edge)) for operator, number in index.items() for edge in operator.inputs]
     return page(title, drawing(title, nodes, arrows))
 
 
@@ -65,18 +61,26 @@ def job_html(client: JobClient) -> str:
     status, graph = client.job.driver.status(), client.job.graph
     state = _state(client)
     told = {
-        "run": status.run, "state": state.name, "epoch": number(status.epoch),
+        "run": status.run,
+        "state": state.name,
+        "epoch": number(status.epoch),
         "since": None if state.is_terminal else duration(int(time.time() * 1_000) - status.started_ms),
-        "restarts": number(status.restarts) if status.restarts else None, "failure": status.failure,
-    }  # fmt: skip
+        "restarts": number(status.restarts) if status.restarts else None,
+        "failure": status.failure,
+    }
     rows = []
     for operator in graph.operators:
         mark = status.watermarks.get(operator.uid)
         late = status.late_records_dropped.get(operator.uid, 0)
-        rows.append([
-            operator.uid, operator.name, number(status.records.get(operator.uid, 0)), number(late) if late else "",
-            "" if mark is None else watermark(mark),
-        ])  # fmt: skip
+        rows.append(
+            [
+                operator.uid,
+                operator.name,
+                number(status.records.get(operator.uid, 0)),
+                number(late) if late else "",
+                "" if mark is None else watermark(mark),
+            ]
+        )
     return page(f"Job {client.job.name}", facts(told), table(_COLUMNS, rows, right=_COLUMNS[2:4]))
 
 

@@ -135,9 +135,13 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return self._set(autoscale=Autoscale(minimum, maximum))
 
     def set_savepoint_schedule(
-        self, interval: timedelta | int, directory: str | None = None, *,
-        keep_last: int | None = None, keep_for: timedelta | int | None = None,
-    ) -> StreamExecutionEnvironment:  # fmt: skip
+        self,
+        interval: timedelta | int,
+        directory: str | None = None,
+        *,
+        keep_last: int | None = None,
+        keep_for: timedelta | int | None = None,
+    ) -> StreamExecutionEnvironment:
         """Take a savepoint every ``interval`` while the job runs, if anything was committed since the last one.
 
         A scheduled savepoint is kept if it is among the newest ``keep_last`` or younger than ``keep_for``, if it has a label
@@ -327,9 +331,13 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return elements
 
     def check(
-        self, savepoint: str = "latest", job_name: str | None = None, *, allow_non_restored: bool = False,
+        self,
+        savepoint: str = "latest",
+        job_name: str | None = None,
+        *,
+        allow_non_restored: bool = False,
         renames: Mapping[str, str] | None = None,
-    ) -> CheckResult:  # fmt: skip
+    ) -> CheckResult:
         """Report what ``execute(restore=savepoint)`` would do with the saved state, without starting or writing anything.
 
         ``savepoint``: a path, URL, id or label, or ``"latest"``. ``allow_non_restored`` and ``renames``: as in

@@ -54,9 +54,7 @@ if TYPE_CHECKING:
 
 UNNAMED = "forkpoint-job"
 LOCAL_PARALLELISM = 2
-_OTLP = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-)  # fmt: skip
+_OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 @dataclass
@@ -191,10 +189,20 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     telemetry = _telemetry(name)
     listeners = launch.listeners if telemetry is None else [*launch.listeners, telemetry]
     run = Run(
-        name, graph, options, parallelism, str(stores_directory()), restore=launch.restore or restore or RestoreOptions(),
-        until=launch.until, trial=launch.trial, standby=launch.standby, succeeds=launch.succeeds, lease=temporary is None,
-        pinned=launch.pinned, predecessor=predecessor,
-    )  # fmt: skip
+        name,
+        graph,
+        options,
+        parallelism,
+        str(stores_directory()),
+        restore=launch.restore or restore or RestoreOptions(),
+        until=launch.until,
+        trial=launch.trial,
+        standby=launch.standby,
+        succeeds=launch.succeeds,
+        lease=temporary is None,
+        pinned=launch.pinned,
+        predecessor=predecessor,
+    )
     driver = JobDriver(run, storage, executor, steps=launch.steps, listeners=listeners)
     if telemetry is not None:
         telemetry.attach(driver)
@@ -241,9 +249,7 @@ def _job_name(launch: Launch, name: str | None) -> str:
 
 def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
     """The graph with its sinks replaced by uid."""
-    return graph.with_specs(
-        lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec
-    )
+    return graph.with_specs(lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec)
 
 
 def stores_directory() -> Path:
@@ -288,9 +294,7 @@ def _spark_settings(options: JobOptions) -> Mapping[str, str] | None:
     return submitted_settings()
 
 
-def execute(
-    env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None
-) -> JobExecutionResult:
+def execute(env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None) -> JobExecutionResult:
     try:
         job = prepare(env, name, restore)
         run = job.begin()
@@ -307,9 +311,7 @@ def execute(
     return job.result(result)
 
 
-def execute_async(
-    env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None
-) -> JobClient:
+def execute_async(env: StreamExecutionEnvironment, name: str | None, restore: RestoreOptions | None = None) -> JobClient:
     return JobClient(prepare(env, name, restore))
 
 

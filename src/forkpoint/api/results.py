@@ -106,9 +106,7 @@ class JobClient:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._result: Future[JobExecutionResult] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(job.begin(),), name=f"forkpoint-{job.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(job.begin(),), name=f"forkpoint-{job.name}", daemon=True)
         self._thread.start()
 
     def _run(self, run: Callable[[], Result]) -> None:

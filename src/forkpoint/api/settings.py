@@ -92,9 +92,7 @@ class CheckpointConfig(_OptionsView):
         """The number of tolerable failures."""
         return self._config.tolerable_failures
 
-    def set_externalized_checkpoint_retention(
-        self, retention_mode: ExternalizedCheckpointRetention
-    ) -> CheckpointConfig:
+    def set_externalized_checkpoint_retention(self, retention_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
         """Accepted for PyFlink compatibility, without effect: checkpoints below a state root are kept."""
         return self._set(retention=ExternalizedCheckpointRetention(retention_mode))
 
@@ -120,9 +118,7 @@ class CheckpointConfig(_OptionsView):
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Accepted without effect. ConfigError below 1."""
         if max_concurrent_checkpoints < 1:
-            raise ConfigError(
-                f"the number of concurrent checkpoints is {max_concurrent_checkpoints}; it must be at least 1"
-            )
+            raise ConfigError(f"the number of concurrent checkpoints is {max_concurrent_checkpoints}; it must be at least 1")
         return self._accept("max-concurrent-checkpoints", max_concurrent_checkpoints)
 
     def get_max_concurrent_checkpoints(self) -> int:

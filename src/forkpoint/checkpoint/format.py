@@ -134,9 +134,7 @@ class Format(Generic[R]):
             for problem in problems[:_SHOWN_ERRORS]
         ]
         more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
-        return SavepointCorrupt(
-            f"{file}: is not a valid {self.name} of format {self.version}: {'; '.join(lines)}{more}"
-        )
+        return SavepointCorrupt(f"{file}: is not a valid {self.name} of format {self.version}: {'; '.join(lines)}{more}")
 
 
 def checksum(data: bytes) -> str:

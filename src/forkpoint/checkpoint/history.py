@@ -147,9 +147,7 @@ class History:
         """The error of the run of ``mine`` when ``other`` was committed; says which run is newer, and where both run."""
         committed = f"has committed epoch {other.epoch}"
         if other.generation > mine.generation:
-            said = (
-                f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
-            )
+            said = f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
         elif other.generation == mine.generation:
             said = f"{self._who(other)} started at the same moment and {committed} first; this run, {self._who(mine)}, ends"
         else:
@@ -225,10 +223,17 @@ class History:
             return
         self.storage.put(self.paths.fence(manifest.epoch), b"")
         fence = Manifest(
-            job=manifest.job, run=manifest.run, generation=manifest.generation, epoch=manifest.epoch, kind="start",
-            created_ms=manifest.created_ms, processing_time_ms=manifest.processing_time_ms,
-            parallelism=manifest.parallelism, max_parallelism=manifest.max_parallelism, parent=manifest.parent,
-        )  # fmt: skip
+            job=manifest.job,
+            run=manifest.run,
+            generation=manifest.generation,
+            epoch=manifest.epoch,
+            kind="start",
+            created_ms=manifest.created_ms,
+            processing_time_ms=manifest.processing_time_ms,
+            parallelism=manifest.parallelism,
+            max_parallelism=manifest.max_parallelism,
+            parent=manifest.parent,
+        )
         self.storage.put(path, MANIFEST.dump(fence))
 
 
@@ -238,9 +243,14 @@ def _outline(manifest: Manifest) -> Manifest:
     return manifest.model_copy(
         update={
             "changes": [ref for ref in manifest.changes if ref.path is not None],
-            "sources": logs, "watermarks": {}, "input_watermarks": {}, "operators": [], "sinks": {}, "unpublished": {},
+            "sources": logs,
+            "watermarks": {},
+            "input_watermarks": {},
+            "operators": [],
+            "sinks": {},
+            "unpublished": {},
         }
-    )  # fmt: skip
+    )
 
 
 def _log_files(position: SourcePosition) -> SourcePosition:

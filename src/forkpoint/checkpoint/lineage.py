@@ -217,9 +217,7 @@ def _check_acyclic(nodes: Mapping[NodeKey, Node]) -> None:
 
 
 def _marks(lanes: list[NodeKey | None], place: int = -1, symbol: str = "") -> str:
-    return " ".join(
-        symbol if lane == place else "│" if below is not None else " " for lane, below in enumerate(lanes)
-    ).rstrip()
+    return " ".join(symbol if lane == place else "│" if below is not None else " " for lane, below in enumerate(lanes)).rstrip()
 
 
 def _joined(lanes: list[NodeKey | None], mine: list[int]) -> str:

@@ -103,9 +103,7 @@ def _epoch(epoch: int) -> str:
 
 
 Area = Literal["manifest", "fence", "changelog", "snapshot", "source", "staging"]
-_DATA_AREAS: dict[str, Area] = {
-    "changelog": "changelog", "snapshots": "snapshot", "sources": "source", "staging": "staging",
-}  # fmt: skip
+_DATA_AREAS: dict[str, Area] = {"changelog": "changelog", "snapshots": "snapshot", "sources": "source", "staging": "staging"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,7 @@ from pydantic import (
 )
 
 from forkpoint.checkpoint.format import Format, Record
-from forkpoint.checkpoint.manifest import (
-    Count,
-    Epoch,
-    KeyGroups,
-    Name,
-    Parallelism,
-    Parent,
-    RelativePath,
-    Sha256,
-    SourcePosition,
-)
+from forkpoint.checkpoint.manifest import Count, Epoch, KeyGroups, Name, Parallelism, Parent, RelativePath, Sha256, SourcePosition
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import NotFound, SavepointNotFound

@@ -80,11 +80,21 @@ class StateInfo(Record):
         keys = (key_type, namespace_type if kind in ("map", "broadcast") else None)
         pickled = current_program().allow_pickle and value_type is not None and "any" in value_type.kinds()
         return StateInfo(
-            sid=state_id(uid, name), uid=uid, name=name, kind=kind, key_type=key, value_type=value,
-            namespace_type=namespace, ttl_ms=ttl_ms, fingerprint=fingerprint, version=version, key_version=key_version,
+            sid=state_id(uid, name),
+            uid=uid,
+            name=name,
+            kind=kind,
+            key_type=key,
+            value_type=value,
+            namespace_type=namespace,
+            ttl_ms=ttl_ms,
+            fingerprint=fingerprint,
+            version=version,
+            key_version=key_version,
             canonical_keys=True if any(t is not None and has_many_forms(t) for t in keys) else None,
-            renames_recorded=True, pickles=True if pickled else None,
-        )  # fmt: skip
+            renames_recorded=True,
+            pickles=True if pickled else None,
+        )
 
     def named(self, uid: str, name: str) -> StateInfo:
         """The same state with another name."""

@@ -39,9 +39,7 @@ def find_unpublished(history: History, runs: Mapping[str, Run]) -> Unpublished |
     """Of a job that does not run. ``runs``: its records."""
     try:
         last = history.newest()
-        while (
-            last is not None and last.kind == "start"
-        ):  # a run that was killed at its start may have published nothing
+        while last is not None and last.kind == "start":  # a run that was killed at its start may have published nothing
             if _published(last, runs):
                 return None
             last = history.before(last.epoch)

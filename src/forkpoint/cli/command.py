@@ -21,24 +21,15 @@ COMMANDS = {
         "Keep a job running: run the program APP as `run` does, and start it again when it dies.",
     ),
     "upgrade": ("upgrade.upgrade", "Replace the program of JOB with APP; roll back if APP fails."),
-    "fork": (
-        "upgrade.fork",
-        "Start the program APP as a new job from a savepoint, or from the current state of a running JOB.",
-    ),
-    "ab": (
-        "ab.ab",
-        "Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output.",
-    ),
+    "fork": ("upgrade.fork", "Start the program APP as a new job from a savepoint, or from the current state of a running JOB."),
+    "ab": ("ab.ab", "Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output."),
     "check": ("check.check", "Check what `run -s` would do with a savepoint's state in the program APP."),
     "list": ("jobs.list_", "List running jobs, and lost ones, whose driver was killed."),
     "savepoint": ("jobs.savepoint", "Take a savepoint of JOB while it runs, and print its path."),
     "rescale": ("jobs.rescale", "Change the parallelism of JOB while it runs, without a restart."),
     "stop": ("jobs.stop", "Stop JOB with a savepoint, and print the savepoint's path."),
     "cancel": ("jobs.cancel", "Cancel JOB, without a savepoint."),
-    "savepoints": (
-        "savepoints.savepoints",
-        "List the savepoints of JOB, or of all jobs, below the state root, oldest first.",
-    ),
+    "savepoints": ("savepoints.savepoints", "List the savepoints of JOB, or of all jobs, below the state root, oldest first."),
     "show": (
         "savepoints.show",
         "Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks.",
@@ -55,10 +46,7 @@ COMMANDS = {
         "state.diff_",
         "Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks.",
     ),
-    "edit": (
-        "savepoints.edit",
-        "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path.",
-    ),
+    "edit": ("savepoints.edit", "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path."),
     "dispose": ("savepoints.dispose", "Delete SAVEPOINT (path, URL, id or label)."),
     "label": ("savepoints.label", "Set the label or note of SAVEPOINT (path, URL, id or label), or both."),
     "gc": ("upkeep.gc", "Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs."),
@@ -66,14 +54,8 @@ COMMANDS = {
         "upkeep.recover",
         "Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.",
     ),
-    "publish": (
-        "jobs.publish",
-        "Publish what JOB has committed and its dead driver left unpublished, without starting the job.",
-    ),
-    "tree": (
-        "jobs.tree",
-        "Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first.",
-    ),
+    "publish": ("jobs.publish", "Publish what JOB has committed and its dead driver left unpublished, without starting the job."),
+    "tree": ("jobs.tree", "Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first."),
     "doctor": ("upkeep.doctor", "Check that this machine, and the hosts of a Spark cluster, can run jobs."),
     "server": ("server.server", "Serve a web page, REST and metrics for all jobs below the state root, until Ctrl-C."),
     "completion": (

@@ -60,8 +60,7 @@ class _Joined(ShellComplete):
         if not (equals and option.startswith("-")):
             return found
         return [
-            item if item.type != "plain" else CompletionItem(f"{option}={item.value}", item.type, item.help)
-            for item in found
+            item if item.type != "plain" else CompletionItem(f"{option}={item.value}", item.type, item.help) for item in found
         ]
 
 
@@ -145,9 +144,7 @@ def _kept() -> Path:
 def _command(told: Mapping[str, Any]) -> click.Command:
     settings = {"help_option_names": ["-h", "--help"], "ignore_unknown_options": True}
     params = [_param(each) for each in told["params"] if each["name"] != "_click_default_help"]
-    shown: dict[str, Any] = {
-        "params": params, "help": told["help"], "short_help": told["short_help"], "hidden": told["hidden"],
-    }  # fmt: skip
+    shown: dict[str, Any] = {"params": params, "help": told["help"], "short_help": told["short_help"], "hidden": told["hidden"]}
     if "commands" not in told:
         return click.Command(told["name"], context_settings=settings, **shown)
     commands = {name: _command(each) for name, each in told["commands"].items()}

@@ -89,9 +89,7 @@ def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Kno
         if option is not None and text:
             value: Any = text
             if option.param.is_flag:
-                value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
-                    text.lower(), text
-                )
+                value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
             elif option.param.multiple:
                 value = text.split()
             yield option.name, (option, Setting(_typed(option, value, variable), "environment", variable))
@@ -103,9 +101,7 @@ def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Kno
 
 def _is_ours(variable: str) -> bool:
     """Whether it can only be meant for a command's option; Kubernetes makes others, such as FORKPOINT_SERVER_PORT."""
-    return (
-        variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
-    )
+    return variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
 
 
 def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]:
@@ -147,11 +143,7 @@ def _typed(option: Known, value: Any, place: str) -> Any:
         wrong = "write true or false"
     elif param.multiple and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
         wrong = 'write a list of texts, such as ["a", "b"]'
-    elif (
-        not param.is_flag
-        and not param.multiple
-        and (isinstance(value, bool) or not isinstance(value, str | int | float))
-    ):
+    elif not param.is_flag and not param.multiple and (isinstance(value, bool) or not isinstance(value, str | int | float)):
         wrong = "write a text or a number"
     if wrong is not None:
         raise ConfigError(f"{place}: {option.name} = {value!r}; {wrong}")
@@ -160,11 +152,7 @@ def _typed(option: Known, value: Any, place: str) -> Any:
         try:
             param.process_value(click.Context(option.command, info_name=option.section), given)
         except click.UsageError as error:
-            raise ConfigError(
-                f"{place}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there"
-            ) from None
+            raise ConfigError(f"{place}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there") from None
     elif isinstance(param.type, click.Choice) and given not in param.type.choices:
-        raise ConfigError(
-            f"{place}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}"
-        )
+        raise ConfigError(f"{place}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}")
     return given

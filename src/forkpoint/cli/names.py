@@ -66,9 +66,7 @@ class Names:
     def _children(self, directory: str) -> list[str]:
         if isinstance(self._storage, LocalStorage):  # listing all files of a large state root takes seconds
             try:
-                return [
-                    entry.name for entry in os.scandir(os.path.join(self._storage.root, directory)) if entry.is_dir()
-                ]
+                return [entry.name for entry in os.scandir(os.path.join(self._storage.root, directory)) if entry.is_dir()]
             except FileNotFoundError:
                 return []
         inside = (path.removeprefix(f"{directory}/") for path in self._storage.list(directory))
@@ -191,18 +189,7 @@ STATE = NameType("state", _states)
 UID_STATE = NameType("uid and state", _states_of_uids)
 TYPES = {
     each.name: each
-    for each in (
-        JOB,
-        SAVEPOINT,
-        SAVEPOINT_OR_LATEST,
-        RESTORED,
-        JOB_OR_SAVEPOINT,
-        UID,
-        SOURCE_UID,
-        ANY_UID,
-        STATE,
-        UID_STATE,
-    )
+    for each in (JOB, SAVEPOINT, SAVEPOINT_OR_LATEST, RESTORED, JOB_OR_SAVEPOINT, UID, SOURCE_UID, ANY_UID, STATE, UID_STATE)
 }
 
 

@@ -43,12 +43,15 @@ def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[st
 
 
 map_option = click.option(
-    "--map", "renames", metavar="OLD=NEW", type=ANY_UID, multiple=True, callback=split_renames,
+    "--map",
+    "renames",
+    metavar="OLD=NEW",
+    type=ANY_UID,
+    multiple=True,
+    callback=split_renames,
     help="Restore the state of uid OLD to uid NEW; repeatable.",
-)  # fmt: skip
-pyflink_option = click.option(
-    "--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it."
 )
+pyflink_option = click.option("--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it.")
 allow_non_restored_option = click.option(
     "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state and fields that the program no longer has."
 )
@@ -93,26 +96,37 @@ class AutoscaleType(click.ParamType):  # type: ignore[type-arg]
 
 
 autoscale_option = click.option(
-    "--autoscale", metavar="MIN:MAX", type=AutoscaleType(),
+    "--autoscale",
+    metavar="MIN:MAX",
+    type=AutoscaleType(),
     help="Let the job change its parallelism within these bounds while it runs.",
-)  # fmt: skip
+)
 
 
 def schedule_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
-            "--savepoint-keep-for", "keep_for_ms", metavar="TIME", type=DurationType(),
+            "--savepoint-keep-for",
+            "keep_for_ms",
+            metavar="TIME",
+            type=DurationType(),
             help="Keep scheduled savepoints for this long (7d).",
         ),
         click.option(
-            "--savepoint-keep-last", "keep_last", metavar="N", type=click.IntRange(1),
+            "--savepoint-keep-last",
+            "keep_last",
+            metavar="N",
+            type=click.IntRange(1),
             help="Keep the newest N scheduled savepoints.",
         ),
         click.option(
-            "--savepoint-every", "every_ms", metavar="TIME", type=DurationType(),
+            "--savepoint-every",
+            "every_ms",
+            metavar="TIME",
+            type=DurationType(),
             help="Take savepoints at this interval (30s, 15min, 1h); overrides the program's schedule.",
         ),
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 

@@ -117,28 +117,39 @@ def options() -> list[click.Parameter]:
     """New instances of the options."""
     return [
         click.Option(
-            ["--state-root"], metavar="PATH|URL", type=PlaceType(), expose_value=False, callback=_change,
+            ["--state-root"],
+            metavar="PATH|URL",
+            type=PlaceType(),
+            expose_value=False,
+            callback=_change,
             help=f"Where jobs keep their state. [env: {STATE_ROOT}; default: {DEFAULT_STATE_ROOT}]",
         ),
         click.Option(
-            ["--output"], type=click.Choice(["text", "json"]), expose_value=False, callback=_change,
+            ["--output"],
+            type=click.Choice(["text", "json"]),
+            expose_value=False,
+            callback=_change,
             help="The format of results. [default: text]",
         ),
+        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change, help="Show tracebacks of errors."),
         click.Option(
-            ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change,
-            help="Show tracebacks of errors.",
-        ),
-        click.Option(
-            ["--log-format"], type=click.Choice(["text", "json"]), expose_value=False, callback=_change,
+            ["--log-format"],
+            type=click.Choice(["text", "json"]),
+            expose_value=False,
+            callback=_change,
             help="The format of jobs' logs. [default: text]",
         ),
         click.Option(
-            ["--config"], metavar="FILE", type=click.Path(exists=True, dir_okay=False), expose_value=False, callback=_use,
+            ["--config"],
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            expose_value=False,
+            callback=_use,
             is_eager=True,
             help=f"The configuration. [env: {CONFIG}; default: ./{FILE}, else ~/.config/forkpoint/config.toml]",
         ),
         click.Option(["--as-given"], is_flag=True, expose_value=False, callback=_change, hidden=True),
-    ]  # fmt: skip
+    ]
 
 
 class Command(click.Command):

@@ -8,9 +8,12 @@ from typing import Any
 import click
 
 _SETTINGS = {
-    "master": "spark.master", "py_files": "spark.submit.pyFiles", "files": "spark.files", "archives": "spark.archives",
+    "master": "spark.master",
+    "py_files": "spark.submit.pyFiles",
+    "files": "spark.files",
+    "archives": "spark.archives",
     "deploy_mode": "spark.submit.deployMode",
-}  # fmt: skip
+}
 
 
 def split_settings(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
@@ -33,7 +36,10 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of where and how Spark runs."""
     for option in (
         click.option(
-            "--pass-env", metavar="NAME,PREFIX*", multiple=True, callback=split_names,
+            "--pass-env",
+            metavar="NAME,PREFIX*",
+            multiple=True,
+            callback=split_names,
             help="Environment variables that executors get from the driver, such as 'AWS_*'; repeatable.",
         ),
         click.option("--ship-env", is_flag=True, help="Send the driver's virtual environment to the executors."),
@@ -41,11 +47,11 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--files", metavar="A,B", help="Files that Spark copies to the executors' working directories."),
         click.option("--py-files", metavar="A,B", help=".py, .zip and .egg files for the executors' import path."),
         click.option(
-            "--conf", metavar="spark.NAME=VALUE", multiple=True, callback=split_settings, help="A Spark setting; repeatable.",
+            "--conf", metavar="spark.NAME=VALUE", multiple=True, callback=split_settings, help="A Spark setting; repeatable."
         ),
         click.option("--deploy-mode", type=click.Choice(["client", "cluster"]), hidden=True),  # for its error message
         click.option("--master", metavar="URL", help="Spark's master. [env: SPARK_MASTER; default: local[*]]"),
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 

@@ -8,9 +8,7 @@ from typing import Any
 from forkpoint.types.readable import plain
 from forkpoint.wording import duration, moment, number, size, type_name, visible, visible_cell, visible_json, watermark
 
-__all__ = [
-    "duration", "moment", "number", "shown", "size", "type_name", "visible", "visible_cell", "visible_json", "watermark",
-]  # fmt: skip
+__all__ = ["duration", "moment", "number", "shown", "size", "type_name", "visible", "visible_cell", "visible_json", "watermark"]
 
 _SHOWN = 120
 

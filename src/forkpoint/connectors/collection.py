@@ -22,9 +22,7 @@ class CollectionSource(Source[T]):
 
     holds_elements = True
 
-    def __init__(
-        self, elements: Iterable[T] = (), type: Any = None, *, splits: Sequence[Iterable[T]] | None = None
-    ) -> None:
+    def __init__(self, elements: Iterable[T] = (), type: Any = None, *, splits: Sequence[Iterable[T]] | None = None) -> None:
         head = list(elements)
         if splits is not None and head:
             raise ConfigError("CollectionSource: give either elements or splits=[[...], [...]], not both")

@@ -37,9 +37,11 @@ class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):
     says about all rows."""
 
     def __init__(
-        self, context: SinkContext, encode: Callable[[SinkBatch[T_contra]], Iterable[StagedRow]],
+        self,
+        context: SinkContext,
+        encode: Callable[[SinkBatch[T_contra]], Iterable[StagedRow]],
         describe: Callable[[Sequence[StagedRow]], dict[str, JSON]] = lambda rows: {},
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context = context
         self._encode = encode
         self._describe = describe

@@ -50,20 +50,9 @@ if TYPE_CHECKING:
         ReduceFunction,
     )
     from forkpoint.functions.batch_function import BatchContext, BatchState, KeyedBatchFunction
-    from forkpoint.functions.co_functions import (
-        CoFlatMapFunction,
-        CoMapFunction,
-        CoProcessFunction,
-        KeyedCoProcessFunction,
-    )
+    from forkpoint.functions.co_functions import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
     from forkpoint.functions.context import RuntimeContext
-    from forkpoint.functions.joins import (
-        CoGroupFunction,
-        FlatJoinFunction,
-        JoinFunction,
-        ProcessJoinFunction,
-        TaggedUnion,
-    )
+    from forkpoint.functions.joins import CoGroupFunction, FlatJoinFunction, JoinFunction, ProcessJoinFunction, TaggedUnion
     from forkpoint.functions.metrics import Counter, Distribution, Meter, MetricGroup
     from forkpoint.functions.output_tag import OutputTag
     from forkpoint.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
@@ -76,14 +65,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
         declared_states,
     )
-    from forkpoint.functions.state.handles import (
-        AggregatingState,
-        ListState,
-        MapState,
-        ReducingState,
-        State,
-        ValueState,
-    )
+    from forkpoint.functions.state.handles import AggregatingState, ListState, MapState, ReducingState, State, ValueState
     from forkpoint.functions.state.operator_state import (
         BroadcastProcessFunction,
         BroadcastState,

@@ -63,9 +63,7 @@ class KeylessProcess(FunctionAdapter, ProcessWindowFunction):
 
     function: ProcessAllWindowFunction
 
-    def process(
-        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
-    ) -> Iterable[Any] | None:
+    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any] | None:
         return self.function.process(context, elements)
 
     def clear(self, context: ProcessWindowFunction.Context) -> None:

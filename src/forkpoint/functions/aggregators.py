@@ -22,9 +22,18 @@ Field = int | str
 ACC = TypeVar("ACC")
 
 _WIDER = {
-    "boolean": "LONG", "byte": "LONG", "short": "LONG", "int": "LONG", "long": "LONG", "float": "DOUBLE", "double": "DOUBLE",
-    "big_int": "BIG_INT", "big_dec": "BIG_DEC", "duration": "DURATION", "any": "ANY",
-}  # fmt: skip
+    "boolean": "LONG",
+    "byte": "LONG",
+    "short": "LONG",
+    "int": "LONG",
+    "long": "LONG",
+    "float": "DOUBLE",
+    "double": "DOUBLE",
+    "big_int": "BIG_INT",
+    "big_dec": "BIG_DEC",
+    "duration": "DURATION",
+    "any": "ANY",
+}
 
 
 class Aggregator(AggregateFunction, Generic[ACC]):

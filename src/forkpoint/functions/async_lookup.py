@@ -78,17 +78,23 @@ class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
 
     @staticmethod
     def fixed_delay(
-        max_attempts: int, backoff_time_millis: timedelta | int,
-        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
-    ) -> AsyncRetryStrategy:  # fmt: skip
+        max_attempts: int,
+        backoff_time_millis: timedelta | int,
+        result_predicate: ResultPredicate | None = None,
+        exception_predicate: ExceptionPredicate | None = None,
+    ) -> AsyncRetryStrategy:
         """A FixedDelayRetryStrategy."""
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
 
     @staticmethod
     def exponential_backoff(
-        max_attempts: int, initial_delay: timedelta | int, max_retry_delay: timedelta | int, multiplier: float,
-        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
-    ) -> AsyncRetryStrategy:  # fmt: skip
+        max_attempts: int,
+        initial_delay: timedelta | int,
+        max_retry_delay: timedelta | int,
+        multiplier: float,
+        result_predicate: ResultPredicate | None = None,
+        exception_predicate: ExceptionPredicate | None = None,
+    ) -> AsyncRetryStrategy:
         """An ExponentialBackoffDelayRetryStrategy."""
         return ExponentialBackoffDelayRetryStrategy(
             max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
@@ -141,7 +147,7 @@ class _AtMost(AsyncRetryStrategy):
 
     def __init__(
         self, max_attempts: int, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         if max_attempts < 1:
             raise ConfigError(f"{type(self).__name__}(max_attempts={max_attempts}): it must be at least 1")
         self._max_attempts = max_attempts
@@ -162,9 +168,12 @@ class FixedDelayRetryStrategy(_AtMost):
     """
 
     def __init__(
-        self, max_attempts: int, backoff_time_millis: timedelta | int,
-        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        max_attempts: int,
+        backoff_time_millis: timedelta | int,
+        result_predicate: ResultPredicate | None = None,
+        exception_predicate: ExceptionPredicate | None = None,
+    ) -> None:
         super().__init__(max_attempts, result_predicate, exception_predicate)
         self._backoff_ms = to_ms(backoff_time_millis, "the retry delay", minimum_ms=1)
 
@@ -181,9 +190,14 @@ class ExponentialBackoffDelayRetryStrategy(_AtMost):
     """
 
     def __init__(
-        self, max_attempts: int, initial_delay: timedelta | int, max_retry_delay: timedelta | int, multiplier: float,
-        result_predicate: ResultPredicate | None = None, exception_predicate: ExceptionPredicate | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        max_attempts: int,
+        initial_delay: timedelta | int,
+        max_retry_delay: timedelta | int,
+        multiplier: float,
+        result_predicate: ResultPredicate | None = None,
+        exception_predicate: ExceptionPredicate | None = None,
+    ) -> None:
         super().__init__(max_attempts, result_predicate, exception_predicate)
         self._initial_ms = to_ms(initial_delay, "the initial retry delay", minimum_ms=1)
         self._max_ms = to_ms(max_retry_delay, "the maximum retry delay", minimum_ms=self._initial_ms)

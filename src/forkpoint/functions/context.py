@@ -42,9 +42,7 @@ class RuntimeContext(ABC):
         """The handle of a reducing state."""
 
     @abstractmethod
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor[IN, Any, OUT]
-    ) -> AggregatingState[IN, OUT]:
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor[IN, Any, OUT]) -> AggregatingState[IN, OUT]:
         """The handle of an aggregating state."""
 
     @abstractmethod
@@ -73,9 +71,7 @@ class RuntimeContext(ABC):
 
     def get_task_name_with_subtasks(self) -> str:
         """The operator's name with the subtask, as in ``parse (1/4)``."""
-        return (
-            f"{self.get_task_name()} ({self.get_index_of_this_subtask() + 1}/{self.get_number_of_parallel_subtasks()})"
-        )
+        return f"{self.get_task_name()} ({self.get_index_of_this_subtask() + 1}/{self.get_number_of_parallel_subtasks()})"
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:

@@ -212,9 +212,14 @@ class IntervalJoin(_Joining):
     right: MapState[int, list[Any]]
 
     def __init__(
-        self, function: Any, interval: Interval, left_type: TypeInformation, right_type: TypeInformation,
-        left_late: OutputTag | None, right_late: OutputTag | None,
-    ) -> None:  # fmt: skip
+        self,
+        function: Any,
+        interval: Interval,
+        left_type: TypeInformation,
+        right_type: TypeInformation,
+        left_late: OutputTag | None,
+        right_late: OutputTag | None,
+    ) -> None:
         fingerprint = f"interval join from {interval.lower_ms} ms to {interval.upper_ms} ms"
         own = {
             "left": _by_time("left-buffer", Types.LIST(left_type), fingerprint),
@@ -295,10 +300,7 @@ class TemporalJoin(_Joining):
     versions: MapState[int, Any]
 
     def __init__(self, function: Any, left_type: TypeInformation, right_type: TypeInformation, *, outer: bool) -> None:
-        own = {
-            "waiting": _by_time("waiting", Types.LIST(left_type)),
-            "versions": _by_time("versions", right_type),
-        }
+        own = {"waiting": _by_time("waiting", Types.LIST(left_type)), "versions": _by_time("versions", right_type)}
         super().__init__(function, "join", own)
         self._outer, self._flat = outer, is_flat(function)
 
@@ -353,7 +355,5 @@ def timestamp_of(ctx: KeyedProcessFunction.Context) -> int:
     """The timestamp of the current element; ValueError without one."""
     timestamp = ctx.timestamp()
     if timestamp is None:
-        raise ValueError(
-            "the element has no timestamp, which this join needs; assign timestamps and watermarks on both streams"
-        )
+        raise ValueError("the element has no timestamp, which this join needs; assign timestamps and watermarks on both streams")
     return timestamp

@@ -125,9 +125,7 @@ class WatermarkStrategy(Generic[T_contra]):
     def for_generator(generator_factory: Callable[[], WatermarkGenerator[S]]) -> WatermarkStrategy[S]:
         """Generate watermarks with a WatermarkGenerator per split, created by ``generator_factory()``."""
         if not callable(generator_factory):
-            raise ConfigError(
-                f"for_generator() takes a callable that returns a WatermarkGenerator, not {generator_factory!r}"
-            )
+            raise ConfigError(f"for_generator() takes a callable that returns a WatermarkGenerator, not {generator_factory!r}")
         return WatermarkStrategy(generator_factory=generator_factory)
 
     @overload
@@ -146,8 +144,7 @@ class WatermarkStrategy(Generic[T_contra]):
         no_class(timestamp_assigner, "with_timestamp_assigner()")
         if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
             raise ConfigError(
-                f"a timestamp assigner is a TimestampAssigner or f(element, record_timestamp), not "
-                f"{timestamp_assigner!r}"
+                f"a timestamp assigner is a TimestampAssigner or f(element, record_timestamp), not {timestamp_assigner!r}"
             )
         return replace(self, timestamp_assigner=timestamp_assigner)
 

@@ -27,9 +27,12 @@ class Compiled:
 
 
 def compile_graph(
-    sinks: Iterable[Transformation], *, max_parallelism: int, require_uids: bool,
+    sinks: Iterable[Transformation],
+    *,
+    max_parallelism: int,
+    require_uids: bool,
     mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING,
-) -> Compiled:  # fmt: skip
+) -> Compiled:
     """Compile the job graph of everything upstream of the given transformations, for a runtime mode.
 
     With ``require_uids`` every source, sink and stateful operator needs a uid; a GraphError lists those without one and
@@ -67,8 +70,7 @@ def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) 
         edges = tuple(_effective(t, e) for e in t.inputs)
         upstream = [compiled[e.upstream] for e in edges]
         stage = max(
-            (o.stage + (not isinstance(e.partitioning, Forward)) for o, e in zip(upstream, edges, strict=True)),
-            default=0,
+            (o.stage + (not isinstance(e.partitioning, Forward)) for o, e in zip(upstream, edges, strict=True)), default=0
         )
         watermarks = t.spec if isinstance(t.spec, WatermarkSpec) else None
         _check_timestamps(t, uids[t], stage)
@@ -76,17 +78,32 @@ def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) 
         _check_keys(uids[t], edges)
         inputs = tuple(
             InEdge(
-                next(edge_ids), o.id, None if e.tag is None else e.tag.tag_id, e.partitioning, e.ordinal, o.stage < stage,
+                next(edge_ids),
+                o.id,
+                None if e.tag is None else e.tag.tag_id,
+                e.partitioning,
+                e.ordinal,
+                o.stage < stage,
                 e.upstream.output_type if e.tag is None else e.tag.type_info,
             )
             for o, e in zip(upstream, edges, strict=True)
-        )  # fmt: skip
+        )
         id = len(compiled)
         compiled[t] = Operator(
-            id, uids[t], t.uid is None, t.name, t.spec.kind, loop_ends.get(t, t.spec), stage, inputs, t.output_type,
-            t.spec.stateful, frozenset().union(*(o.origins for o in upstream)) if watermarks is None else frozenset({id}),
-            None if watermarks is None else watermarks.timestamp_column, t.migrations,
-        )  # fmt: skip
+            id,
+            uids[t],
+            t.uid is None,
+            t.name,
+            t.spec.kind,
+            loop_ends.get(t, t.spec),
+            stage,
+            inputs,
+            t.output_type,
+            t.spec.stateful,
+            frozenset().union(*(o.origins for o in upstream)) if watermarks is None else frozenset({id}),
+            None if watermarks is None else watermarks.timestamp_column,
+            t.migrations,
+        )
     return list(compiled.values())
 
 
@@ -103,13 +120,9 @@ def _closed_loops(order: list[Transformation], uids: Mapping[Transformation, str
             continue
         head = heads.get(t.spec.loop)
         if head is None or head not in topological_order([t]):
-            raise GraphError(
-                f"close_with() takes a stream derived from the iteration, but {t.inputs[0].upstream.name!r} is not"
-            )
+            raise GraphError(f"close_with() takes a stream derived from the iteration, but {t.inputs[0].upstream.name!r} is not")
         if t.spec.loop in ends:
-            raise GraphError(
-                f"iteration {uids[head]!r} is closed twice; close it with the union of the feedback streams"
-            )
+            raise GraphError(f"iteration {uids[head]!r} is closed twice; close it with the union of the feedback streams")
         ends[t.spec.loop] = t
         specs[t] = replace(t.spec, iteration=uids[head])
     for loop, head in heads.items():
@@ -161,9 +174,7 @@ def _check_side_outputs(source: Operator, read: Collection[str | None]) -> None:
 def _effective(t: Transformation, edge: Edge) -> Edge:
     """The edge with the partitioning it runs with."""
     if t.spec.needs_key(edge.ordinal) and not isinstance(edge.partitioning, KeyBy):
-        raise GraphError(
-            f"operator {t.uid or t.name!r} has keyed state, but its input is not keyed; call key_by() first"
-        )
+        raise GraphError(f"operator {t.uid or t.name!r} has keyed state, but its input is not keyed; call key_by() first")
     if t.spec.needs_exchange and isinstance(edge.partitioning, Forward):
         return replace(edge, partitioning=Rebalance("split"))
     return edge

@@ -130,9 +130,8 @@ class JobGraph:
     def generating(self) -> frozenset[int]:
         """The sources upstream of a watermark generator: their splits must each be read in order by one task."""
         return self.sources_of(
-            o.id for o in self.operators
-            if isinstance(o.spec, WatermarkSpec) and o.spec.strategy.generator_factory is not None
-        )  # fmt: skip
+            o.id for o in self.operators if isinstance(o.spec, WatermarkSpec) and o.spec.strategy.generator_factory is not None
+        )
 
     def sources_of(self, operators: Iterable[int]) -> frozenset[int]:
         """The ids of the sources upstream of these operators; a source is upstream of itself."""

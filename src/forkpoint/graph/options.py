@@ -21,9 +21,7 @@ def check_max_parallelism(max_parallelism: int) -> None:
     """Raise ConfigError unless it is an int from 1 to 32768."""
     _at_least("the maximum parallelism", max_parallelism, 1)
     if max_parallelism > UPPER_BOUND_MAX_PARALLELISM:
-        raise ConfigError(
-            f"the maximum parallelism is {max_parallelism}; it must be at most {UPPER_BOUND_MAX_PARALLELISM}"
-        )
+        raise ConfigError(f"the maximum parallelism is {max_parallelism}; it must be at most {UPPER_BOUND_MAX_PARALLELISM}")
 
 
 def check_parallelism(parallelism: int) -> int:
@@ -112,9 +110,7 @@ class RestartStrategy:
 
     def __post_init__(self) -> None:
         if self.kind not in ("none", "fixed-delay", "exponential-delay", "failure-rate"):
-            raise ConfigError(
-                f"restart strategy {self.kind!r}: expected none, fixed-delay, exponential-delay or failure-rate"
-            )
+            raise ConfigError(f"restart strategy {self.kind!r}: expected none, fixed-delay, exponential-delay or failure-rate")
         if self.attempts is not None:
             _at_least("the number of restart attempts", self.attempts, 0)
         _at_least("the restart delay in ms", self.delay_ms, 0)
@@ -148,21 +144,26 @@ class RestartStrategy:
     ) -> RestartStrategy:
         """Restart with a growing delay, the default with checkpointing, as in Flink. Times are timedelta or int ms."""
         return RestartStrategy(
-            "exponential-delay", attempts, to_ms(initial, "the first restart delay"),
-            to_ms(maximum, "the maximum restart delay"), multiplier, jitter, to_ms(reset_after, "reset_after"),
-        )  # fmt: skip
+            "exponential-delay",
+            attempts,
+            to_ms(initial, "the first restart delay"),
+            to_ms(maximum, "the maximum restart delay"),
+            multiplier,
+            jitter,
+            to_ms(reset_after, "reset_after"),
+        )
 
     @staticmethod
     def failure_rate(
-        max_failures: int = 1,
-        interval: timedelta | int = timedelta(minutes=1),
-        delay: timedelta | int = timedelta(seconds=1),
+        max_failures: int = 1, interval: timedelta | int = timedelta(minutes=1), delay: timedelta | int = timedelta(seconds=1)
     ) -> RestartStrategy:
         """Restart after ``delay`` unless there were more than ``max_failures`` failures within ``interval``."""
         return RestartStrategy(
-            "failure-rate", max_failures, to_ms(delay, "the restart delay"),
+            "failure-rate",
+            max_failures,
+            to_ms(delay, "the restart delay"),
             interval_ms=to_ms(interval, "the interval of the failure rate"),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from forkpoint.functions import (
-    CheckpointedFunction,
-    Function,
-    MapStateDescriptor,
-    StateDescriptor,
-    WatermarkStrategy,
-)
+from forkpoint.functions import CheckpointedFunction, Function, MapStateDescriptor, StateDescriptor, WatermarkStrategy
 from forkpoint.functions.adapters import user_function
 from forkpoint.types import TypeInformation
 
@@ -43,9 +37,7 @@ class DeclaredState:
         """The keyed state that a descriptor declares."""
         namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
         ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
-        return DeclaredState(
-            descriptor.name, descriptor.kind, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint
-        )
+        return DeclaredState(descriptor.name, descriptor.kind, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint)
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,12 @@ class LocalExecutor:
         return self.run_tasks(fn, [arg], "try hosts")
 
     def start_streams(
-        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
+        self,
+        graph: JobGraph,
+        positions: Mapping[str, SourcePosition],
+        on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,
-    ) -> Streams:  # fmt: skip
+    ) -> Streams:
         uids = ", ".join(repr(o.uid) for o in graph.frame_sources)
         raise ConfigError(f"sources {uids} read Spark DataFrames, which need the Spark engine; run with --engine spark")
 

@@ -105,9 +105,7 @@ def _memory() -> Check:
     limit = _container_limit_gb()
     found = f"{gb:.1f} GB" if limit is None or limit >= gb else f"{limit:.1f} GB (the container's limit)"
     if min(gb, limit or gb) < LEAST_MEMORY_GB:
-        return Check(
-            "memory", found, "Spark's driver takes 2 GB by default; lower spark.driver.memory, or use --engine local"
-        )
+        return Check("memory", found, "Spark's driver takes 2 GB by default; lower spark.driver.memory, or use --engine local")
     return Check("memory", found)
 
 
@@ -151,10 +149,11 @@ def _ports() -> Check:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError as error:
         return Check(
-            "ports", "loopback works",
+            "ports",
+            "loopback works",
             f"this host's name, {socket.gethostname()!r}, has no address ({error}), which Spark's driver needs; add it to "
             "/etc/hosts, or set SPARK_LOCAL_IP=127.0.0.1",
-        )  # fmt: skip
+        )
     return Check("ports", "loopback works")
 
 
@@ -229,6 +228,4 @@ def doctor(
     with observer.steps("starting Spark") as step:
         executor, _ = make_spark_executor(None, spark, provisions)
         step("trying the hosts")
-        return try_hosts(
-            executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir()
-        )
+        return try_hosts(executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir())

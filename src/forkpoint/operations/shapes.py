@@ -51,9 +51,7 @@ def savepoints_json(found: Sequence[Found]) -> dict[str, Any]:
     broken = [each for each in found if each.listed.savepoint is None]
     return {
         "savepoints": [_listed_json(each.path, s) for each in found if (s := each.listed.savepoint) is not None],
-        "broken": [
-            {"job": each.job, "path": each.path, **attributes(each.listed, "problem unfinished")} for each in broken
-        ],
+        "broken": [{"job": each.job, "path": each.path, **attributes(each.listed, "problem unfinished")} for each in broken],
     }
 
 
@@ -143,20 +141,30 @@ def _values(column: Any) -> list[Any]:
 def diff_json(found: SavepointDiff) -> dict[str, Any]:
     """The differences between two savepoints."""
     return {
-        "before": plain_place(found.before), "after": plain_place(found.after), "same": found.same,
+        "before": plain_place(found.before),
+        "after": plain_place(found.after),
+        "same": found.same,
         "max_parallelism": {"before": found.max_parallelism[0], "after": found.max_parallelism[1]},
         "states": [
             {
-                "uid": s.uid, "state": s.name, **attributes(s, "outcome rows_before rows_after added removed changed why"),
+                "uid": s.uid,
+                "state": s.name,
+                **attributes(s, "outcome rows_before rows_after added removed changed why"),
                 "samples": [
-                    {"change": e.change, **{k: plain(v) for k, v in e.place.items()}, "before": plain(e.before),
-                     "after": plain(e.after)} for e in s.samples
+                    {
+                        "change": e.change,
+                        **{k: plain(v) for k, v in e.place.items()},
+                        "before": plain(e.before),
+                        "after": plain(e.after),
+                    }
+                    for e in s.samples
                 ],
-            } for s in found.states
+            }
+            for s in found.states
         ],
         "positions": [asdict(each) for each in found.positions],
         "watermarks": [asdict(each) for each in found.watermarks],
-    }  # fmt: skip
+    }
 
 
 def edited_json(made: Edited) -> dict[str, Any]:

@@ -101,9 +101,14 @@ class RunClient:
         self.carrier.ask(m.CancelRequest())
 
     def savepoint(
-        self, directory: str | None = None, label: str | None = None, note: str | None = None,
-        *, skip_unreadable: bool = False, epoch: int | None = None,
-    ) -> Pending[m.SavepointAnswer]:  # fmt: skip
+        self,
+        directory: str | None = None,
+        label: str | None = None,
+        note: str | None = None,
+        *,
+        skip_unreadable: bool = False,
+        epoch: int | None = None,
+    ) -> Pending[m.SavepointAnswer]:
         """Request a savepoint of the running job, of its newest epoch or an earlier one."""
         return self._begin(m.SavepointRequest(directory, label, note, skip_unreadable, epoch))
 
@@ -125,9 +130,11 @@ class RunClient:
         return Pending(self.carrier.ask(request).request_id, type(request))
 
     def wait(
-        self, pending: Pending[m.SavepointAnswer], on_progress: Callable[[m.SavepointProgress], None] | None = None,
+        self,
+        pending: Pending[m.SavepointAnswer],
+        on_progress: Callable[[m.SavepointProgress], None] | None = None,
         on_epoch: Callable[[str], None] | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Wait for a savepoint; returns its path. ``on_epoch`` receives a description of a long epoch that delays it. Raises
         JobFailed if the savepoint failed or the driver died."""
 

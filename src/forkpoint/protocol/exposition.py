@@ -113,123 +113,164 @@ DEFINITIONS: Sequence[Definition] = (
     _gauge("forkpoint_job_start_time_seconds", "When the run began.", lambda m: _one(_seconds(m.started_ms))),
     _gauge("forkpoint_job_parallelism", "Subtasks of each stage.", lambda m: _one(m.parallelism)),
     _gauge(
-        "forkpoint_job_problem", "1 for what is wrong with the job, as `forkpoint list` tells it in sentences.", _problems,
-        "severity", "kind", "uid",
+        "forkpoint_job_problem",
+        "1 for what is wrong with the job, as `forkpoint list` tells it in sentences.",
+        _problems,
+        "severity",
+        "kind",
+        "uid",
     ),
     _counter("forkpoint_job_restarts", "Restarts of the run so far, after failures.", lambda m: _one(m.restarts)),
     _counter("forkpoint_job_rescalings", "Rescalings of the run so far.", lambda m: _one(m.rescalings)),
     _gauge("forkpoint_job_epoch", "The last committed epoch.", lambda m: _one(m.epoch)),
     _counter("forkpoint_epochs_committed", "Epochs committed since the last (re)start.", lambda m: _one(m.epochs)),
     _gauge(
-        "forkpoint_epoch_last_commit_timestamp_seconds", "When this run committed its last epoch.",
+        "forkpoint_epoch_last_commit_timestamp_seconds",
+        "When this run committed its last epoch.",
         lambda m: _one(_seconds(m.committed_ms)),
     ),
     _gauge(
-        "forkpoint_epoch_running_seconds", "How long the epoch under way has been computing; 0 between epochs.",
+        "forkpoint_epoch_running_seconds",
+        "How long the epoch under way has been computing; 0 between epochs.",
         lambda m: _one(m.epoch_ms / 1000),
     ),
     _counter(
-        "forkpoint_operator_records_in", "Elements that an operator has taken; of a source: that it has read.",
-        lambda m: _operators(m, "records_in"), "uid",
+        "forkpoint_operator_records_in",
+        "Elements that an operator has taken; of a source: that it has read.",
+        lambda m: _operators(m, "records_in"),
+        "uid",
     ),
     _counter(
-        "forkpoint_operator_records_out", "Elements that an operator has emitted, without side outputs.",
-        lambda m: _operators(m, "records_out"), "uid",
+        "forkpoint_operator_records_out",
+        "Elements that an operator has emitted, without side outputs.",
+        lambda m: _operators(m, "records_out"),
+        "uid",
     ),
     _counter(
-        "forkpoint_operator_late_records_dropped", "Elements that came too late for an operator.",
-        lambda m: _operators(m, "late_records_dropped"), "uid",
+        "forkpoint_operator_late_records_dropped",
+        "Elements that came too late for an operator.",
+        lambda m: _operators(m, "late_records_dropped"),
+        "uid",
     ),
     _counter("forkpoint_operator_busy_seconds", "Time at work, added up over the subtasks.", _busy, "uid"),
     _counter(
-        "forkpoint_operator_bytes_in", "Bytes that came through exchanges; of a source: of the columns it has read.",
-        lambda m: _operators(m, "bytes_in"), "uid",
+        "forkpoint_operator_bytes_in",
+        "Bytes that came through exchanges; of a source: of the columns it has read.",
+        lambda m: _operators(m, "bytes_in"),
+        "uid",
     ),
     _counter(
-        "forkpoint_operator_bytes_out", "Bytes that an operator has sent through exchanges.",
-        lambda m: _operators(m, "bytes_out"), "uid",
+        "forkpoint_operator_bytes_out",
+        "Bytes that an operator has sent through exchanges.",
+        lambda m: _operators(m, "bytes_out"),
+        "uid",
     ),
     _gauge("forkpoint_operator_watermark_seconds", "An operator's watermark, in seconds since 1970.", _watermarks, "uid"),
+    _gauge("forkpoint_operator_watermark_lag_seconds", "How far an operator's watermark is behind the clock.", _lags, "uid"),
     _gauge(
-        "forkpoint_operator_watermark_lag_seconds", "How far an operator's watermark is behind the clock.", _lags, "uid"
+        "forkpoint_source_watermark_seconds",
+        "A source's lowest watermark, and the split that holds it back.",
+        _source_watermarks,
+        "uid",
+        "split",
     ),
     _gauge(
-        "forkpoint_source_watermark_seconds", "A source's lowest watermark, and the split that holds it back.",
-        _source_watermarks, "uid", "split",
+        "forkpoint_source_backlog_records",
+        "Elements that a source knows of and has not read yet.",
+        lambda m: _backlog(m, "elements"),
+        "uid",
     ),
     _gauge(
-        "forkpoint_source_backlog_records", "Elements that a source knows of and has not read yet.",
-        lambda m: _backlog(m, "elements"), "uid",
+        "forkpoint_source_backlog_bytes",
+        "Bytes that a source knows of and has not read yet.",
+        lambda m: _backlog(m, "bytes"),
+        "uid",
     ),
     _gauge(
-        "forkpoint_source_backlog_bytes", "Bytes that a source knows of and has not read yet.",
-        lambda m: _backlog(m, "bytes"), "uid",
+        "forkpoint_source_backlog_files",
+        "Files that a source knows of and has not read to their end yet.",
+        lambda m: _by_uid({uid: b.files for uid, b in m.backlog.items()}),
+        "uid",
     ),
     _gauge(
-        "forkpoint_source_backlog_files", "Files that a source knows of and has not read to their end yet.",
-        lambda m: _by_uid({uid: b.files for uid, b in m.backlog.items()}), "uid",
+        "forkpoint_source_silence_seconds",
+        "How long an unbounded source has read nothing.",
+        lambda m: _by_uid({uid: ms / 1000 for uid, ms in m.silent_ms.items()}),
+        "uid",
     ),
     _gauge(
-        "forkpoint_source_silence_seconds", "How long an unbounded source has read nothing.",
-        lambda m: _by_uid({uid: ms / 1000 for uid, ms in m.silent_ms.items()}), "uid",
-    ),
-    _gauge(
-        "forkpoint_sink_unpublished_epochs", "Committed epochs that a sink has not published yet.",
-        lambda m: _by_uid(dict(m.unpublished)), "uid",
+        "forkpoint_sink_unpublished_epochs",
+        "Committed epochs that a sink has not published yet.",
+        lambda m: _by_uid(dict(m.unpublished)),
+        "uid",
     ),
     _counter(
-        "forkpoint_epoch_changelog_bytes", "Bytes of changes of state that epochs have written.",
+        "forkpoint_epoch_changelog_bytes",
+        "Bytes of changes of state that epochs have written.",
         lambda m: _one(m.changelog_bytes),
     ),
     _counter("forkpoint_epoch_snapshot_bytes", "Bytes of snapshots of state written.", lambda m: _one(m.snapshot_bytes)),
     _gauge("forkpoint_state_entries", "About how many entries the state's stores have.", lambda m: _one(m.state_entries)),
     _gauge("forkpoint_state_bytes", "About how many bytes the state's stores use.", lambda m: _one(m.state_bytes)),
     _gauge(
-        "forkpoint_operator_state_entries", "About how many entries a state of an operator has, over all subtasks.",
-        lambda m: _states(m, "entries"), "uid", "state",
+        "forkpoint_operator_state_entries",
+        "About how many entries a state of an operator has, over all subtasks.",
+        lambda m: _states(m, "entries"),
+        "uid",
+        "state",
     ),
     _gauge(
-        "forkpoint_operator_state_bytes", "About how many bytes the keys and values of these entries have.",
-        lambda m: _states(m, "bytes"), "uid", "state",
+        "forkpoint_operator_state_bytes",
+        "About how many bytes the keys and values of these entries have.",
+        lambda m: _states(m, "bytes"),
+        "uid",
+        "state",
     ),
     _gauge(
-        "forkpoint_operator_timers", "About how many timers of an operator are set, by time domain.", _timers,
-        "uid", "domain",
+        "forkpoint_operator_timers", "About how many timers of an operator are set, by time domain.", _timers, "uid", "domain"
     ),
     _counter(
-        "forkpoint_state_catch_ups", "How often a subtask's store was brought to its epoch's initial state, by means.",
-        lambda m: [((kind,), c.count) for kind, c in m.catch_ups.items()], "kind",
+        "forkpoint_state_catch_ups",
+        "How often a subtask's store was brought to its epoch's initial state, by means.",
+        lambda m: [((kind,), c.count) for kind, c in m.catch_ups.items()],
+        "kind",
     ),
     _counter(
-        "forkpoint_state_catch_up_seconds", "How long that took, by means.",
-        lambda m: [((kind,), c.sum_ms / 1000) for kind, c in m.catch_ups.items()], "kind",
+        "forkpoint_state_catch_up_seconds",
+        "How long that took, by means.",
+        lambda m: [((kind,), c.sum_ms / 1000) for kind, c in m.catch_ups.items()],
+        "kind",
     ),
-    _counter(
-        "forkpoint_state_stores_reused", "Tasks that found their store up to date.", lambda m: _one(m.stores_reused)
-    ),
+    _counter("forkpoint_state_stores_reused", "Tasks that found their store up to date.", lambda m: _one(m.stores_reused)),
     _counter("forkpoint_savepoints_completed", "Savepoints that the run has completed.", lambda m: _one(m.savepoints)),
     _counter("forkpoint_savepoints_failed", "Savepoints of the run that failed.", lambda m: _one(m.savepoints_failed)),
+    _gauge("forkpoint_savepoint_age_seconds", "How old the run's last savepoint is.", lambda m: _one(_age(m, m.savepoint_ms))),
     _gauge(
-        "forkpoint_savepoint_age_seconds", "How old the run's last savepoint is.", lambda m: _one(_age(m, m.savepoint_ms))
-    ),
-    _gauge(
-        "forkpoint_user_counted", "A counter of a user function; it may also be decremented.",
-        lambda m: _user(m, "counter", lambda u: u.value), *_USER,
+        "forkpoint_user_counted",
+        "A counter of a user function; it may also be decremented.",
+        lambda m: _user(m, "counter", lambda u: u.value),
+        *_USER,
     ),
     _gauge("forkpoint_user_value", "A gauge of a user function.", _user_gauges, *_USER, "subtask"),
     _counter(
-        "forkpoint_user_meter_events", "Events that a meter of a user function has counted.",
-        lambda m: _user(m, "meter", lambda u: u.value), *_USER,
+        "forkpoint_user_meter_events",
+        "Events that a meter of a user function has counted.",
+        lambda m: _user(m, "meter", lambda u: u.value),
+        *_USER,
     ),
     _gauge(
-        "forkpoint_user_distribution_min", "The least value of a distribution of a user function.",
-        lambda m: _user(m, "distribution", lambda u: u.least), *_USER,
+        "forkpoint_user_distribution_min",
+        "The least value of a distribution of a user function.",
+        lambda m: _user(m, "distribution", lambda u: u.least),
+        *_USER,
     ),
     _gauge(
-        "forkpoint_user_distribution_max", "The greatest value of a distribution of a user function.",
-        lambda m: _user(m, "distribution", lambda u: u.greatest), *_USER,
+        "forkpoint_user_distribution_max",
+        "The greatest value of a distribution of a user function.",
+        lambda m: _user(m, "distribution", lambda u: u.greatest),
+        *_USER,
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -285,9 +326,7 @@ class _Families(Collector):
 
 def _job_states(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Metric:
     """One for each job and state, so that an alert needs not know which of them a job has been in."""
-    family = GaugeMetricFamily(
-        "forkpoint_job_state", "1 for the state that the job is in, else 0.", labels=("job", "state")
-    )
+    family = GaugeMetricFamily("forkpoint_job_state", "1 for the state that the job is in, else 0.", labels=("job", "state"))
     for job, state in {**others, **{m.job: m.state for m in jobs}}.items():
         for each in dict.fromkeys((*STATES, state)):
             family.add_metric((job, each), float(each == state))
@@ -307,9 +346,7 @@ def _parts(jobs: Sequence[MetricsMessage]) -> Metric:
 
 def _whole(jobs: Sequence[MetricsMessage]) -> Metric:
     family = HistogramMetricFamily(
-        "forkpoint_epoch_whole_duration_seconds",
-        "How long epochs took, from plan to published output.",
-        labels=("job",),
+        "forkpoint_epoch_whole_duration_seconds", "How long epochs took, from plan to published output.", labels=("job",)
     )
     for m in jobs:
         if "epoch" in m.durations:
@@ -327,7 +364,7 @@ def _add(family: HistogramMetricFamily, m: MetricsMessage, part: str, labels: Se
 def _distributions(jobs: Sequence[MetricsMessage]) -> Metric:
     family = SummaryMetricFamily(
         "forkpoint_user_distribution", "Count and sum of the values of a distribution of a user function.", labels=("job", *_USER)
-    )  # fmt: skip
+    )
     for m in jobs:
         for u in m.user:
             if u.kind == "distribution":

@@ -42,9 +42,11 @@ ROUTES: Mapping[type[m.Request[Any]], Route] = {
     m.CancelRequest: Route("POST", "/v1/cancel", 202),
 }
 ANSWERS: Mapping[type[m.LongRequest[Any]], str] = {
-    m.SavepointRequest: "/v1/savepoints", m.StopRequest: "/v1/savepoints", m.RescaleRequest: "/v1/rescale",
+    m.SavepointRequest: "/v1/savepoints",
+    m.StopRequest: "/v1/savepoints",
+    m.RescaleRequest: "/v1/rescale",
     m.HandOverRequest: "/v1/hand-over",
-}  # fmt: skip
+}
 """Where the answers of accepted requests are, by id."""
 
 

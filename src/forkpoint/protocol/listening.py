@@ -29,29 +29,28 @@ class Listening:
     files of a certificate, with those that sign it, and of its key, in PEM, for HTTPS."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        host: str,
-        port: int = 0,
-        *,
-        name: str,
-        certificate: str | None = None,
-        key: str | None = None,
+        self, app: ASGIApp, host: str, port: int = 0, *, name: str, certificate: str | None = None, key: str | None = None
     ) -> None:
         self._address = host, port
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", http=LimitedProtocol, ws="none", server_header=False,
-            timeout_graceful_shutdown=2, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-            ssl_certfile=certificate, ssl_keyfile=key,
-        )  # fmt: skip
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http=LimitedProtocol,
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=2,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )
         self._server = uvicorn.Server(config)
         # asyncio sends without delay (TCP_NODELAY) on sockets of this protocol only: with it left out, a kept connection's
         # answers, which are head and body, wait 40 ms for the client's acknowledgement.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name=name, daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name=name, daemon=True)
 
     def start(self) -> int:
         """Start serving; returns the port. Raises OSError if it is taken, or the host is none of this machine."""

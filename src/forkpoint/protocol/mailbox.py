@@ -51,9 +51,12 @@ class MailedRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _FIELDS: Mapping[type[m.Message], str] = {
-    m.StatusMessage: "status", m.JournalMessage: "journal", m.MetricsMessage: "metrics", m.LongAnswer: "savepoint",
+    m.StatusMessage: "status",
+    m.JournalMessage: "journal",
+    m.MetricsMessage: "metrics",
+    m.LongAnswer: "savepoint",
     m.ErrorDetail: "error",
-}  # fmt: skip
+}
 
 
 def _field(kind: type[m.Message]) -> str:
@@ -191,9 +194,7 @@ class MailboxCarrier(Carrier):
         path = self._paths.request_file(self.endpoint.run, request_id)
         self._storage.create(path, json.encode(mailed))
         try:
-            answer = self._first_answer(
-                request_id, request.outcome if isinstance(request, m.LongRequest) else request.answer
-            )
+            answer = self._first_answer(request_id, request.outcome if isinstance(request, m.LongRequest) else request.answer)
         finally:
             self._storage.delete(path)  # if it was not taken: nobody waits for it any more
         self._heard = time.monotonic()

@@ -385,10 +385,16 @@ class HandOverRequest(LongRequest[HandOverAnswer], frozen=True):
 REQUESTS: Mapping[str, type[Request[Any]]] = {
     each.operation: each
     for each in (
-        StatusRequest, JournalRequest, MetricsRequest, SavepointRequest, StopRequest, RescaleRequest, HandOverRequest,
+        StatusRequest,
+        JournalRequest,
+        MetricsRequest,
+        SavepointRequest,
+        StopRequest,
+        RescaleRequest,
+        HandOverRequest,
         CancelRequest,
     )
-}  # fmt: skip
+}
 
 
 # -- both ends

@@ -65,8 +65,7 @@ def _make_app(driver: m.Answering) -> Starlette:
         return _reply(await run_in_threadpool(driver.answer, request.path_params["request_id"]))
 
     asked = [
-        Route(route.path, partial(_asked, driver, kind, route.status), methods=[route.method])
-        for kind, route in ROUTES.items()
+        Route(route.path, partial(_asked, driver, kind, route.status), methods=[route.method]) for kind, route in ROUTES.items()
     ]
     answers = [Route(f"{path}/{{request_id}}", answer, methods=["GET"]) for path in dict.fromkeys(ANSWERS.values())]
     return Starlette(

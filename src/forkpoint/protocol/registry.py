@@ -31,9 +31,21 @@ FIND_SECONDS = 10.0  # for a command, which must not miss a busy driver
 _PROBES = 16  # at once
 
 RunState = Literal[
-    "starting", "standby", "running", "restarting", "ending", "silent", "elsewhere", "lost", "unknown",
-    "finished", "stopped", "cancelled", "failed", "superseded",
-]  # fmt: skip
+    "starting",
+    "standby",
+    "running",
+    "restarting",
+    "ending",
+    "silent",
+    "elsewhere",
+    "lost",
+    "unknown",
+    "finished",
+    "stopped",
+    "cancelled",
+    "failed",
+    "superseded",
+]
 """``starting`` to ``ending``: the driver answers. ``standby``: it waits beside the run that leads the job. ``silent``: it does
 not answer in time. ``elsewhere``: it ran on another machine and does not answer: it was killed, or is cut off from the state
 root. ``lost``: it was killed. ``unknown``: an older release started it, and there is no end on record. The rest are recorded
@@ -242,16 +254,22 @@ def _newest_epochs(paths: Iterable[str]) -> dict[str, int]:
 
 
 def _view(
-    storage: Storage, key: tuple[str, str], record: Run | None, endpoint: Endpoint | None, newest: bool,
-    epoch: int | None,
-) -> RunView:  # fmt: skip
+    storage: Storage, key: tuple[str, str], record: Run | None, endpoint: Endpoint | None, newest: bool, epoch: int | None
+) -> RunView:
     job, run = key
     if record is not None and record.outcome is not None:
         return RunView(
-            job, run, record.outcome, newest, record.started_ms, record.ended_ms,
+            job,
+            run,
+            record.outcome,
+            newest,
+            record.started_ms,
+            record.ended_ms,
             None if record.ended_ms is None else record.ended_ms - record.started_ms,
-            epoch if newest else None, parent=record.parent, reason=record.reason,
-        )  # fmt: skip
+            epoch if newest else None,
+            parent=record.parent,
+            reason=record.reason,
+        )
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
     # An older run has been fenced; only its port tells quickly whether its driver still runs.
@@ -259,10 +277,23 @@ def _view(
     status = probe(storage, endpoint) if endpoint is not None and ask else None
     if isinstance(status, StatusMessage):
         return RunView(
-            job, run, "ending" if status.state == "ended" else status.state, newest, started_ms, None,
-            status.now_ms - status.started_ms, status.epoch, status.restarts, status.records_read, parent, status.failure,
-            endpoint, status.late_records_dropped, status.doing, status,
-        )  # fmt: skip
+            job,
+            run,
+            "ending" if status.state == "ended" else status.state,
+            newest,
+            started_ms,
+            None,
+            status.now_ms - status.started_ms,
+            status.epoch,
+            status.restarts,
+            status.records_read,
+            parent,
+            status.failure,
+            endpoint,
+            status.late_records_dropped,
+            status.doing,
+            status,
+        )
     state: RunState
     if endpoint is None:
         state = "unknown" if newest else "lost"
@@ -275,18 +306,14 @@ def _view(
         record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
         if record is not None and record.outcome is not None:
             return _view(storage, key, record, None, newest, epoch)
-    return RunView(
-        job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint
-    )
+    return RunView(job, run, state, newest, started_ms, epoch=epoch if newest else None, parent=parent, endpoint=endpoint)
 
 
 def _is_here(endpoint: Endpoint) -> bool:
     return endpoint.machine == socket.gethostname()
 
 
-def probe(
-    storage: Storage, endpoint: Endpoint, seconds: float = PROBE_SECONDS
-) -> StatusMessage | Literal["silent"] | None:
+def probe(storage: Storage, endpoint: Endpoint, seconds: float = PROBE_SECONDS) -> StatusMessage | Literal["silent"] | None:
     """The driver's status, by its port or, if that cannot be reached from here, by its mailbox; "silent" if it lives and does
     not answer; None if it has ended or, on another machine, is perhaps cut off."""
     here = _is_here(endpoint)

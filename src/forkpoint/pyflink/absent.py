@@ -46,8 +46,7 @@ _JVM = Reason("it belongs to Flink's JVM, which is not used here", "implement it
 _INTERNAL = Reason("it is internal to PyFlink", "use the public names")
 _BULK = Reason("it is a Java format", "use FileSource.parquet, csv or json, and FileSink.parquet, csv or json")
 _STATE_BACKEND = Reason(
-    "the state backend is set by an option",
-    "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration",
+    "the state backend is set by an option", "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration"
 )
 _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env.set_state_root(URL)")
 _OPTIONS = Reason("options are set by key", "use Configuration.set_string(key, value)")
@@ -58,80 +57,89 @@ def _each(of: dict[str, T]) -> dict[str, T]:
 
 
 # For a module and its submodules.
-_MODULES = _each({
-    "pyflink.common.constants pyflink.common.input_dependency_constraint pyflink.datastream.utils pyflink.fn_execution "
-    "pyflink.serializers pyflink.testing pyflink.util.api_stability_decorators": _INTERNAL,
-    "pyflink.common.io pyflink.common.utils pyflink.find_flink_home pyflink.java_gateway pyflink.pyflink_gateway_server "
-    "pyflink.util.exceptions pyflink.util.java_utils": _JVM,
-    "pyflink.common.config_options": _OPTIONS,
-    "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
-    "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
-    "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
-    "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
-    "pyflink.datastream.connectors.hybrid_source": Reason(
-        "sources cannot be chained", "write history to where the live source reads, or run one job after another"
-    ),
-    "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
-    "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
-    "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
-    "pyflink.shell": Reason("there is no shell", "use Python's"),
-    "pyflink.table": Reason(
-        "the Table API and SQL are Spark's here",
-        "create a DataFrame with spark.sql(…), or spark.readStream.format('rate') for datagen, and pass it to "
-        "env.from_dataframe(df)",
-    ),
-})  # fmt: skip
+_MODULES = _each(
+    {
+        "pyflink.common.constants pyflink.common.input_dependency_constraint pyflink.datastream.utils pyflink.fn_execution "
+        "pyflink.serializers pyflink.testing pyflink.util.api_stability_decorators": _INTERNAL,
+        "pyflink.common.io pyflink.common.utils pyflink.find_flink_home pyflink.java_gateway pyflink.pyflink_gateway_server "
+        "pyflink.util.exceptions pyflink.util.java_utils": _JVM,
+        "pyflink.common.config_options": _OPTIONS,
+        "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
+        "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
+        "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
+        "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
+        "pyflink.datastream.connectors.hybrid_source": Reason(
+            "sources cannot be chained", "write history to where the live source reads, or run one job after another"
+        ),
+        "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
+        "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
+        "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
+        "pyflink.shell": Reason("there is no shell", "use Python's"),
+        "pyflink.table": Reason(
+            "the Table API and SQL are Spark's here",
+            "create a DataFrame with spark.sql(…), or spark.readStream.format('rate') for datagen, and pass it to "
+            "env.from_dataframe(df)",
+        ),
+    }
+)
 
 # For a name in any module.
-_NAMES = _each({
-    "AssignerWithPeriodicWatermarksWrapper InputFormat JavaFunctionWrapper JavaObjectWrapper RowDataBulkWriterFactory "
-    "SinkFunction SourceFunction "
-    "add_jars_to_context_class_loader convert_py4j_exception from_j_duration get_field get_field_value get_gateway "
-    "get_j_env_configuration invoke_method is_instance_of is_local_deployment load_java_class to_j_duration to_jarray": _JVM,
-    "AsyncFunctionDescriptor BasicType FunctionWrapper InputDependencyConstraint LocalTimeTypeInfo Min NullByteKeySelector "
-    "PassThroughAllWindowFunction PassThroughWindowFunction PickleSerializer Public ReduceFunctionWrapper ResultTypeQueryable "
-    "StreamTransformer SupportsPreprocessing VoidNamespaceSerializer WINDOW_STATE_NAME WindowOperationDescriptor "
-    "InternalIterableAllWindowFunction InternalIterableProcessAllWindowFunction InternalIterableProcessWindowFunction "
-    "InternalIterableWindowFunction InternalProcessAllWindowContext InternalProcessWindowContext "
-    "InternalSingleValueAllWindowFunction InternalSingleValueProcessAllWindowFunction "
-    "InternalSingleValueProcessWindowFunction InternalSingleValueWindowFunction InternalWindowFunction "
-    "add_version_doc convert_to_python_obj keyword long_to_int_with_bit_mixing mod_inverse void": _INTERNAL,
-    "CachedDataStream": Reason("a stream does not outlive its job", "write it with sink_to(FileSink…) and read that"),
-    "BulkFormat StreamingFileSink": _BULK,
-    "CustomCheckpointStorage": _CHECKPOINT_STORAGE,
-    "ConfigOption ConfigOptions": _OPTIONS,
-    "CustomStateBackend PredefinedOptions RocksDBNativeMetricOptions": _STATE_BACKEND,
-    "FileCompactStrategy FileCompactor": Reason(
-        "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
-    ),
-    "FileEnumeratorProvider FileSplitAssignerProvider": Reason(
-        "file discovery and split assignment are not configurable", "leave it out"
-    ),
-    "KinesisShardAssigner": Reason("the driver assigns shards to tasks", "leave it out"),
-    "WatermarkTracker": Reason("sources are aligned by their watermarks", "call WatermarkStrategy.with_watermark_alignment(…)"),
-    "FlinkKafkaConsumerBase FlinkKafkaProducerBase": Reason(
-        "Flink has replaced it", "use KafkaSource and KafkaSink; their builders have the same settings"
-    ),
-    "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
-        "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
-    ),
-    "Instant": Reason(
-        "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
-    ),
-    "RestartStrategyConfiguration": Reason(
-        "the restart strategy is set by an option",
-        "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
-    ),
-})  # fmt: skip
+_NAMES = _each(
+    {
+        "AssignerWithPeriodicWatermarksWrapper InputFormat JavaFunctionWrapper JavaObjectWrapper RowDataBulkWriterFactory "
+        "SinkFunction SourceFunction "
+        "add_jars_to_context_class_loader convert_py4j_exception from_j_duration get_field get_field_value get_gateway "
+        "get_j_env_configuration invoke_method is_instance_of is_local_deployment load_java_class to_j_duration to_jarray": _JVM,
+        "AsyncFunctionDescriptor BasicType FunctionWrapper InputDependencyConstraint LocalTimeTypeInfo Min NullByteKeySelector "
+        "PassThroughAllWindowFunction PassThroughWindowFunction PickleSerializer Public ReduceFunctionWrapper "
+        "ResultTypeQueryable "
+        "StreamTransformer SupportsPreprocessing VoidNamespaceSerializer WINDOW_STATE_NAME WindowOperationDescriptor "
+        "InternalIterableAllWindowFunction InternalIterableProcessAllWindowFunction InternalIterableProcessWindowFunction "
+        "InternalIterableWindowFunction InternalProcessAllWindowContext InternalProcessWindowContext "
+        "InternalSingleValueAllWindowFunction InternalSingleValueProcessAllWindowFunction "
+        "InternalSingleValueProcessWindowFunction InternalSingleValueWindowFunction InternalWindowFunction "
+        "add_version_doc convert_to_python_obj keyword long_to_int_with_bit_mixing mod_inverse void": _INTERNAL,
+        "CachedDataStream": Reason("a stream does not outlive its job", "write it with sink_to(FileSink…) and read that"),
+        "BulkFormat StreamingFileSink": _BULK,
+        "CustomCheckpointStorage": _CHECKPOINT_STORAGE,
+        "ConfigOption ConfigOptions": _OPTIONS,
+        "CustomStateBackend PredefinedOptions RocksDBNativeMetricOptions": _STATE_BACKEND,
+        "FileCompactStrategy FileCompactor": Reason(
+            "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
+        ),
+        "FileEnumeratorProvider FileSplitAssignerProvider": Reason(
+            "file discovery and split assignment are not configurable", "leave it out"
+        ),
+        "KinesisShardAssigner": Reason("the driver assigns shards to tasks", "leave it out"),
+        "WatermarkTracker": Reason(
+            "sources are aligned by their watermarks", "call WatermarkStrategy.with_watermark_alignment(…)"
+        ),
+        "FlinkKafkaConsumerBase FlinkKafkaProducerBase": Reason(
+            "Flink has replaced it", "use KafkaSource and KafkaSink; their builders have the same settings"
+        ),
+        "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
+            "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
+        ),
+        "Instant": Reason(
+            "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
+        ),
+        "RestartStrategyConfiguration": Reason(
+            "the restart strategy is set by an option",
+            "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
+        ),
+    }
+)
 
 
 # Where Flink 1 had names of modules that are absent.
-_HOMES = _each({
-    "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
-    "AvroParquetReaders AvroParquetWriters": "pyflink.datastream.formats.parquet",
-    "PulsarSink PulsarSource StartCursor StopCursor": "pyflink.datastream.connectors.pulsar",
-    "StreamTableEnvironment": "pyflink.table",
-})  # fmt: skip
+_HOMES = _each(
+    {
+        "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
+        "AvroParquetReaders AvroParquetWriters": "pyflink.datastream.formats.parquet",
+        "PulsarSink PulsarSource StartCursor StopCursor": "pyflink.datastream.connectors.pulsar",
+        "StreamTableEnvironment": "pyflink.table",
+    }
+)
 
 
 class Absent:

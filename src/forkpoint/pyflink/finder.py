@@ -38,9 +38,7 @@ def installed() -> bool:
 
 
 class _Finder(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname in MODULES or absent_module(fullname) is not None:
             return ModuleSpec(fullname, _Loader(), is_package=True)
         if fullname.startswith(f"{ROOT}."):

@@ -205,9 +205,13 @@ class ParquetColumnarRowInputFormat(StreamFormat):
     """Parquet, for ``FileSource.for_bulk_file_format``: Rows of ``DataTypes.ROW``, by the names of its fields."""
 
     def __init__(
-        self, row_type: DataType, hadoop_config: Configuration | None = None, batch_size: int = 2048,
-        is_utc_timestamp: bool = False, is_case_sensitive: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        row_type: DataType,
+        hadoop_config: Configuration | None = None,
+        batch_size: int = 2048,
+        is_utc_timestamp: bool = False,
+        is_case_sensitive: bool = True,
+    ) -> None:
         _fields_of(row_type)
         super().__init__(ParquetFormat(is_case_sensitive), row_type.type)
 
@@ -220,9 +224,7 @@ def _fields_of(row_type: DataType) -> tuple[RowField, ...]:
 
 def _decimal_of(field: RowField) -> tuple[int, int]:
     if field.data_type.type != Types.BIG_DEC() or field.data_type.digits is None:
-        raise ConfigError(
-            f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a column of their own"
-        )
+        raise ConfigError(f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a column of their own")
     return field.data_type.digits
 
 

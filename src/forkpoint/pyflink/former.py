@@ -52,9 +52,12 @@ class RestartStrategies:
 
     @staticmethod
     def exponential_delay_restart(
-        initial_backoff: timedelta | int, max_backoff: timedelta | int, backoff_multiplier: float,
-        reset_backoff_threshold: timedelta | int, jitter_factor: float,
-    ) -> RestartStrategy:  # fmt: skip
+        initial_backoff: timedelta | int,
+        max_backoff: timedelta | int,
+        backoff_multiplier: float,
+        reset_backoff_threshold: timedelta | int,
+        jitter_factor: float,
+    ) -> RestartStrategy:
         """``RestartStrategy.exponential_delay``."""
         return RestartStrategy.exponential_delay(
             initial_backoff, max_backoff, backoff_multiplier, jitter_factor, reset_backoff_threshold
@@ -109,9 +112,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 class FileSystemCheckpointStorage(CheckpointStorage):
     """Checkpoints below a directory, given by path or URL."""
 
-    def __init__(
-        self, checkpoint_path: str, file_state_size_threshold: int | None = None, write_buffer_size: int = -1
-    ) -> None:
+    def __init__(self, checkpoint_path: str, file_state_size_threshold: int | None = None, write_buffer_size: int = -1) -> None:
         super().__init__(checkpoint_path)
 
     def get_checkpoint_path(self) -> str | None:
@@ -187,9 +188,13 @@ class FlinkKafkaProducer(KafkaSink[Any]):
     """A KafkaSink by what Flink 1 has for it. Records have their elements' timestamps."""
 
     def __init__(
-        self, topic: str, serialization_schema: SerializationSchema[Any], producer_config: Mapping[str, str],
-        kafka_producer_pool_size: int = 5, semantic: Semantic = Semantic.AT_LEAST_ONCE,
-    ) -> None:  # fmt: skip
+        self,
+        topic: str,
+        serialization_schema: SerializationSchema[Any],
+        producer_config: Mapping[str, str],
+        kafka_producer_pool_size: int = 5,
+        semantic: Semantic = Semantic.AT_LEAST_ONCE,
+    ) -> None:
         builder = KafkaRecordSerializationSchema.builder().set_topic(topic)
         serializer = builder.set_value_serialization_schema(serialization_schema).build()
         sink = KafkaSink.builder().set_record_serializer(serializer)

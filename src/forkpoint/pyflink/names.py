@@ -176,14 +176,7 @@ _ELSEWHERE: dict[str, str] = {
     # formats of files
     **{
         name: f"forkpoint.pyflink.formats:{name}"
-        for name in (
-            "AvroBulkWriters",
-            "AvroInputFormat",
-            "AvroSchema",
-            "CsvBulkWriters",
-            "CsvReaderFormat",
-            "CsvSchema",
-        )
+        for name in ("AvroBulkWriters", "AvroInputFormat", "AvroSchema", "CsvBulkWriters", "CsvReaderFormat", "CsvSchema")
     },
     "CsvSchemaBuilder": "forkpoint.pyflink.formats:CsvSchemaBuilder",
     "ParquetBulkWriters": "forkpoint.pyflink.formats:ParquetBulkWriters",

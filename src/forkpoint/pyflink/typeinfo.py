@@ -9,9 +9,19 @@ from forkpoint import TypeInformation, Types
 from forkpoint.types.kinds.records import RecordType
 
 _TEXTS = {
-    "big_dec": "BigDecimal", "big_int": "BigInteger", "boolean": "Boolean", "byte": "Byte", "char": "Char", "double": "Double",
-    "float": "Float", "instant": "Instant", "int": "Integer", "long": "Long", "short": "Short", "string": "String",
-}  # fmt: skip
+    "big_dec": "BigDecimal",
+    "big_int": "BigInteger",
+    "boolean": "Boolean",
+    "byte": "Byte",
+    "char": "Char",
+    "double": "Double",
+    "float": "Float",
+    "instant": "Instant",
+    "int": "Integer",
+    "long": "Long",
+    "short": "Short",
+    "string": "String",
+}
 
 
 class _OfFlavor(type(RecordType)):  # type: ignore[misc]

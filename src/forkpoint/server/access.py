@@ -150,11 +150,7 @@ class Guard:
     def _refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str, str] | None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._tokens.hosts is not None and _without_port(host) not in self._tokens.hosts:
-            return (
-                403,
-                "Forbidden",
-                f"this server is not called {host!r}; start it with --allowed-host to give it that name",
-            )
+            return (403, "Forbidden", f"this server is not called {host!r}; start it with --allowed-host to give it that name")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > max_body(path):
             return 413, "TooLarge", too_large(path)
@@ -174,10 +170,14 @@ class Guard:
     def _note(scope: Scope, headers: Mapping[bytes, bytes], role: Role | None, status: int, body: bytes) -> None:
         client = scope.get("client")
         entry = {
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "role": role, "method": scope["method"],
-            "path": shown(scope["path"]), "query": scope.get("query_string", b"").decode("latin-1") or None,
-            "asked": None if role is None or scope["path"] == UPLOADS else asked_for(body), "status": status,
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "role": role,
+            "method": scope["method"],
+            "path": shown(scope["path"]),
+            "query": scope.get("query_string", b"").decode("latin-1") or None,
+            "asked": None if role is None or scope["path"] == UPLOADS else asked_for(body),
+            "status": status,
             "client": None if client is None else client[0],
             "user": headers.get(b"x-forwarded-user", b"").decode("latin-1") or None,
-        }  # fmt: skip
+        }
         audit.info("%s", json.dumps(entry))

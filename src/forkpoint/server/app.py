@@ -59,10 +59,15 @@ def job_application(state_root: str, job: str, token: str) -> ASGIApp:
 def make_api(context: Context) -> FastAPI:
     """The routes, without a guard."""
     api = FastAPI(
-        title="forkpoint", version=version("forkpoint"), docs_url=None, redoc_url=None, openapi_url=None,
+        title="forkpoint",
+        version=version("forkpoint"),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
         generate_unique_id_function=lambda route: f"{route.tags[0] if route.tags else ''}-{route.name}",
-        separate_input_output_schemas=True, redirect_slashes=False,
-    )  # fmt: skip
+        separate_input_output_schemas=True,
+        redirect_slashes=False,
+    )
     api.state.context = context
     methods: list[tuple[re.Pattern[str], list[str]]] = []  # once the routes are there
     errors.install(api, lambda path: next((each for pattern, each in methods if pattern.fullmatch(path)), []))

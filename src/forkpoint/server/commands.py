@@ -19,9 +19,7 @@ from forkpoint.operations.observer import Observer
 from forkpoint.operations.roots import StateRoot
 
 CHECK_SECONDS = 600.0  # for a program to say what its job is
-UPGRADE_SECONDS = (
-    60.0  # when the server ends: for an upgrade, which has stopped a job and may be about to start it again
-)
+UPGRADE_SECONDS = 60.0  # when the server ends: for an upgrade, which has stopped a job and may be about to start it again
 GRACE_SECONDS = 3.0  # for other commands
 KILL_SECONDS = 5.0  # from being asked to end, to the end by force
 HURRIED_SECONDS = 0.5
@@ -134,9 +132,14 @@ def _started(root: StateRoot, arguments: Sequence[str]) -> subprocess.Popen[str]
     command = [sys.executable, "-P", "-m", "forkpoint.cli", "--state-root", root.place, "--output", "json"]
     command += ["--log-format", logs.chosen(), *arguments]
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def _result(running: _Running, observer: Observer) -> dict[str, Any]:

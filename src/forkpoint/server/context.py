@@ -28,9 +28,8 @@ class Context:
     commands: Commands = field(default_factory=Commands)
 
     def begin(
-        self, kind: str, job: str | None, request: Request, work: Callable[[Asked], dict[str, Any]],
-        request_id: str | None = None,
-    ) -> m.RequestId:  # fmt: skip
+        self, kind: str, job: str | None, request: Request, work: Callable[[Asked], dict[str, Any]], request_id: str | None = None
+    ) -> m.RequestId:
         """Begin what takes a while."""
         by = str(getattr(request.state, "role", None))
         return m.RequestId(request_id=self.requests.begin(kind, job, by, work, request_id).id)
@@ -54,10 +53,15 @@ Job = Annotated[JobEntry, Depends(job_of)]
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": text}
     for status, text in {
-        400: "what was sent does not fit", 401: "no token, or a wrong one", 403: "the token may not do this",
-        404: "there is no such thing", 409: "it cannot be done as things are", 413: "too large", 503: "try again later",
+        400: "what was sent does not fit",
+        401: "no token, or a wrong one",
+        403: "the token may not do this",
+        404: "there is no such thing",
+        409: "it cannot be done as things are",
+        413: "too large",
+        503: "try again later",
     }.items()
-}  # fmt: skip
+}
 
 
 def command(name: str) -> dict[str, Any]:
@@ -75,9 +79,16 @@ def shown(asked: Asked) -> m.RequestShown:
     error = asked.future.exception() if done else None
     progress = asked.progress_
     return m.RequestShown(
-        id=asked.id, kind=asked.kind, job=asked.job, by=asked.by, started_ms=int(asked.started * 1000),
-        status="IN_PROGRESS" if not done else "COMPLETED" if error is None else "FAILED", step=asked.step,
-        done=None if progress is None else progress[0], total=None if progress is None else progress[1],
-        remarks=list(asked.remarks), result=asked.future.result() if done and error is None else None,
+        id=asked.id,
+        kind=asked.kind,
+        job=asked.job,
+        by=asked.by,
+        started_ms=int(asked.started * 1000),
+        status="IN_PROGRESS" if not done else "COMPLETED" if error is None else "FAILED",
+        step=asked.step,
+        done=None if progress is None else progress[0],
+        total=None if progress is None else progress[1],
+        remarks=list(asked.remarks),
+        result=asked.future.result() if done and error is None else None,
         error=None if error is None else described(error),
-    )  # fmt: skip
+    )

@@ -30,19 +30,23 @@ from forkpoint.server.segments import shown
 from forkpoint.server.service import CheckpointNotFound, JobNotRunning, RootNotFound
 
 _STATUS: tuple[tuple[type[ForkpointError], int], ...] = (
-    (JobNotFound, 404), (SavepointNotFound, 404), (StateNotFound, 404), (Unknown, 404), (RootNotFound, 404),
-    (ProgramNotFound, 404), (CheckpointNotFound, 404), (Busy, 503), (Unavailable, 503),
-    (RestoreRefused, 409), (SavepointCorrupt, 409), (EditRefused, 400), (ConfigError, 400), (JobFailed, 409),
+    (JobNotFound, 404),
+    (SavepointNotFound, 404),
+    (StateNotFound, 404),
+    (Unknown, 404),
+    (RootNotFound, 404),
+    (ProgramNotFound, 404),
+    (CheckpointNotFound, 404),
+    (Busy, 503),
+    (Unavailable, 503),
+    (RestoreRefused, 409),
+    (SavepointCorrupt, 409),
+    (EditRefused, 400),
+    (ConfigError, 400),
+    (JobFailed, 409),
     (JobNotRunning, 409),
-)  # fmt: skip
-_NAMES = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    413: "TooLarge",
-}
+)
+_NAMES = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge"}
 
 
 class ErrorDetail(BaseModel):

@@ -28,16 +28,33 @@ from forkpoint.server.service import JobEntry
 
 NONE = -1
 _STATES: Mapping[str, m.JobState] = {
-    "starting": "INITIALIZING", "standby": "CREATED", "running": "RUNNING", "restarting": "RESTARTING",
-    "ending": "CANCELLING", "silent": "RECONCILING", "elsewhere": "RECONCILING", "lost": "SUSPENDED",
-    "unknown": "SUSPENDED", "finished": "FINISHED", "stopped": "FINISHED", "superseded": "FINISHED",
-    "cancelled": "CANCELED", "failed": "FAILED",
-}  # fmt: skip
+    "starting": "INITIALIZING",
+    "standby": "CREATED",
+    "running": "RUNNING",
+    "restarting": "RESTARTING",
+    "ending": "CANCELLING",
+    "silent": "RECONCILING",
+    "elsewhere": "RECONCILING",
+    "lost": "SUSPENDED",
+    "unknown": "SUSPENDED",
+    "finished": "FINISHED",
+    "stopped": "FINISHED",
+    "superseded": "FINISHED",
+    "cancelled": "CANCELED",
+    "failed": "FAILED",
+}
 _COUNTED: Mapping[m.JobState, str] = {
-    "INITIALIZING": "initializing", "CREATED": "created", "RUNNING": "running", "RESTARTING": "scheduled",
-    "CANCELLING": "canceling", "CANCELED": "canceled", "FINISHED": "finished", "FAILED": "failed",
-    "RECONCILING": "reconciling", "SUSPENDED": "canceled",
-}  # fmt: skip
+    "INITIALIZING": "initializing",
+    "CREATED": "created",
+    "RUNNING": "running",
+    "RESTARTING": "scheduled",
+    "CANCELLING": "canceling",
+    "CANCELED": "canceled",
+    "FINISHED": "finished",
+    "FAILED": "failed",
+    "RECONCILING": "reconciling",
+    "SUSPENDED": "canceled",
+}
 
 
 def vertex_id(uid: str) -> str:
@@ -68,14 +85,26 @@ def overview(entry: JobEntry, now_ms: int) -> m.JobOverview:
     parallelism = None if status is None else status.parallelism
     ended_ms = view.ended_ms
     return m.JobOverview(
-        jid=entry.id, name=entry.name, start_time=view.started_ms, end_time=NONE if ended_ms is None else ended_ms,
-        duration=max(0, (ended_ms or now_ms) - view.started_ms), state=state,
-        last_modification=ended_ms or view.started_ms, tasks=task_counts(state, parallelism or 0),
-        forkpoint_state=view.state, run=view.run, root=entry.root.place, epoch=view.epoch, restarts=view.restarts,
-        records_read=view.records_read, late_records_dropped=None if late is None else sum(late.values()),
-        parallelism=parallelism, doing=view.doing, reason=view.reason,
+        jid=entry.id,
+        name=entry.name,
+        start_time=view.started_ms,
+        end_time=NONE if ended_ms is None else ended_ms,
+        duration=max(0, (ended_ms or now_ms) - view.started_ms),
+        state=state,
+        last_modification=ended_ms or view.started_ms,
+        tasks=task_counts(state, parallelism or 0),
+        forkpoint_state=view.state,
+        run=view.run,
+        root=entry.root.place,
+        epoch=view.epoch,
+        restarts=view.restarts,
+        records_read=view.records_read,
+        late_records_dropped=None if late is None else sum(late.values()),
+        parallelism=parallelism,
+        doing=view.doing,
+        reason=view.reason,
         problems=[m.ProblemShown(**structs.asdict(each)) for each in view.problems],
-    )  # fmt: skip
+    )
 
 
 def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
@@ -83,22 +112,34 @@ def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
     mode = None if record is None else record.options.get("runtime_mode")
     nodes = [
         m.PlanNode(
-            id=vertex_id(operator.uid), uid=operator.uid, parallelism=parallelism, operator=operator.kind, operator_strategy="",
-            description=operator.name, stage=operator.stage, type=operator.type,
+            id=vertex_id(operator.uid),
+            uid=operator.uid,
+            parallelism=parallelism,
+            operator=operator.kind,
+            operator_strategy="",
+            description=operator.name,
+            stage=operator.stage,
+            type=operator.type,
             inputs=[
                 m.PlanInput(
-                    num=number, id=vertex_id(each.uid), uid=each.uid, ship_strategy=each.ship_strategy,
-                    exchange="pipelined_bounded" if each.crosses else "local", tag=each.tag,
-                ) for number, each in enumerate(operator.inputs)
+                    num=number,
+                    id=vertex_id(each.uid),
+                    uid=each.uid,
+                    ship_strategy=each.ship_strategy,
+                    exchange="pipelined_bounded" if each.crosses else "local",
+                    tag=each.tag,
+                )
+                for number, each in enumerate(operator.inputs)
             ],
-        ) for operator in found.operators
-    ]  # fmt: skip
+        )
+        for operator in found.operators
+    ]
     return m.JobPlan(jid=entry.id, name=entry.name, type="BATCH" if mode == "BATCH" else "STREAMING", nodes=nodes)
 
 
 def details(
     entry: JobEntry, found: Plan, record: Run | None, measured: MetricsMessage | None, newest: Manifest | None, now_ms: int
-) -> m.JobDetails:  # fmt: skip
+) -> m.JobDetails:
     """``measured``: before ``newest`` was read."""
     shown, state, status = overview(entry, now_ms), state_of(entry), entry.view.status
     counts = {operator.uid: _count(operator.uid, status, record, newest) for operator in found.operators}
@@ -114,13 +155,25 @@ def details(
     stamps = dict.fromkeys(_COUNTED, 0) | {state: shown.last_modification}
     drawn = plan(entry, found, record)
     return m.JobDetails(
-        jid=entry.id, name=entry.name, isStoppable=False, state=state, start_time=shown.start_time,
-        end_time=shown.end_time, duration=shown.duration, maxParallelism=_option(record, "max_parallelism", NONE),
-        now=now_ms, timestamps=stamps, vertices=vertices, status_counts={task_state(state): len(vertices)}, plan=drawn,
-        job_type=drawn.type, overview=shown, sources=[] if newest is None else sources(newest, measured),
+        jid=entry.id,
+        name=entry.name,
+        isStoppable=False,
+        state=state,
+        start_time=shown.start_time,
+        end_time=shown.end_time,
+        duration=shown.duration,
+        maxParallelism=_option(record, "max_parallelism", NONE),
+        now=now_ms,
+        timestamps=stamps,
+        vertices=vertices,
+        status_counts={task_state(state): len(vertices)},
+        plan=drawn,
+        job_type=drawn.type,
+        overview=shown,
+        sources=[] if newest is None else sources(newest, measured),
         state_size=_state_size(states),
         unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
-    )  # fmt: skip
+    )
 
 
 def sources(newest: Manifest, measured: MetricsMessage | None) -> list[m.SourceShown]:
@@ -141,20 +194,19 @@ def _source(uid: str, source: SourcePosition, watermark: int | None, measured: M
         holds = several and not idle and slowest is not None and each.watermark_ms == slowest.watermark_ms
         splits.append(
             m.SplitShown(
-                split=split, watermark=each.watermark_ms, records=each.count, last_active=each.last_active_ms, idle=idle,
+                split=split,
+                watermark=each.watermark_ms,
+                records=each.count,
+                last_active=each.last_active_ms,
+                idle=idle,
                 holds=holds,
             )
-        )  # fmt: skip
+        )
     shown = None
     if hold is not None:
         mark = MIN_WATERMARK if hold.watermark_ms is None else hold.watermark_ms
         shown = m.HoldShown(
-            split=hold.split,
-            watermark=mark,
-            others=hold.others,
-            next=hold.next,
-            behind=hold.behind_ms,
-            notable=hold.notable,
+            split=hold.split, watermark=mark, others=hold.others, next=hold.next, behind=hold.behind_ms, notable=hold.notable
         )
     return m.SourceShown(uid=uid, finished=source.finished, watermark=watermark, hold=shown, splits=splits)
 
@@ -168,14 +220,18 @@ def config(entry: JobEntry, record: Run | None) -> m.JobConfig:
     options: dict[str, Any] = {} if record is None else dict(record.options)
     parameters = options.get("parameters")
     execution = m.ExecutionConfig(
-        execution_mode="PIPELINED", restart_strategy=_strategy(options.get("restart_strategy")),
+        execution_mode="PIPELINED",
+        restart_strategy=_strategy(options.get("restart_strategy")),
         job_parallelism=_parallelism(entry, record),
         user_config={} if not isinstance(parameters, dict) else {name: str(value) for name, value in parameters.items()},
-    )  # fmt: skip
+    )
     return m.JobConfig(
-        jid=entry.id, name=entry.name, execution_config=execution, options=options,
+        jid=entry.id,
+        name=entry.name,
+        execution_config=execution,
+        options=options,
         versions={} if record is None else dict(record.versions),
-    )  # fmt: skip
+    )
 
 
 def execution_result(entry: JobEntry) -> m.ExecutionResult:
@@ -186,9 +242,11 @@ def execution_result(entry: JobEntry) -> m.ExecutionResult:
         return m.ExecutionResult(status=m.AsynchronousStatus(id="IN_PROGRESS"))
     cause = m.FailureCause(class_="forkpoint.JobFailed", stack_trace=view.reason or "") if ended == "FAILED" else None
     result = m.JobResult(
-        id=entry.id, application_status=ended, net_runtime=max(0, (view.ended_ms or view.started_ms) - view.started_ms),
+        id=entry.id,
+        application_status=ended,
+        net_runtime=max(0, (view.ended_ms or view.started_ms) - view.started_ms),
         failure_cause=cause,
-    )  # fmt: skip
+    )
     return m.ExecutionResult(status=m.AsynchronousStatus(id="COMPLETED"), job_execution_result=result)
 
 
@@ -196,24 +254,31 @@ def exceptions(entry: JobEntry, journal: JournalMessage | None) -> m.JobExceptio
     """The failures of the job's newest run, newest first."""
     entries = [
         m.ExceptionEntry(
-            exceptionName=each.failure.split("\n", 1)[0][:200], stacktrace=each.failure, timestamp=each.at_ms,
+            exceptionName=each.failure.split("\n", 1)[0][:200],
+            stacktrace=each.failure,
+            timestamp=each.at_ms,
             restarts=each.restarts,
-        ) for each in reversed([] if journal is None else journal.failures)
-    ]  # fmt: skip
+        )
+        for each in reversed([] if journal is None else journal.failures)
+    ]
     view = entry.view
     if not entries and view.reason is not None:
         entries = [
             m.ExceptionEntry(
-                exceptionName=view.reason.split("\n", 1)[0][:200], stacktrace=view.reason,
-                timestamp=view.ended_ms or view.started_ms, restarts=view.restarts,
+                exceptionName=view.reason.split("\n", 1)[0][:200],
+                stacktrace=view.reason,
+                timestamp=view.ended_ms or view.started_ms,
+                restarts=view.restarts,
             )
-        ]  # fmt: skip
+        ]
     newest = entries[0] if entries else None
     truncated = journal is not None and journal.failed > len(journal.failures)
     return m.JobExceptions(
-        root_exception=None if newest is None else newest.stacktrace, timestamp=None if newest is None else newest.timestamp,
-        truncated=truncated, exception_history=m.ExceptionHistory(entries=entries, truncated=truncated),
-    )  # fmt: skip
+        root_exception=None if newest is None else newest.stacktrace,
+        timestamp=None if newest is None else newest.timestamp,
+        truncated=truncated,
+        exception_history=m.ExceptionHistory(entries=entries, truncated=truncated),
+    )
 
 
 def checkpoints(entry: JobEntry, journal: JournalMessage | None) -> m.Checkpoints:
@@ -228,26 +293,31 @@ def checkpoints(entry: JobEntry, journal: JournalMessage | None) -> m.Checkpoint
     if journal is not None and journal.restored_epoch is not None and journal.restored_ms is not None:
         parent = entry.view.parent
         restored = m.RestoredCheckpoint(
-            id=journal.restored_epoch, restore_timestamp=journal.restored_ms, is_savepoint=parent.kind == "savepoint",
+            id=journal.restored_epoch,
+            restore_timestamp=journal.restored_ms,
+            is_savepoint=parent.kind == "savepoint",
             external_path=parent.savepoint_path,
-        )  # fmt: skip
+        )
     made = [] if journal is None else [each for each in journal.savepoints if each.path is not None]
     sizes = [each.checkpointed_size for each in completed]
     return m.Checkpoints(
         counts=m.CheckpointCounts(
-            restored=int(restored is not None), total=committed + failed + min(under_way, 1),
-            in_progress=min(under_way, 1), completed=committed, failed=failed,
+            restored=int(restored is not None),
+            total=committed + failed + min(under_way, 1),
+            in_progress=min(under_way, 1),
+            completed=committed,
+            failed=failed,
         ),
         summary=m.CheckpointSummary(
-            checkpointed_size=statistics(sizes), state_size=statistics(sizes),
+            checkpointed_size=statistics(sizes),
+            state_size=statistics(sizes),
             end_to_end_duration=statistics([each.end_to_end_duration for each in completed]),
         ),
         latest=m.LatestCheckpoints(
-            completed=completed[0] if completed else None,
-            savepoint=structs.asdict(made[-1]) if made else None, restored=restored,
+            completed=completed[0] if completed else None, savepoint=structs.asdict(made[-1]) if made else None, restored=restored
         ),
         history=history,
-    )  # fmt: skip
+    )
 
 
 def checkpoint(epoch: EpochEntry, subtasks: int) -> m.Checkpoint:
@@ -256,21 +326,30 @@ def checkpoint(epoch: EpochEntry, subtasks: int) -> m.Checkpoint:
     done = "committed" in epoch.phases
     size = epoch.changes_bytes + epoch.snapshot_bytes
     return m.Checkpoint(
-        id=epoch.epoch, status="COMPLETED" if done else "IN_PROGRESS", trigger_timestamp=begun, latest_ack_timestamp=newest,
-        checkpointed_size=size, state_size=size, end_to_end_duration=newest - begun, num_subtasks=subtasks,
-        num_acknowledged_subtasks=subtasks if done else 0, records=dict(epoch.records),
+        id=epoch.epoch,
+        status="COMPLETED" if done else "IN_PROGRESS",
+        trigger_timestamp=begun,
+        latest_ack_timestamp=newest,
+        checkpointed_size=size,
+        state_size=size,
+        end_to_end_duration=newest - begun,
+        num_subtasks=subtasks,
+        num_acknowledged_subtasks=subtasks if done else 0,
+        records=dict(epoch.records),
         phases={str(phase): at_ms for phase, at_ms in epoch.phases.items()},
-    )  # fmt: skip
+    )
 
 
 def checkpoints_config(entry: JobEntry, record: Run | None) -> m.CheckpointsConfig:
     return m.CheckpointsConfig(
-        interval=_option(record, "interval_ms", 0), timeout=_option(record, "timeout_ms", 0),
-        min_pause=_option(record, "min_pause_ms", 0), num_retained=_option(record, "num_retained", 1),
+        interval=_option(record, "interval_ms", 0),
+        timeout=_option(record, "timeout_ms", 0),
+        min_pause=_option(record, "min_pause_ms", 0),
+        num_retained=_option(record, "num_retained", 1),
         externalization=m.Externalization(enabled=True, delete_on_cancellation=False),
         state_backend=str(None if record is None else record.options.get("state_backend")),
         checkpoint_storage=entry.root.place,
-    )  # fmt: skip
+    )
 
 
 def statistics(values: Sequence[int]) -> m.Statistics:
@@ -281,9 +360,15 @@ def statistics(values: Sequence[int]) -> m.Statistics:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     return m.Statistics(
-        min=ordered[0], max=ordered[-1], avg=sum(ordered) // len(ordered), p50=at(0.5), p90=at(0.9), p95=at(0.95),
-        p99=at(0.99), p999=at(0.999),
-    )  # fmt: skip
+        min=ordered[0],
+        max=ordered[-1],
+        avg=sum(ordered) // len(ordered),
+        p50=at(0.5),
+        p90=at(0.9),
+        p95=at(0.95),
+        p99=at(0.99),
+        p999=at(0.999),
+    )
 
 
 def _count(uid: str, status: StatusMessage | None, record: Run | None, newest: Manifest | None) -> int | None:
@@ -298,27 +383,42 @@ def _count(uid: str, status: StatusMessage | None, record: Run | None, newest: M
 
 
 def _vertex(
-    shown: m.JobOverview, operator: PlanOperator, status: StatusMessage | None, count: int | None,
-    watermarks: Mapping[str, int], record: Run | None, measured: MetricsMessage | None,
+    shown: m.JobOverview,
+    operator: PlanOperator,
+    status: StatusMessage | None,
+    count: int | None,
+    watermarks: Mapping[str, int],
+    record: Run | None,
+    measured: MetricsMessage | None,
     states: Sequence[StateMetrics] | None,
-) -> m.Vertex:  # fmt: skip
+) -> m.Vertex:
     records = count or 0
     late = 0 if status is None else status.late_records_dropped.get(operator.uid, 0)
     mark = watermarks.get(operator.uid)
     read_in = 0 if not operator.inputs else records
     at = task_state(shown.state)
     return m.Vertex(
-        id=vertex_id(operator.uid), uid=operator.uid, name=operator.name, kind=operator.kind, stage=operator.stage,
-        maxParallelism=_option(record, "max_parallelism", NONE), parallelism=shown.parallelism or 0,
+        id=vertex_id(operator.uid),
+        uid=operator.uid,
+        name=operator.name,
+        kind=operator.kind,
+        stage=operator.stage,
+        maxParallelism=_option(record, "max_parallelism", NONE),
+        parallelism=shown.parallelism or 0,
         status=at,
-        start_time=shown.start_time, end_time=shown.end_time, duration=shown.duration, tasks={at: shown.parallelism or 0},
+        start_time=shown.start_time,
+        end_time=shown.end_time,
+        duration=shown.duration,
+        tasks={at: shown.parallelism or 0},
         metrics=_vertex_metrics(
             read_in, records - read_in, count is not None, None if measured is None else measured.operators.get(operator.uid)
         ),
         backlog=_backlog(None if measured is None else measured.backlog.get(operator.uid)),
-        watermark=None if mark is None or mark <= MIN_WATERMARK else mark, late_records_dropped=late,
-        stateful=operator.stateful, states=_states_of(operator.uid, states),
-    )  # fmt: skip
+        watermark=None if mark is None or mark <= MIN_WATERMARK else mark,
+        late_records_dropped=late,
+        stateful=operator.stateful,
+        states=_states_of(operator.uid, states),
+    )
 
 
 def _states(newest: Manifest | None, measured: MetricsMessage | None) -> Sequence[StateMetrics] | None:
@@ -338,9 +438,7 @@ def _states_of(uid: str, states: Sequence[StateMetrics] | None) -> list[m.StateS
     if states is None:
         return None
     return [
-        m.StateShown(name=each.name, kind=each.kind, entries=each.entries, bytes=each.bytes)
-        for each in states
-        if each.uid == uid
+        m.StateShown(name=each.name, kind=each.kind, entries=each.entries, bytes=each.bytes) for each in states if each.uid == uid
     ]
 
 
@@ -349,15 +447,16 @@ def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:
 
 
 def _vertex_metrics(read: int, written: int, known: bool, measured: OperatorMetrics | None) -> m.VertexMetrics:
-    counted = m.VertexMetrics(
-        read_records=read, write_records=written, read_records_complete=known, write_records_complete=known
-    )
+    counted = m.VertexMetrics(read_records=read, write_records=written, read_records_complete=known, write_records_complete=known)
     if measured is None:
         return counted
     more = {
-        "read_bytes": measured.bytes_in, "read_bytes_complete": True, "write_bytes": measured.bytes_out,
-        "write_bytes_complete": True, "accumulated_busy_time": measured.busy_ms,
-    }  # fmt: skip
+        "read_bytes": measured.bytes_in,
+        "read_bytes_complete": True,
+        "write_bytes": measured.bytes_out,
+        "write_bytes_complete": True,
+        "accumulated_busy_time": measured.busy_ms,
+    }
     return counted.model_copy(update=more)
 
 

@@ -29,20 +29,23 @@ class VertexMetric:
     adds: bool = True
 
 
-def job_metrics(
-    overview: m.JobOverview, checkpoints: m.Checkpoints | None, measured: MetricsMessage | None
-) -> dict[str, Number]:
+def job_metrics(overview: m.JobOverview, checkpoints: m.Checkpoints | None, measured: MetricsMessage | None) -> dict[str, Number]:
     """The metrics of a job by name. ``checkpoints`` and ``measured``: None if its driver does not run, or does not answer."""
     found: dict[str, Number | None] = {
-        "numRestarts": overview.restarts, **_times(overview, measured), "lastCheckpointId": overview.epoch,
-        "numRecordsIn": overview.records_read, "numLateRecordsDropped": overview.late_records_dropped,
-    }  # fmt: skip
+        "numRestarts": overview.restarts,
+        **_times(overview, measured),
+        "lastCheckpointId": overview.epoch,
+        "numRecordsIn": overview.records_read,
+        "numLateRecordsDropped": overview.late_records_dropped,
+    }
     if checkpoints is not None:
         counts, latest = checkpoints.counts, checkpoints.latest
         found |= {
-            "totalNumberOfCheckpoints": counts.total, "numberOfCompletedCheckpoints": counts.completed,
-            "numberOfInProgressCheckpoints": counts.in_progress, "numberOfFailedCheckpoints": counts.failed,
-        }  # fmt: skip
+            "totalNumberOfCheckpoints": counts.total,
+            "numberOfCompletedCheckpoints": counts.completed,
+            "numberOfInProgressCheckpoints": counts.in_progress,
+            "numberOfFailedCheckpoints": counts.failed,
+        }
         if latest.completed is not None:
             found |= {
                 "lastCompletedCheckpointId": latest.completed.id,
@@ -87,10 +90,13 @@ def _only(value: Number, parallelism: int) -> dict[int, Number]:
 
 def _counts(operator: PlanOperator, own: OperatorMetrics, measured: MetricsMessage) -> dict[str, Number]:
     found: dict[str, Number] = {
-        "numRecordsIn": own.records_in, "numRecordsOut": own.records_out, "numBytesIn": own.bytes_in,
-        "numBytesOut": own.bytes_out, "numLateRecordsDropped": own.late_records_dropped,
+        "numRecordsIn": own.records_in,
+        "numRecordsOut": own.records_out,
+        "numBytesIn": own.bytes_in,
+        "numBytesOut": own.bytes_out,
+        "numLateRecordsDropped": own.late_records_dropped,
         "accumulateBusyTimeMs": round(own.busy_ms),
-    }  # fmt: skip
+    }
     backlog = measured.backlog.get(operator.uid)
     if backlog is not None:
         found["pendingRecords" if backlog.unit == "elements" else "pendingBytes"] = backlog.amount
@@ -100,9 +106,10 @@ def _counts(operator: PlanOperator, own: OperatorMetrics, measured: MetricsMessa
 def _rate(uid: str, journal: JournalMessage | None, now_ms: int) -> dict[str, Number]:
     """Elements a second, in the epochs of the last minute that the driver still remembers."""
     lately = [
-        epoch for epoch in ([] if journal is None else journal.epochs)
+        epoch
+        for epoch in ([] if journal is None else journal.epochs)
         if "committed" in epoch.phases and epoch.phases.get("planned", 0) >= now_ms - RATE_MS
-    ]  # fmt: skip
+    ]
     if not lately or (passed_ms := now_ms - lately[0].phases["planned"]) <= 0:
         return {}
     return {"numRecordsInPerSecond": round(sum(each.records.get(uid, 0) for each in lately) * 1000 / passed_ms, 3)}
@@ -183,9 +190,7 @@ def _aggregates(values: Sequence[Number]) -> dict[Aggregation, float]:
     return {"min": float(min(values)), "max": float(max(values)), "avg": total / len(values), "sum": total}
 
 
-def _aggregated(
-    known: Mapping[str, Mapping[Aggregation, float]], get: str | None, agg: str | None
-) -> list[m.AggregatedMetric]:
+def _aggregated(known: Mapping[str, Mapping[Aggregation, float]], get: str | None, agg: str | None) -> list[m.AggregatedMetric]:
     wanted = _wanted(agg)
     if get is None:
         return [m.AggregatedMetric(id=name) for name in known]

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 JobState = Literal[
-    "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED", "SUSPENDED",
-    "RECONCILING",
-]  # fmt: skip
+    "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED", "SUSPENDED", "RECONCILING"
+]
 
 
 NO_ID = "0" * 32
@@ -124,8 +123,8 @@ class VertexMetrics(Shape):
 
 
 TaskState = Literal[
-    "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED", "RECONCILING", "INITIALIZING",
-]  # fmt: skip
+    "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED", "RECONCILING", "INITIALIZING"
+]
 
 
 class BacklogShown(Snake):

@@ -76,21 +76,14 @@ class Requests:
         self._lock = threading.Lock()
 
     def begin(
-        self,
-        kind: str,
-        job: str | None,
-        by: str,
-        work: Callable[[Asked], dict[str, Any]],
-        request_id: str | None = None,
+        self, kind: str, job: str | None, by: str, work: Callable[[Asked], dict[str, Any]], request_id: str | None = None
     ) -> Asked:
         """Begin an operation, unless one has this id: a repeated call is the same request. Raises Busy, and ConfigError for an
         id that another kind of request has."""
         with self._lock:
             if request_id is not None and (known := self._known.get(request_id)) is not None:
                 if (known.kind, known.job) != (kind, job):
-                    raise ConfigError(
-                        f"request id {request_id!r} is taken by a request for something else; choose another"
-                    )
+                    raise ConfigError(f"request id {request_id!r} is taken by a request for something else; choose another")
                 return known
             open_ = [each for each in self._known.values() if not each.future.done()]
             if len(open_) >= WAITING:

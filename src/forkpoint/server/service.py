@@ -37,9 +37,7 @@ PATIENCE_SECONDS = 0.05  # for a newer answer of a driver that is at work
 STALE_SECONDS = 5.0
 # A caller's SQL must slow down neither jobs on this machine nor other callers.
 ROWS = 10_000
-QUERY_LIMITS = QueryLimits(
-    seconds=30, rows=ROWS, result_bytes=16 << 20, memory_bytes=1 << 30, spill_bytes=4 << 30, threads=1
-)
+QUERY_LIMITS = QueryLimits(seconds=30, rows=ROWS, result_bytes=16 << 20, memory_bytes=1 << 30, spill_bytes=4 << 30, threads=1)
 QUERIES_AT_ONCE = 2
 QUEUE_SECONDS = 1.0  # no longer: who waits here holds one of the threads that answer everybody
 
@@ -126,9 +124,7 @@ class _Cache:
         with self._lock:
             now = time.monotonic()
             self._known = {
-                k: known
-                for k, known in self._known.items()
-                if not known.result.done() or now - known.at < STALE_SECONDS
+                k: known for k, known in self._known.items() if not known.result.done() or now - known.at < STALE_SECONDS
             }
             known = self._known.get(key)
             if known is not None and (not known.result.done() or now - known.at < FRESH_SECONDS):
@@ -173,9 +169,7 @@ class Service:
         named = [entry for entry in entries if entry.name == ref]
         if len(named) > 1:
             listed = ", ".join(f"{entry.id} in {entry.root.place}" for entry in named)
-            raise ConfigError(
-                f"several state roots have a job {ref!r}; name its state root with `root`, or use its id: {listed}"
-            )
+            raise ConfigError(f"several state roots have a job {ref!r}; name its state root with `root`, or use its id: {listed}")
         found = named or [entry for entry in entries if entry.id == ref.lower()]
         if not found:
             known = ", ".join(repr(entry.name) for entry in entries[:20]) or "none"
@@ -235,9 +229,7 @@ class Service:
         """A client of the job's driver. Raises JobNotRunning."""
         endpoint = entry.view.endpoint
         if endpoint is None or not entry.view.is_live:
-            raise JobNotRunning(
-                f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}"
-            )
+            raise JobNotRunning(f"job {entry.name!r} is not running: its last run {entry.view.run} is {entry.view.state}")
         return client_of(entry.storage, endpoint)
 
     def plan(self, entry: JobEntry) -> Plan:
@@ -253,9 +245,10 @@ class Service:
         roots = self.roots if place is None else (self.root(place),)
         found = {
             each.path: root
-            for root in roots for each in all_savepoints(root.storage, self.only)
+            for root in roots
+            for each in all_savepoints(root.storage, self.only)
             if (made := each.listed.savepoint) is not None and ref in (made.id, made.label, each.path, plain_place(each.path))
-        }  # fmt: skip
+        }
         if not found:
             raise SavepointNotFound(f"there is no savepoint with the id, label or path {ref!r} below the state roots")
         if len(found) > 1:
@@ -271,9 +264,7 @@ class Service:
         wanted = given.rstrip("/") if "://" in given else os.path.realpath(given)
         inside = os.path.realpath(root) if "://" not in root else root
         if ".." in given.split("/") or not f"{wanted}/".startswith(f"{inside}/"):
-            raise ConfigError(
-                f"savepoints can be written below the state root {root} only, not to {given}; leave it out"
-            )
+            raise ConfigError(f"savepoints can be written below the state root {root} only, not to {given}; leave it out")
         return wanted
 
     def changed(self) -> None:

@@ -25,10 +25,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[bytes, list[str]])
 
 
 def read_frame(
-    session: SparkSession,
-    read: Callable[[bytes], Iterator[pa.RecordBatch]],
-    arguments: Sequence[bytes],
-    schema: pa.Schema,
+    session: SparkSession, read: Callable[[bytes], Iterator[pa.RecordBatch]], arguments: Sequence[bytes], schema: pa.Schema
 ) -> DataFrame:
     """A DataFrame of these columns with one partition for each argument, as ``read`` returns it.
 
@@ -64,9 +61,12 @@ def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]
 
 
 def map_arguments(
-    sc: SparkContext, fn: Callable[[bytes], bytes], arguments: Sequence[bytes], partitions: int,
+    sc: SparkContext,
+    fn: Callable[[bytes], bytes],
+    arguments: Sequence[bytes],
+    partitions: int,
     hosts: Sequence[str] | None = None,
-) -> list[bytes]:  # fmt: skip
+) -> list[bytes]:
     """`[fn(each) for each in arguments]` in Spark tasks, about what this thread's log is about. Raises tasks' original
     exceptions.
 

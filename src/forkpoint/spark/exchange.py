@@ -43,8 +43,7 @@ class EpochJobs:
         self._source = _wrap_function(sc, source, BlobSerializer(), PairWriter())
         last = len(subtasks) - 1
         self._subtasks = [
-            _wrap_function(sc, fn, RowReader(), BlobSerializer() if i == last else PairWriter())
-            for i, fn in enumerate(subtasks)
+            _wrap_function(sc, fn, RowReader(), BlobSerializer() if i == last else PairWriter()) for i, fn in enumerate(subtasks)
         ]
         self._partitioner = self._jvm.partitioner(parallelism, _PARTITIONER_ID)
         self._declare = PartitionerField(self._jvm, self._partitioner)
@@ -193,11 +192,7 @@ def has_several_hosts(master: str) -> bool:
 
 
 def map_bytes(
-    sc: SparkContext,
-    fn: Callable[..., Any],
-    items: Sequence[bytes],
-    partitions: int,
-    hosts: Sequence[str] | None = None,
+    sc: SparkContext, fn: Callable[..., Any], items: Sequence[bytes], partitions: int, hosts: Sequence[str] | None = None
 ) -> list[bytes]:
     """Runs `fn(partition, items)` over the items divided into partitions, each on its host if there are hosts; returns its
     results in order."""

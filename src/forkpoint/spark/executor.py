@@ -118,11 +118,7 @@ class SparkExecutor(Executor):
     def _of_epoch(self, run: _Run, ctx: EpochContext, description: str) -> Iterator[list[bytes]]:
         """A Spark job whose tasks get an epoch's context; gives the subtasks' parts of it."""
         common, parts = divide(ctx, run.spec.parallelism)
-        properties = {
-            EPOCH_PROPERTY: encode_context(common),
-            _POOL_PROPERTY: EPOCH_POOL,
-            _DESCRIPTION_PROPERTY: description,
-        }
+        properties = {EPOCH_PROPERTY: encode_context(common), _POOL_PROPERTY: EPOCH_POOL, _DESCRIPTION_PROPERTY: description}
         with (
             self._detecting_loss(),
             raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
@@ -138,9 +134,7 @@ class SparkExecutor(Executor):
         """
         if not args:
             return []
-        if (
-            self._run is None and self.has_other_hosts
-        ):  # a start publishes what an earlier run left, with the program's sinks
+        if self._run is None and self.has_other_hosts:  # a start publishes what an earlier run left, with the program's sinks
             ship_program(self._sc)
         with self._beside_epochs(description):
             return map_arguments(self._sc, fn, args, min(self._slots(len(args)), len(args)))
@@ -199,9 +193,12 @@ class SparkExecutor(Executor):
         return frame.mapInArrow(stage, struct_of(PAIR_SCHEMA))
 
     def start_streams(
-        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
+        self,
+        graph: JobGraph,
+        positions: Mapping[str, SourcePosition],
+        on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,
-    ) -> StreamingSources:  # fmt: skip
+    ) -> StreamingSources:
         """Starts one streaming query over the graph's DataFrame sources, each at its position or from its beginning.
 
         `on_batch(frame, positions)` is called on the query's thread for each micro-batch; see `StreamingSources`. Raises
@@ -218,9 +215,7 @@ class SparkExecutor(Executor):
             # A watermark generator needs elements in order, that of the partitions: one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
-        return StreamingSources(
-            self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops
-        )
+        return StreamingSources(self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops)
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> DataFrame:
         """A DataFrame of `type`'s columns over staged Parquet files, without rows if there are no files."""

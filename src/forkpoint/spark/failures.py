@@ -26,15 +26,25 @@ _MAX_TEXT = 20_000
 _BUILT_IN: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
-        AssertionError, AttributeError, ImportError, MemoryError, ModuleNotFoundError, NameError, NotImplementedError,
-        OSError, PermissionError, RecursionError, RuntimeError, TypeError, UnboundLocalError, ValueError,
+        AssertionError,
+        AttributeError,
+        ImportError,
+        MemoryError,
+        ModuleNotFoundError,
+        NameError,
+        NotImplementedError,
+        OSError,
+        PermissionError,
+        RecursionError,
+        RuntimeError,
+        TypeError,
+        UnboundLocalError,
+        ValueError,
     )
-}  # fmt: skip
+}
 """Exceptions that take only a message. For some of them a restart cannot help."""
 
-_MISSING_MODULE = re.compile(
-    r"ModuleNotFoundError: No module named '(forkpoint|pyarrow|numpy|msgspec|cloudpickle|lmdb)\b"
-)
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(forkpoint|pyarrow|numpy|msgspec|cloudpickle|lmdb)\b")
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _OTHER_SYSTEM = re.compile(r"error while loading shared libraries: (\S+?):|version `(GLIBC_[\d.]+)' not found")

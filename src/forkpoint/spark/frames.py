@@ -109,9 +109,7 @@ def _struct_field(field: pa.Field) -> spark.StructField:
     try:
         return spark.StructField(field.name, from_arrow_type(field.type), field.nullable)
     except Exception as error:
-        raise TypeNotSupported(
-            f"column {field.name!r} of Arrow type {field.type} has no Spark type: {error}"
-        ) from error
+        raise TypeNotSupported(f"column {field.name!r} of Arrow type {field.type} has no Spark type: {error}") from error
 
 
 def _positions(names: Sequence[str], wanted: Sequence[str], uid: str) -> list[int]:

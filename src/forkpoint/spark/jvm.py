@@ -80,11 +80,7 @@ class SparkJvm:
         for partition, host in enumerate(hosts):
             locations.put(partition, jvm.PythonUtils.toSeq([host]))
         return getattr(jvm, "org.apache.spark.rdd.ParallelCollectionRDD")(
-            self.context,
-            jvm.PythonUtils.toSeq(list(items)),
-            len(hosts),
-            jvm.PythonUtils.toScalaMap(locations),
-            self.anything,
+            self.context, jvm.PythonUtils.toSeq(list(items)), len(hosts), jvm.PythonUtils.toScalaMap(locations), self.anything
         )
 
     def collect_bytes(self, rdd: Any) -> list[bytes]:

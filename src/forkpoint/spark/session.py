@@ -76,9 +76,7 @@ HANDS_ON_BYTES = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
 
 def _jvm_defaults(jvm_options: str) -> Mapping[str, str]:
     """What the driver's JVM starts with, where spark-submit looks last."""
-    logging = (
-        f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -Dforkpoint.log.format={logs.chosen()}"
-    )
+    logging = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -Dforkpoint.log.format={logs.chosen()}"
     return {"SPARK_DRIVER_MEMORY": "2g", "SPARK_SUBMIT_OPTS": f"{logging} {jvm_options}"}
 
 
@@ -94,9 +92,7 @@ def get_session(
     for Spark Connect, if no Java is found, and if the active session's executors do not have the provisions.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
-        raise ConfigError(
-            "SPARK_REMOTE selects Spark Connect, which cannot run forkpoint's jobs; unset it and set a master"
-        )
+        raise ConfigError("SPARK_REMOTE selects Spark Connect, which cannot run forkpoint's jobs; unset it and set a master")
     # PySpark imports pandas without using it here, so its warning is irrelevant.
     warnings.filterwarnings("ignore", message=_PANDAS_WARNING, category=FutureWarning)
     active = SparkSession.getActiveSession()
@@ -185,9 +181,7 @@ def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:
                 conf.setIfMissing(name, value)
             provisions.add_to(conf)
             # Only spark-submit reads spark.pyspark.python. Workers would otherwise run the system's python3, without packages.
-            os.environ["PYSPARK_PYTHON"] = (
-                conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-            )
+            os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
             os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             started.set_result(SparkSession.builder.config(conf=conf).getOrCreate())
         except BaseException as error:
@@ -232,6 +226,4 @@ def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]
 
 def _refuse_connect(session: SparkSession) -> None:
     if not hasattr(session, "_jsparkSession"):
-        raise ConfigError(
-            "the active SparkSession belongs to Spark Connect; forkpoint needs a classic one, with a master"
-        )
+        raise ConfigError("the active SparkSession belongs to Spark Connect; forkpoint needs a classic one, with a master")

@@ -45,9 +45,7 @@ def _write_batch(directory: Path, batch: int, known: Sequence[SourcePosition]) -
     lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})]
     for position in known:
         if position.spark_offset is not None and "\n" in position.spark_offset:
-            raise SavepointCorrupt(
-                f"a Spark offset has a line break, which an offset log cannot hold: {position.spark_offset!r}"
-            )
+            raise SavepointCorrupt(f"a Spark offset has a line break, which an offset log cannot hold: {position.spark_offset!r}")
         lines.append(_NO_OFFSET if position.spark_offset is None else position.spark_offset)
     _write(directory / "offsets" / str(batch), "\n".join(lines))
     for ordinal, position in enumerate(known):
@@ -101,9 +99,7 @@ class CheckpointReader:
             )
         return [
             SourcePosition(
-                kind="spark",
-                spark_offset=None if offset == _NO_OFFSET else offset,
-                spark_log=self._log(ordinal, offset),
+                kind="spark", spark_offset=None if offset == _NO_OFFSET else offset, spark_log=self._log(ordinal, offset)
             )
             for ordinal, offset in enumerate(offsets)
         ]

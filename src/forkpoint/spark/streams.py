@@ -28,9 +28,17 @@ from forkpoint.spark.session import QUERY_SETTINGS, settings
 from forkpoint.spark.stream_checkpoint import CheckpointReader, check_follows, craft
 
 _STATEFUL = {
-    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "FlatMapGroupsInPandasWithState",
-    "FlatMapGroupsWithState", "GlobalLimit", "LocalLimit", "TransformWithState", "TransformWithStateInPySpark",
-}  # fmt: skip
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "GlobalLimit",
+    "LocalLimit",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+}
 
 
 @dataclass(frozen=True, slots=True)

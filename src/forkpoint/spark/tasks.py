@@ -83,9 +83,7 @@ class JobHandle:
                 local_dir = executors_directory(job.spec.local_dir)
                 remove_earlier(local_dir)
                 job = job._replace(spec=replace(job.spec, local_dir=local_dir))
-            for token, other in list(
-                _jobs.items()
-            ):  # the stores of the run's earlier layouts take memory and disk space
+            for token, other in list(_jobs.items()):  # the stores of the run's earlier layouts take memory and disk space
                 if len(_jobs) >= _MAX_JOBS or other.spec.run_id == job.spec.run_id:
                     drop_worker(_jobs.pop(token).spec.run)
         _jobs[self.token] = job  # at the end, as the most recently used
@@ -170,9 +168,7 @@ class FrameStage:
         with _task(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
             job = self.handle.open()
             operator = job.spec.graph.by_id[self.operator]
-            columns = (
-                batches if operator.output_type is None else to_declared(batches, operator.output_type, operator.uid)
-            )
+            columns = batches if operator.output_type is None else to_declared(batches, operator.output_type, operator.uid)
             rows = job.runtime.run_frame_task(job.spec, _context(), self.operator, task, columns)
             yield from map(pair_batch, commits_in(rows) if self.last else rows)
             for _ in batches:
@@ -232,9 +228,7 @@ _jobs: dict[str, Job] = {}
 def _context() -> EpochContext:
     text = TaskContext.get().getLocalProperty(EPOCH_PROPERTY)
     if text is None:
-        raise RuntimeError(
-            f"the Spark job has no property {EPOCH_PROPERTY!r}: only run_epoch may use forkpoint's frames"
-        )
+        raise RuntimeError(f"the Spark job has no property {EPOCH_PROPERTY!r}: only run_epoch may use forkpoint's frames")
     return decode_context(text)
 
 

@@ -68,10 +68,7 @@ class Count:
 
 
 def growth(
-    keys: pa.Array,
-    values: pa.Array,
-    read: Callable[[Sequence[bytes]], Sequence[bytes | None]],
-    probes: int,
+    keys: pa.Array, values: pa.Array, read: Callable[[Sequence[bytes]], Sequence[bytes | None]], probes: int
 ) -> dict[int, Amount]:
     """By how much changes let each state grow, which may be less than nothing. ``keys`` are in order, each once; a value is null
     for a delete. ``read``: the values before the changes.
@@ -116,11 +113,7 @@ class GrowthMeter:
         self._changes = 0  # that were measured then
 
     def growth(
-        self,
-        keys: pa.Array,
-        values: pa.Array,
-        read: Callable[[Sequence[bytes]], Sequence[bytes | None]],
-        seconds: float,
+        self, keys: pa.Array, values: pa.Array, read: Callable[[Sequence[bytes]], Sequence[bytes | None]], seconds: float
     ) -> dict[int, Amount]:
         """``seconds``: for which the task was at work."""
         self._seconds += seconds

@@ -168,9 +168,7 @@ class ArrowFile:
             batch = self._arrow.get_batch(number)
             batch.validate(full=True)
             if batch.num_rows != block.rows or batch.column(0).null_count:
-                raise ValueError(
-                    f"batch {number} has {batch.num_rows} rows, {batch.column(0).null_count} without a key"
-                )
+                raise ValueError(f"batch {number} has {batch.num_rows} rows, {batch.column(0).null_count} without a key")
         return batch
 
     @contextmanager
@@ -201,21 +199,16 @@ def _compare(name: str, what: str, found: int, expected: int) -> None:
 
 def _read_trailer(data: memoryview, name: str) -> _Trailer:
     if len(data) < _TRAILER.size:
-        raise SavepointCorrupt(
-            f"{name} is cut short: it has {len(data)} bytes, expected at least {_TRAILER.size}; {_REMEDY}"
-        )
+        raise SavepointCorrupt(f"{name} is cut short: it has {len(data)} bytes, expected at least {_TRAILER.size}; {_REMEDY}")
     packed = bytes(data[-_TRAILER.size :])
     trailer = _Trailer(*_TRAILER.unpack(packed))
     if trailer.magic != _MAGIC:
         raise SavepointCorrupt(
-            f"{name} is cut short or not a file of forkpoint: "
-            f"it ends with {trailer.magic!r}, expected {_MAGIC!r}; {_REMEDY}"
+            f"{name} is cut short or not a file of forkpoint: it ends with {trailer.magic!r}, expected {_MAGIC!r}; {_REMEDY}"
         )
     _compare(name, "the trailer", _trailer_crc(packed), trailer.crc)
     if trailer.format > _FORMAT:
-        raise SavepointCorrupt(
-            f"{name} has format {trailer.format}, expected at most {_FORMAT}; read it with a newer forkpoint"
-        )
+        raise SavepointCorrupt(f"{name} has format {trailer.format}, expected at most {_FORMAT}; read it with a newer forkpoint")
     if trailer.length != len(data):
         raise SavepointCorrupt(f"{name} is damaged: it has {len(data)} bytes, expected {trailer.length}; {_REMEDY}")
     return trailer

@@ -71,9 +71,7 @@ class Handle:
                 "from its last checkpoint when it is started again; or start it again with TMPDIR (on a cluster, Spark's local "
                 "directories) on a larger file system"
             )
-        return StorageError(
-            f"local store {self.path} cannot be used: {cause}; if it is damaged, remove it: it is only a cache"
-        )
+        return StorageError(f"local store {self.path} cannot be used: {cause}; if it is damaged, remove it: it is only a cache")
 
 
 def _is_full(cause: object, free_bytes: int) -> bool:

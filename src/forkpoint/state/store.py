@@ -106,8 +106,7 @@ def check_base(path: object, version: int, base: int) -> None:
     """Raises StorageError unless the store is at the version that changes are based on."""
     if version != base:
         raise StorageError(
-            f"local store {path}: changes are for version {base}, the store is at {version}; "
-            "clear the store and load it again"
+            f"local store {path}: changes are for version {base}, the store is at {version}; clear the store and load it again"
         )
 
 

@@ -128,9 +128,7 @@ def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None =
         return HdfsStorage(place, config)
     if match[1] not in _OBJECT_SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES, "hdfs"))
-        raise ConfigError(
-            f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}"
-        )
+        raise ConfigError(f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}")
     from forkpoint.storage.object_storage import ObjectStorage  # local jobs do not load the object store client
 
     return ObjectStorage(place, config)

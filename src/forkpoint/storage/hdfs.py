@@ -41,9 +41,7 @@ class HdfsStorage:
     def __init__(self, url: str, config: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(url)
         if parts.query or parts.fragment or not parts.path.startswith("/"):
-            raise ConfigError(
-                f"storage URL {url!r} is not a directory of HDFS; write it like hdfs://namenode:8020/path"
-            )
+            raise ConfigError(f"storage URL {url!r} is not a directory of HDFS; write it like hdfs://namenode:8020/path")
         self._given = url
         self._url = url.rstrip("/")
         self._cluster = f"hdfs://{parts.netloc}" if parts.netloc else None
@@ -167,9 +165,7 @@ class HdfsStorage:
 
     def _stored(self, status: FileStatus) -> StoredFile:
         modified_ms = status.modification_time
-        return StoredFile(
-            self._relative(status), status.length, modified_ms * 1_000_000, f"{modified_ms}-{status.length}"
-        )
+        return StoredFile(self._relative(status), status.length, modified_ms * 1_000_000, f"{modified_ms}-{status.length}")
 
     def _file(self, path: str) -> FileStatus:
         with self._errors("look at", path) as place:

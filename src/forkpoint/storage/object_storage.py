@@ -49,11 +49,27 @@ TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
 
 # Settings of the HTTP client; the parser of store settings panics on these.
 _CLIENT_SETTINGS = {
-    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
-    "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
-    "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes",
-    "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
-}  # fmt: skip
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "default_content_type",
+    "default_headers",
+    "http1_only",
+    "http2_keep_alive_interval",
+    "http2_keep_alive_timeout",
+    "http2_keep_alive_while_idle",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "randomize_addresses",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
+    "user_agent",
+}
 
 _REQUEST = "forkpoint"  # the attribute of a created object that names the request which created it
 _REFUSED = re.compile(r"status code: 4(?!08|29)\d\d")  # the request is wrong, and will be the next time
@@ -114,17 +130,13 @@ class ObjectStorage:
         try:
             with self._errors("write", path) as store:
                 # In one HTTP request, so that condition and write are atomic.
-                obstore.put(
-                    store, path, data, mode="create", use_multipart=False, attributes={_REQUEST: request}
-                )  # fmt: skip
+                obstore.put(store, path, data, mode="create", use_multipart=False, attributes={_REQUEST: request})
         except AlreadyExists as error:
             try:
                 with self._errors("read", path) as store:
                     creator = obstore.get(store, path).attributes.get(_REQUEST)
             except NotFound:  # S3 answers so while another request for the name is under way, too
-                raise StorageUnavailable(
-                    f"{self._place(path)} cannot be created: another request is under way"
-                ) from error
+                raise StorageUnavailable(f"{self._place(path)} cannot be created: another request is under way") from error
             if creator != request:
                 raise
 
@@ -215,9 +227,7 @@ class ObjectStorage:
                 return _memory_stores.setdefault(self._url, MemoryStore())
         settings = dict(self._config)
         retry_timeout_s = settings.pop(RETRY_TIMEOUT, None)
-        retry = (
-            RETRY if retry_timeout_s is None else {**RETRY, "retry_timeout": timedelta(seconds=float(retry_timeout_s))}
-        )
+        retry = RETRY if retry_timeout_s is None else {**RETRY, "retry_timeout": timedelta(seconds=float(retry_timeout_s))}
         config = {key: value for key, value in settings.items() if key.lower() not in _CLIENT_SETTINGS}
         client = {key.lower(): value for key, value in settings.items() if key not in config}
         if _endpoint(self._config).startswith("http://"):  # only given on purpose
@@ -225,9 +235,11 @@ class ObjectStorage:
         try:
             # The overloads expect the settings of one type of store, which depends on the URL.
             return from_url(
-                self._url, config=cast("S3Config", config), client_options=cast("ClientConfig", {**TIMEOUTS, **client}),
+                self._url,
+                config=cast("S3Config", config),
+                client_options=cast("ClientConfig", {**TIMEOUTS, **client}),
                 retry_config=retry,
-            )  # fmt: skip
+            )
         except (BaseError, ValueError) as error:
             raise ConfigError(f"storage URL {self._url!r} or its settings cannot be used: {_reason(error)}") from error
 
@@ -244,9 +256,7 @@ class ObjectStorage:
                 f"cannot {verb} {place} on host {socket.gethostname()}: {_reason(error)}. Check credentials and permissions there"
             ) from error
         except NotSupportedError as error:
-            raise StorageError(
-                f"cannot {verb} {place}: {_reason(error)}. Use a store that supports conditional puts"
-            ) from error
+            raise StorageError(f"cannot {verb} {place}: {_reason(error)}. Use a store that supports conditional puts") from error
         except (BaseError, OSError) as error:
             if isinstance(error, FileNotFoundError) and verb in ("read", "look at"):
                 raise NotFound(f"there is no file {place}") from error

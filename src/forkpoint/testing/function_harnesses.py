@@ -73,11 +73,7 @@ class ProcessHarness(OperatorHarness):
     """
 
     def __init__(
-        self,
-        fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction,
-        *,
-        output_type: Any = None,
-        **more: Any,
+        self, fn: ProcessFunction | MapFunction | FlatMapFunction | FilterFunction, *, output_type: Any = None, **more: Any
     ) -> None:
         super().__init__(lambda stream: _with_function(stream, fn, output_type), **more)
 
@@ -150,9 +146,7 @@ class KeyedCoProcessHarness(TwoInputHarness):
         key_type: Any = None,
         **more: Any,
     ) -> None:
-        super().__init__(
-            lambda first, second: _with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more
-        )
+        super().__init__(lambda first, second: _with_function(first.connect(second).key_by(key1, key2, key_type), fn), **more)
 
 
 class _BroadcastInput(TwoInputHarness):
@@ -180,9 +174,7 @@ class _BroadcastInput(TwoInputHarness):
             known = ", ".join(repr(d.name) for d in spec.descriptors)
             raise GraphError(f"the operator has no broadcast state {wanted!r}; it has {known}")
         uid = self._operator.uid
-        copies = [
-            dict(BroadcastMap(subtask.store, uid, index, found).items()) for index, subtask in enumerate(self._subtasks)
-        ]
+        copies = [dict(BroadcastMap(subtask.store, uid, index, found).items()) for index, subtask in enumerate(self._subtasks)]
         if any(list(copy.items()) != list(copies[0].items()) for copy in copies):
             raise GraphError(
                 f"broadcast state {wanted!r} is not the same on all subtasks: {copies}; what process_broadcast_element writes "

@@ -153,9 +153,7 @@ class Harness:
             self._clock.set(saved.processing_time_ms)
         self._subtasks = [self._subtask(index, parallelism, parameters or {}, saved) for index in range(parallelism)]
 
-    def _subtask(
-        self, index: int, parallelism: int, parameters: dict[str, str], saved: HarnessSnapshot | None
-    ) -> _Subtask:
+    def _subtask(self, index: int, parallelism: int, parameters: dict[str, str], saved: HarnessSnapshot | None) -> _Subtask:
         start, stop = key_group_range(index, parallelism, self._max_parallelism)
         store = DictStore()
         if saved is not None:
@@ -172,10 +170,14 @@ class Harness:
         operator, parallelism, now = self._operator, len(self._subtasks), self._watermark_ms
         stamps = [NO_TIMESTAMP_MS if t is None else epoch_ms(t) for _, t in pairs]
         batch = Batch(
-            len(pairs), 2 * now + 1, 0, np.arange(self._sequence, self._sequence + len(pairs)),
-            values=[v for v, _ in pairs], type=self._input(ordinal).type,
+            len(pairs),
+            2 * now + 1,
+            0,
+            np.arange(self._sequence, self._sequence + len(pairs)),
+            values=[v for v, _ in pairs],
+            type=self._input(ordinal).type,
             timestamps=None if all(s == NO_TIMESTAMP_MS for s in stamps) else np.array(stamps, dtype=np.int64),
-        )  # fmt: skip
+        )
         self._sequence += len(pairs)
         match self._input(ordinal).partitioning:
             case KeyBy() as key:
@@ -341,13 +343,13 @@ class Harness:
         """The contents of a checkpoint: state, timers, watermark, processing time. For ``restore=``."""
         kinds = {
             record.sid: record.kind
-            for subtask in self._subtasks if self._operator.stateful
-            for record in subtask.instance.states() if record.is_operator_state
-        }  # fmt: skip
+            for subtask in self._subtasks
+            if self._operator.stateful
+            for record in subtask.instance.states()
+            if record.is_operator_state
+        }
         files = [write_snapshot(subtask.store.scan(*range_for(0, OPERATOR_KG + 1))) for subtask in self._subtasks]
-        return msgspec.msgpack.encode(
-            HarnessSnapshot(self._watermarks_ms, self._clock(), self._max_parallelism, kinds, files)
-        )
+        return msgspec.msgpack.encode(HarnessSnapshot(self._watermarks_ms, self._clock(), self._max_parallelism, kinds, files))
 
     def close(self) -> None:
         """Close the function."""
@@ -367,9 +369,7 @@ def _single_operator(
 ) -> Operator:
     env = StreamExecutionEnvironment(JobOptions(parallelism=parallelism, max_parallelism=max_parallelism))
     no_watermarks = WatermarkStrategy.no_watermarks()
-    build(
-        *(env.from_source(TestSource(type=type), no_watermarks, f"input-{i}") for i, type in enumerate(input_types, 1))
-    )
+    build(*(env.from_source(TestSource(type=type), no_watermarks, f"input-{i}") for i, type in enumerate(input_types, 1)))
     ends = env.transformations
     graph = compile_graph(ends, max_parallelism=max_parallelism, require_uids=False).graph if ends else None
     operators = [o for o in graph.operators if o.inputs] if graph is not None else []

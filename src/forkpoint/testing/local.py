@@ -107,10 +107,7 @@ def run_local(
         raise ConfigError("run_local(env, inputs): inputs need a function that builds the job; pass one, or no inputs")
     given = _options(env.options, parallelism, max_parallelism, epochs, options or {})
     graph = compile_graph(
-        env.transformations,
-        max_parallelism=given.max_parallelism,
-        require_uids=state_root is not None,
-        mode=given.runtime_mode,
+        env.transformations, max_parallelism=given.max_parallelism, require_uids=state_root is not None, mode=given.runtime_mode
     ).graph
     script = _Script([o.source for o in graph.native_sources if isinstance(o.source, TestSource)])
     clock = clock or ManualClock()
@@ -130,9 +127,12 @@ def run_local(
 
 
 def _options(
-    base: JobOptions, parallelism: int | None, max_parallelism: int | None, epochs: int | Sequence[int] | None,
+    base: JobOptions,
+    parallelism: int | None,
+    max_parallelism: int | None,
+    epochs: int | Sequence[int] | None,
     more: Mapping[str, Any],
-) -> JobOptions:  # fmt: skip
+) -> JobOptions:
     """The job's options with those of the test. Epochs don't wait for an interval, and by default failures end the run."""
     options = replace(
         base,
@@ -211,12 +211,10 @@ class _Script(Steps):
 
 def _run(
     name: str, graph: JobGraph, options: JobOptions, root: str, clock: ManualClock, script: _Script, restore: RestoreOptions
-) -> LocalRun:  # fmt: skip
+) -> LocalRun:
     """Run the job, restarting it while ABORT ends the process."""
     deaths = restarts = 0
-    sinks = {
-        o.uid: o.spec.sink for o in graph.sinks if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)
-    }
+    sinks = {o.uid: o.spec.sink for o in graph.sinks if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)}
     while True:
         with TemporaryDirectory(prefix="forkpoint-test-", ignore_cleanup_errors=True) as local_dir:
             run = Run(name, graph, options, options.parallelism or 2, local_dir, restore=restore)

@@ -38,10 +38,36 @@ Row: TypeAlias = tuple[int, str]
 JOB, UID = "contract", "sink"
 SUBTASKS = 2
 HOSTILE = (
-    "", " ", "'", '"', "\\", "\\n", "\n", "\r\n", "\t", ",", ";", "null", "NULL", "None", "NaN", "0", "-0", "%s", "{}", "$1",
-    "a'; DROP TABLE x; --", "\u00e4\u00f6\u00fc", "e\u0301", "\u0130\u0131", "\u200b", "\ufeff", "\u2028", "\U0001f9ea",
+    "",
+    " ",
+    "'",
+    '"',
+    "\\",
+    "\\n",
+    "\n",
+    "\r\n",
+    "\t",
+    ",",
+    ";",
+    "null",
+    "NULL",
+    "None",
+    "NaN",
+    "0",
+    "-0",
+    "%s",
+    "{}",
+    "$1",
+    "a'; DROP TABLE x; --",
+    "\u00e4\u00f6\u00fc",
+    "e\u0301",
+    "\u0130\u0131",
+    "\u200b",
+    "\ufeff",
+    "\u2028",
+    "\U0001f9ea",
     "x" * 3000,
-)  # fmt: skip
+)
 MOMENTS = (0.1, 0.4, 0.7, 0.95)  # of a commit's duration, at which its process is killed
 
 
@@ -169,9 +195,7 @@ class _Doomed:
 
     def __init__(self, works: Sequence[Callable[[], None]]) -> None:
         program = f"from {__name__} import fork_each; fork_each()"
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
-        }  # with the tests' own modules
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # with the tests' own modules
         self._process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )

@@ -142,9 +142,7 @@ class TestSource(Source[Any]):
 
     __test__ = False  # not collected by pytest, despite its name
 
-    def __init__(
-        self, *splits: Iterable[Any], type: Any = None, columnar: bool = False, batch_rows: int | None = None
-    ) -> None:
+    def __init__(self, *splits: Iterable[Any], type: Any = None, columnar: bool = False, batch_rows: int | None = None) -> None:
         if columnar and type is None:
             raise ConfigError("TestSource(columnar=True) needs a type for its columns; pass type=")
         self._splits = [list(split) for split in splits or ([],)]
@@ -209,8 +207,9 @@ class _Enumerator(SplitEnumerator):
         for split, section in enumerate(sections):
             pending = [
                 (index, (split, at, n), abort)
-                for n, (index, abort) in enumerate(section.aborts) if (split, at, n) not in source.aborted
-            ]  # fmt: skip
+                for n, (index, abort) in enumerate(section.aborts)
+                if (split, at, n) not in source.aborted
+            ]
             limits.append(pending[0][0] if pending else section.stop)
             aborts.append(pending[0] if pending else None)
         shares = fair_shares([limit - n for limit, n in zip(limits, self._next, strict=True)], self._next, max_rows)
@@ -260,9 +259,10 @@ class _Enumerator(SplitEnumerator):
         """Splits whose script has ended; one that ends in PAUSE lasts for another section, without elements."""
         ends = zip(self._next, self._scripts, strict=True)
         return [
-            str(split) for split, (n, script) in enumerate(ends)
+            str(split)
+            for split, (n, script) in enumerate(ends)
             if n == len(script.elements) and self._section >= len(script.sections) - (script.sections[-1].start < n)
-        ]  # fmt: skip
+        ]
 
 
 class _Reader(SourceReader):

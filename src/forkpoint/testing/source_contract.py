@@ -16,15 +16,7 @@ import pyarrow as pa
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files.sink import FileSink
-from forkpoint.contract.source import (
-    JSON,
-    ReaderContext,
-    Source,
-    SourceBatch,
-    SourceContext,
-    SplitEnumerator,
-    SplitRange,
-)
+from forkpoint.contract.source import JSON, ReaderContext, Source, SourceBatch, SourceContext, SplitEnumerator, SplitRange
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.options import JobOptions, RestoreOptions
 
@@ -126,9 +118,7 @@ class SourceContract(ABC):
         self._assert_all(_written(tmp_path), 2 * NUMBERS)
 
     def _run(self, place: Any, root: Path, count: int, parallelism: int, savepoint: str | None) -> str:
-        env = StreamExecutionEnvironment(
-            JobOptions(engine="local", state_root=str(root / "state"), max_epoch_rows=ROWS)
-        )
+        env = StreamExecutionEnvironment(JobOptions(engine="local", state_root=str(root / "state"), max_epoch_rows=ROWS))
         env.set_parallelism(parallelism).enable_checkpointing(5)
         env.launch = Launch(restore=RestoreOptions(savepoint=savepoint))
         elements = env.from_source(self.source(place), WatermarkStrategy.no_watermarks(), "source").uid("source")

@@ -25,12 +25,29 @@ from forkpoint.types.kinds.scalars import AnyType
 from forkpoint.types.wire import shown, type_name
 
 _UNCHANGING: set[type] = {
-    type(None), bool, int, float, complex, str, bytes, Decimal, UUID, date, time, datetime, timedelta, timezone, type,
-    range, type(Ellipsis), type(NotImplemented), FunctionType, BuiltinFunctionType, ModuleType,
-}  # fmt: skip
-_UNCHANGING_BASES = (
-    Enum, np.generic, type, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar, pa.DataType,
-)  # fmt: skip
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    Decimal,
+    UUID,
+    date,
+    time,
+    datetime,
+    timedelta,
+    timezone,
+    type,
+    range,
+    type(Ellipsis),
+    type(NotImplemented),
+    FunctionType,
+    BuiltinFunctionType,
+    ModuleType,
+}
+_UNCHANGING_BASES = (Enum, np.generic, type, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar, pa.DataType)
 
 
 def independent(value: Any) -> Any:

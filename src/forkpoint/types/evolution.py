@@ -182,9 +182,7 @@ def _scalar(old: TypeInformation, new: TypeInformation, at: str, found: _Compari
         wider = after in _INTEGERS and _INTEGERS.index(before) < _INTEGERS.index(after)
         if wider or before == after:
             step = SAME
-        elif before != "big_int" and (
-            after in ("double", "big_dec") or (after == "float" and before in _EXACT_IN_FLOAT)
-        ):
+        elif before != "big_int" and (after in ("double", "big_dec") or (after == "float" and before in _EXACT_IN_FLOAT)):
             step = Number()
     elif (before, after) in _SAME_BYTES:
         step = SAME
@@ -218,10 +216,7 @@ def _enum(old: EnumType, new: EnumType, at: str, found: _Comparison) -> Step:
             if any(other in after for other, same in before.items() if same == value):
                 continue  # an alias, of which another name is left
             raise _misfit(
-                old,
-                new,
-                at,
-                f"{name} ({value!r}) is no longer a member; if it is renamed, keep its old name as an alias",
+                old, new, at, f"{name} ({value!r}) is no longer a member; if it is renamed, keep its old name as an alias"
             )
         if stored.setdefault(value, target) != target:
             raise _misfit(old, new, at, f"{name} is an alias no more: {value!r} could be another member")

@@ -263,9 +263,7 @@ class TypeInformation(ABC, Generic[T]):
         except (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError, KeyError) as error:
             raise self._misfit(values, error) from error
         if not isinstance(array, pa.Array):
-            raise TypeNotSupported(
-                f"{len(values)} values of {self!r} exceed the 2 GiB of one array; use smaller batches"
-            )
+            raise TypeNotSupported(f"{len(values)} values of {self!r} exceed the 2 GiB of one array; use smaller batches")
         if array.null_count and not self.nullable:
             raise self._misfit(values, TypeError(NO_NONE))
         return array

@@ -286,7 +286,7 @@ _CANONICAL: dict[type, Convert] = {
     Counter: lambda value: Counter(dict(_canonical_items(value))),
     defaultdict: lambda value: defaultdict(value.default_factory, _canonical_items(value)),
     **collections(_ONE_FORM, _canonical_all),
-}  # fmt: skip
+}
 
 
 def _accept_any(value: Any) -> Any:

@@ -33,12 +33,21 @@ _ids: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 _classes: WeakValueDictionary[str, type] = WeakValueDictionary()
 
 _FLAGS = (
-    "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "forbid_unknown_fields",
-    "weakref", "dict", "cache_hash", "tag", "tag_field",
-)  # fmt: skip
-_NOT_SENT = frozenset(
-    {"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "__annotations__", "__match_args__"}
+    "frozen",
+    "eq",
+    "order",
+    "array_like",
+    "gc",
+    "repr_omit_defaults",
+    "omit_defaults",
+    "forbid_unknown_fields",
+    "weakref",
+    "dict",
+    "cache_hash",
+    "tag",
+    "tag_field",
 )
+_NOT_SENT = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "__annotations__", "__match_args__"})
 
 _NO_FILE = "<dynamic-code>"
 """The file of all code that cloudpickle sends, from 3.1.3 on. Tracebacks need the real one, which is sent beside it."""
@@ -103,9 +112,7 @@ def _with_aliases(cls: EnumMeta, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
         return reduced
     make, arguments, (attributes, slots), *rest = reduced
     members = {name: member.value for name, member in found.items() if name not in aliases}  # cloudpickle's
-    made = tuple(
-        {name: member.value for name, member in found.items()} if each == members else each for each in arguments
-    )
+    made = tuple({name: member.value for name, member in found.items()} if each == members else each for each in arguments)
     return make, made, ({k: v for k, v in attributes.items() if k not in aliases}, slots), *rest
 
 
@@ -148,9 +155,7 @@ def _reduce(cls: Any) -> tuple[Any, ...]:
     return _make, (tracker, *made), sent, None, None, _fill
 
 
-def _make(
-    tracker: str, name: str, qualname: str, module: str, bases: Any, fields: Any, flags: Any, post_init: bool
-) -> type:
+def _make(tracker: str, name: str, qualname: str, module: str, bases: Any, fields: Any, flags: Any, post_init: bool) -> type:
     """Make the class without its methods, which may refer to it; `_fill` adds them."""
     known = _classes.get(tracker)
     if known is not None:

@@ -64,8 +64,22 @@ def _foreign(value: Any) -> Any:
 
 pack: Callable[[Any], bytes] = msgpack.Encoder(order="deterministic", uuid_format="bytes", enc_hook=_foreign).encode
 
-_META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title", "description",
-         "examples", "extra_json_schema", "extra")  # fmt: skip
+_META = (
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "pattern",
+    "min_length",
+    "max_length",
+    "tz",
+    "title",
+    "description",
+    "examples",
+    "extra_json_schema",
+    "extra",
+)
 
 
 # msgspec gives Meta no pickle support, and a class whose annotations mention one could not be sent to a worker.

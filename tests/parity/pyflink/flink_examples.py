@@ -41,10 +41,17 @@ BY_THE_CLOCK = {"event_time_timer": ("(Alice,163.29999923706055)", "(Alice,143.1
 IN_FLOATS = {"event_time_timer", "state_access"}
 
 RUN = (
-    "basic_operations", "event_time_timer", "process_json_data", "state_access", "word_count",
-    "windowing/session_with_dynamic_gap_window", "windowing/session_with_gap_window", "windowing/sliding_time_window",
-    "windowing/tumbling_count_window", "windowing/tumbling_time_window",
-)  # fmt: skip
+    "basic_operations",
+    "event_time_timer",
+    "process_json_data",
+    "state_access",
+    "word_count",
+    "windowing/session_with_dynamic_gap_window",
+    "windowing/session_with_gap_window",
+    "windowing/sliding_time_window",
+    "windowing/tumbling_count_window",
+    "windowing/tumbling_time_window",
+)
 # Those that use Kafka, with their topic. All but the last read it for ever: they are ended.
 KAFKA = {
     "connectors/kafka_avro_format": "test_avro_topic",
@@ -85,16 +92,21 @@ def directory() -> Path:
     if place is None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
         place = downloaded(
-            BUILD / "pyflink", lambda into: [*pip, "--target", str(into), f"apache-flink=={VERSION}"],
+            BUILD / "pyflink",
+            lambda into: [*pip, "--target", str(into), f"apache-flink=={VERSION}"],
             "pip cannot fetch PyFlink's wheel",
-        )  # fmt: skip
+        )
     return place / "pyflink" / "examples" / "datastream"
 
 
 def run(
-    start: Callable[..., subprocess.Popen[str]], command: list[str], example: str, kafka: Kafka | None, expected: int | None,
+    start: Callable[..., subprocess.Popen[str]],
+    command: list[str],
+    example: str,
+    kafka: Kafka | None,
+    expected: int | None,
     **environment: str,
-) -> Done:  # fmt: skip
+) -> Done:
     """Run an example. One that reads for ever is ended once it has printed as many lines as ``expected`` and then nothing."""
     text = (directory() / f"{example}.py").read_text()
     if kafka is not None:
@@ -150,9 +162,7 @@ def _ended(process: subprocess.Popen[str], printed: list[str], expected: int | N
 def lines(printed: list[str]) -> list[str]:
     """What was printed, in any order, without Flink's subtask numbers, and without what tells Java's texts from Python's."""
     plain = [re.sub(r"['\"\s]", "", re.sub(r"^\d+> ", "", line)) for line in printed if line.strip()]
-    return sorted(
-        re.sub(r"^Row\((.*)\)$", lambda row: f"+I[{re.sub(r'[a-z0-9_]+=', '', row[1])}]", line) for line in plain
-    )
+    return sorted(re.sub(r"^Row\((.*)\)$", lambda row: f"+I[{re.sub(r'[a-z0-9_]+=', '', row[1])}]", line) for line in plain)
 
 
 def written(kafka: Kafka, topic: str) -> list[str]:
@@ -192,9 +202,7 @@ def rounded(printed: list[str]) -> list[str]:
 
 def record(examples: Sequence[str], kafka: Callable[[], Kafka]) -> None:
     fetch = ["mvn", "--quiet", "--batch-mode", "--file", str(HERE / "jars.xml"), "dependency:copy-dependencies"]
-    subprocess.run(
-        [*fetch, "-DexcludeTransitive=true", f"-DoutputDirectory={directory().parents[1] / 'lib'}"], check=True
-    )
+    subprocess.run([*fetch, "-DexcludeTransitive=true", f"-DoutputDirectory={directory().parents[1] / 'lib'}"], check=True)
     path = f"{FLINK / 'bin'}{os.pathsep}{os.environ['PATH']}"  # where Flink looks for its workers' Python
     printed = json.loads(RECORDED.read_text())
     for example in examples:

@@ -172,9 +172,7 @@ def outcome(case: unittest.TestCase) -> str:
 
 
 def last_line(trace: str) -> str:
-    lines = [
-        line for line in trace.splitlines() if line and not line.startswith((" ", "Traceback", "During", "The above"))
-    ]
+    lines = [line for line in trace.splitlines() if line and not line.startswith((" ", "Traceback", "During", "The above"))]
     return lines[0] if lines else trace.strip().splitlines()[-1]
 
 

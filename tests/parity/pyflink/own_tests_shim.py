@@ -117,10 +117,14 @@ def _with(make: Any, row: Any) -> Any:
 
 # By the end of their path.
 CLASSES = {
-    "java.io.File": str, "java.util.ArrayList": JavaList, "java.util.HashMap": JavaMap, "types.Row": JavaRow,
-    "GenericData.Record": lambda schema: JavaMap(), "GenericData.EnumSymbol": lambda schema, symbol: symbol,
+    "java.io.File": str,
+    "java.util.ArrayList": JavaList,
+    "java.util.HashMap": JavaMap,
+    "types.Row": JavaRow,
+    "GenericData.Record": lambda schema: JavaMap(),
+    "GenericData.EnumSymbol": lambda schema, symbol: symbol,
     "DataFileWriter": lambda of: AvroFileWriter(),
-}  # fmt: skip
+}
 
 
 class JavaConfiguration:
@@ -181,9 +185,7 @@ def java_text(value: Any, type: TypeInformation | None = None) -> str:
 
 
 def texts(record: Any, type: TypeInformation | None) -> list[str]:
-    types = (
-        [field.type for field in type.fields] if type is not None and type.fields is not None else [None] * len(record)
-    )
+    types = [field.type for field in type.fields] if type is not None and type.fields is not None else [None] * len(record)
     return list(map(java_text, record, types))
 
 

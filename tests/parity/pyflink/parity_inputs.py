@@ -29,9 +29,17 @@ class Input:
 
 
 def readings(
-    seed: int, count: int = 80, *, keys: str = "abc", step_ms: int = 700, disorder_ms: int = 4_000,
-    silence_ms: int = 8_000, bound_ms: int | None = 2_000, tail_ms: int = 0, after: tuple[str, ...] = (),
-) -> Input:  # fmt: skip
+    seed: int,
+    count: int = 80,
+    *,
+    keys: str = "abc",
+    step_ms: int = 700,
+    disorder_ms: int = 4_000,
+    silence_ms: int = 8_000,
+    bound_ms: int | None = 2_000,
+    tail_ms: int = 0,
+    after: tuple[str, ...] = (),
+) -> Input:
     """``count`` elements, ``step_ms`` apart in the mean, each up to ``disorder_ms`` behind its time.
 
     With a bound below the disorder some are late. Timestamps are distinct, for equal ones leave results open in Flink too.

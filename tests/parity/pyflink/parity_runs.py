@@ -37,9 +37,7 @@ def scripts(program: Program, rows_an_epoch: int | None) -> Iterator[TestSource]
         yield TestSource(script, type=ELEMENT)
 
 
-def outputs(
-    program: Program, env: fp.StreamExecutionEnvironment, rows_an_epoch: int | None
-) -> dict[str, fp.DataStream]:
+def outputs(program: Program, env: fp.StreamExecutionEnvironment, rows_an_epoch: int | None) -> dict[str, fp.DataStream]:
     """The program's output streams, in this environment."""
     sources = scripts(program, rows_an_epoch)
     streams = {

@@ -110,8 +110,7 @@ def write(program: Program, outputs: dict[str, list[Any]]) -> None:
     }
     parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
     listed = [
-        f'"{name}": [' + ",".join("\n  " + json.dumps(record) for record in records) + "\n ]"
-        for name, records in outputs.items()
+        f'"{name}": [' + ",".join("\n  " + json.dumps(record) for record in records) + "\n ]" for name, records in outputs.items()
     ]
     parts.append('"outputs": {\n ' + ",\n ".join(listed) + "\n}")
     (RECORDED / f"{program.name}.json").write_text("{" + ",\n".join(parts) + "}\n")

@@ -34,9 +34,7 @@ def main() -> None:
     assert spec.origin is not None
     root = Path(spec.origin).parent
     files = [file for package in PACKAGES for file in (root / package).rglob("*.py")]
-    modules = {
-        ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"): file for file in files
-    }
+    modules = {".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
     submodules = {module.rpartition(".")[2] for module in modules}
     names = {module: sorted(public_names(modules[module].read_text()) - submodules) for module in sorted(modules)}
     NAMES.write_text(json.dumps(names, indent=1) + "\n")

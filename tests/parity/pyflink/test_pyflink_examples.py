@@ -31,9 +31,7 @@ def test_only_what_needs_elasticsearch_pulsar_or_tables_is_refused(example):
 
 def test_no_example_is_left_out():
     place = flink_examples.directory()
-    examples = {
-        str(file.relative_to(place).with_suffix("")) for file in place.rglob("*.py") if file.name != "__init__.py"
-    }
+    examples = {str(file.relative_to(place).with_suffix("")) for file in place.rglob("*.py") if file.name != "__init__.py"}
     assert examples == set(flink_examples.EXAMPLES)
 
 

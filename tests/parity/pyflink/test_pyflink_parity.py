@@ -28,8 +28,7 @@ def run(program: Program, rows_an_epoch: int | None = None, parallelism: int = 1
 def cases() -> list[Any]:
     programs = [load(name, "forkpoint") for name in names()]
     return [
-        pytest.param(p.name, marks=[pytest.mark.xfail(strict=True, reason=p.departure)] if p.departure else [])
-        for p in programs
+        pytest.param(p.name, marks=[pytest.mark.xfail(strict=True, reason=p.departure)] if p.departure else []) for p in programs
     ]
 
 

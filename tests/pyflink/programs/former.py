@@ -33,8 +33,6 @@ source = FlinkKafkaConsumer("in", SimpleStringSchema(), properties).build()
 print(source.watch.subscription.topics, source.watch.start.kind, source.watch.start.reset.name)
 FlinkKafkaProducer("out", SimpleStringSchema(), properties, semantic=Semantic.EXACTLY_ONCE)
 
-lines = env.read_text_file(LINES).map(
-    lambda line: (line, len(line)), RowTypeInfo([Types.STRING(), Types.INT()], ["a", "b"])
-)
+lines = env.read_text_file(LINES).map(lambda line: (line, len(line)), RowTypeInfo([Types.STRING(), Types.INT()], ["a", "b"]))
 lines.print()
 env.execute("former")

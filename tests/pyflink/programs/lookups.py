@@ -33,14 +33,16 @@ strategy = AsyncRetryStrategy.fixed_delay(
     max_attempts=2,
     backoff_time_millis=10,
     result_predicate=None,
-    exception_predicate=functools.partial(
-        async_retry_predicates.exception_type_predicate, expected_error_type=TimeoutError
-    ),
+    exception_predicate=functools.partial(async_retry_predicates.exception_type_predicate, expected_error_type=TimeoutError),
 )
 answers = AsyncDataStream.unordered_wait_with_retry(
-    data_stream=numbers, async_function=Lookup(), timeout=Time.seconds(10), async_retry_strategy=strategy, capacity=2,
+    data_stream=numbers,
+    async_function=Lookup(),
+    timeout=Time.seconds(10),
+    async_retry_strategy=strategy,
+    capacity=2,
     output_type=Types.STRING(),
-)  # fmt: skip
+)
 answers.print()
 print([node["pact"] for node in json.loads(env.get_execution_plan())["nodes"]])
 env.execute()

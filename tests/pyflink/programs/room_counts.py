@@ -23,9 +23,7 @@ class SecondField(TimestampAssigner):
 
 
 class Count(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
-    def process(
-        self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Iterable[tuple]
-    ) -> Iterable[tuple]:
+    def process(self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Iterable[tuple]) -> Iterable[tuple]:
         return [(key, context.window().start, len(list(elements)))]
 
 
@@ -43,9 +41,7 @@ if __name__ == "__main__":
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1)
     lines = env.from_source(
-        FileSource.for_record_stream_format(StreamFormat.text_line_format(), given.input)
-        .process_static_file_set()
-        .build(),
+        FileSource.for_record_stream_format(StreamFormat.text_line_format(), given.input).process_static_file_set().build(),
         WatermarkStrategy.no_watermarks(),
         "lines",
     )

@@ -48,13 +48,17 @@ class CassandraClient:
         level = ConsistencyLevel.name_to_value[self.consistency]
         local = {} if self.local_datacenter is None else {"local_dc": self.local_datacenter}
         profile = ExecutionProfile(
-            TokenAwarePolicy(DCAwareRoundRobinPolicy(**local)), consistency_level=level, request_timeout=ANSWER_SECONDS,
+            TokenAwarePolicy(DCAwareRoundRobinPolicy(**local)),
+            consistency_level=level,
+            request_timeout=ANSWER_SECONDS,
             serial_consistency_level=ConsistencyLevel.SERIAL,
-        )  # fmt: skip
+        )
         settings: dict[str, Any] = {
-            "connect_timeout": CONNECT_SECONDS, "control_connection_timeout": CONNECT_SECONDS,
-            "execution_profiles": {EXEC_PROFILE_DEFAULT: profile}, **self.options,
-        }  # fmt: skip
+            "connect_timeout": CONNECT_SECONDS,
+            "control_connection_timeout": CONNECT_SECONDS,
+            "execution_profiles": {EXEC_PROFILE_DEFAULT: profile},
+            **self.options,
+        }
         if self.username is not None:
             settings["auth_provider"] = PlainTextAuthProvider(self.username, self.password or "")
         try:
@@ -90,9 +94,14 @@ def forkpoint_error(error: Exception, what: str) -> ForkpointError:
     if isinstance(error, cassandra.Unauthorized):
         return ConfigError(f"{what}: {error}. Grant this user the right")
     temporary = (
-        cassandra.Unavailable, cassandra.Timeout, cassandra.OperationTimedOut, cassandra.CoordinationFailure,
-        cassandra.UnresolvableContactPoints, connection.ConnectionException, OSError,
-    )  # fmt: skip
+        cassandra.Unavailable,
+        cassandra.Timeout,
+        cassandra.OperationTimedOut,
+        cassandra.CoordinationFailure,
+        cassandra.UnresolvableContactPoints,
+        connection.ConnectionException,
+        OSError,
+    )
     if isinstance(error, temporary) or "overloaded" in type(error).__name__.lower() or "Overloaded" in str(error):
         return SystemUnavailable(f"{what} does not work: {error}")
     return JobFailed(f"{what}: {type(error).__name__}: {error}")
@@ -107,9 +116,14 @@ def raising_errors(what: str) -> Iterator[None]:
     from cassandra.protocol import ErrorMessage
 
     kinds = (
-        DriverException, OperationTimedOut, RequestExecutionException, UnresolvableContactPoints, NoHostAvailable,
-        ConnectionException, ErrorMessage,
-    )  # fmt: skip
+        DriverException,
+        OperationTimedOut,
+        RequestExecutionException,
+        UnresolvableContactPoints,
+        NoHostAvailable,
+        ConnectionException,
+        ErrorMessage,
+    )
     try:
         yield
     except kinds as error:

@@ -45,9 +45,7 @@ class Ledger:
         self._name = name
         self._read = session.prepare(f"SELECT epoch, first_us, end_us FROM {table} WHERE name = ?")
         self._read.consistency_level = ConsistencyLevel.SERIAL
-        self._insert = session.prepare(
-            f"INSERT INTO {table} (name, epoch, first_us, end_us) VALUES (?, ?, ?, ?) IF NOT EXISTS"
-        )
+        self._insert = session.prepare(f"INSERT INTO {table} (name, epoch, first_us, end_us) VALUES (?, ?, ?, ?) IF NOT EXISTS")
         self._update = session.prepare(
             f"UPDATE {table} SET epoch = ?, first_us = ?, end_us = ? WHERE name = ? IF epoch = ? AND end_us = ?"
         )
@@ -108,9 +106,7 @@ class CassandraCommitter(Committer):
     def _write(self, rows: Sequence[StagedRow], committable: Any, first: int) -> None:
         from cassandra.concurrent import execute_concurrent
 
-        statements = Statements(
-            self._name.keyspace, self._name.table, tuple(committable["columns"]), committable["keys"]
-        )
+        statements = Statements(self._name.keyspace, self._name.table, tuple(committable["columns"]), committable["keys"])
         writes = [write_of(row, statements.keys) for row in rows]
         for deletes in {write.deletes for write in writes}:  # not while others run: their thread must not wait
             self._prepare(statements.delete if deletes else statements.insert)

@@ -29,16 +29,23 @@ class CassandraSink(CommittingSink[T_contra]):
     """
 
     def __init__(
-        self, hosts: str | Sequence[str], keyspace: str, table: str, *, row: Callable[[T_contra], Any] | None = None,
-        username: str | None = None, password: str | None = None, consistency: str = "LOCAL_QUORUM",
-        local_datacenter: str | None = None, concurrency: int = CONCURRENCY, options: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        hosts: str | Sequence[str],
+        keyspace: str,
+        table: str,
+        *,
+        row: Callable[[T_contra], Any] | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        consistency: str = "LOCAL_QUORUM",
+        local_datacenter: str | None = None,
+        concurrency: int = CONCURRENCY,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         from cassandra import ConsistencyLevel
 
         if consistency not in ConsistencyLevel.name_to_value or "SERIAL" in consistency:
-            raise ConfigError(
-                f"CassandraSink: consistency is {consistency!r}; it must be one of writes, such as 'LOCAL_QUORUM'"
-            )
+            raise ConfigError(f"CassandraSink: consistency is {consistency!r}; it must be one of writes, such as 'LOCAL_QUORUM'")
         if not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"CassandraSink: concurrency is {concurrency!r}; it must be at least 1")
         given = tuple(hosts.split(",")) if isinstance(hosts, str) else tuple(hosts)
@@ -53,12 +60,15 @@ class CassandraSink(CommittingSink[T_contra]):
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         encode = RowEncoder(self._name, self._row, f"{context.state_root} {context.job} {context.generation}")
         return RowsWriter(
-            context, encode,
+            context,
+            encode,
             lambda rows: {
-                "count": len(rows), "columns": list(encode.table.statements.columns), "keys": encode.table.statements.keys,
+                "count": len(rows),
+                "columns": list(encode.table.statements.columns),
+                "keys": encode.table.statements.keys,
                 "types": encode.table.type_names,
             },
-        )  # fmt: skip
+        )
 
     def check(self, committables: list[JSON]) -> None:
         if self._checked or not committables:

@@ -81,9 +81,7 @@ class Table:
         columns, keys = self.statements.columns, self.statements.keys
         fields = change.fields
         if missing := [name for name in columns[:keys] if fields.get(name) is None]:
-            raise ConfigError(
-                f"CassandraSink: {dict(fields)!r} lacks {missing[0]!r}, which is part of the table's primary key"
-            )
+            raise ConfigError(f"CassandraSink: {dict(fields)!r} lacks {missing[0]!r}, which is part of the table's primary key")
         if change.deleted:
             return [b"-", *(self._value(at, fields[columns[at]]) for at in range(keys))]
         if unknown := fields.keys() - set(columns):

@@ -74,14 +74,20 @@ class AwsClient:
         given = self.properties
         with _connecting, raising_errors(what, self.place, "create it"):
             session = boto3.session.Session(
-                aws_access_key_id=given.get(KEY_ID), aws_secret_access_key=given.get(SECRET),
-                aws_session_token=given.get(TOKEN), region_name=given.get(REGION), profile_name=given.get(PROFILE),
-            )  # fmt: skip
+                aws_access_key_id=given.get(KEY_ID),
+                aws_secret_access_key=given.get(SECRET),
+                aws_session_token=given.get(TOKEN),
+                region_name=given.get(REGION),
+                profile_name=given.get(PROFILE),
+            )
             # One try: whoever asks tries again by itself, knows how often, and can be stopped meanwhile.
             config = Config(
-                connect_timeout=CONNECT_S, read_timeout=ANSWER_S, retries={"total_max_attempts": 1}, max_pool_connections=32,
+                connect_timeout=CONNECT_S,
+                read_timeout=ANSWER_S,
+                retries={"total_max_attempts": 1},
+                max_pool_connections=32,
                 user_agent_extra="forkpoint",
-            )  # fmt: skip
+            )
             verify = False if given.get(_TRUST_ALL, "").lower() == "true" else None
             return session.client(service, endpoint_url=given.get(ENDPOINT), config=config, verify=verify)
 

@@ -41,9 +41,7 @@ def refusals(answers: Sequence[Any], sent: int) -> Mapping[int, Refusal]:
     if len(answers) != sent:
         raise IncompleteAnswer(f"an answer was cut: it is about {len(answers)} of {sent} records")
     return {
-        n: Refusal(each["ErrorCode"], each.get("ErrorMessage", ""))
-        for n, each in enumerate(answers)
-        if each.get("ErrorCode")
+        n: Refusal(each["ErrorCode"], each.get("ErrorMessage", "")) for n, each in enumerate(answers) if each.get("ErrorCode")
     }
 
 
@@ -130,9 +128,7 @@ class PutCommitter(Committer):
                 if target.fails_on_error:
                     raise JobFailed(f"{target.what}: {problem}; without set_fail_on_error(True), they are put again")
                 log.info("%s: %s; trying again", target.what, problem)
-                trouble = SystemUnavailable(
-                    f"{target.what}: {problem}; if this goes on, add shards, or raise the quota"
-                )
+                trouble = SystemUnavailable(f"{target.what}: {problem}; if this goes on, add shards, or raise the quota")
             if time.monotonic() > since + PATIENCE_S:
                 raise trouble
             time.sleep(pause_s * random.uniform(0.5, 1))

@@ -135,9 +135,7 @@ class KinesisEnumerator(SplitEnumerator):
         if self._until is None:
             return False
         own = self._positions or {}
-        return all(
-            id in own and not stop.is_beyond(own[id]) for id, stop in self._until.items() if not _is_unread(stop)
-        )
+        return all(id in own and not stop.is_beyond(own[id]) for id, stop in self._until.items() if not _is_unread(stop))
 
     def close(self) -> None:
         if self._watcher is not None:

@@ -8,20 +8,49 @@ from typing import Any
 
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 
-_THROTTLED = frozenset({
-    "ProvisionedThroughputExceededException", "LimitExceededException", "KMSThrottlingException", "ThrottlingException",
-    "Throttling", "RequestLimitExceeded", "TooManyRequestsException", "SlowDown",
-})  # fmt: skip
-_TEMPORARY = frozenset({
-    "InternalFailure", "InternalFailureException", "InternalServerError", "ServiceUnavailable", "ServiceUnavailableException",
-    "RequestTimeout", "RequestTimeoutException", "ResourceInUseException", "ExpiredNextTokenException",
-    "ExpiredIteratorException",
-})  # fmt: skip
-_REFUSED = frozenset({
-    "UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch",
-    "MissingAuthenticationToken", "MissingAuthenticationTokenException", "IncompleteSignature", "IncompleteSignatureException",
-    "AuthFailure", "OptInRequired", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId",
-})  # fmt: skip
+_THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "LimitExceededException",
+        "KMSThrottlingException",
+        "ThrottlingException",
+        "Throttling",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "SlowDown",
+    }
+)
+_TEMPORARY = frozenset(
+    {
+        "InternalFailure",
+        "InternalFailureException",
+        "InternalServerError",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ResourceInUseException",
+        "ExpiredNextTokenException",
+        "ExpiredIteratorException",
+    }
+)
+_REFUSED = frozenset(
+    {
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "SignatureDoesNotMatch",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "AuthFailure",
+        "OptInRequired",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+    }
+)
 
 
 class IncompleteAnswer(Exception):
@@ -59,9 +88,7 @@ def forkpoint_error(error: Exception, what: str, place: str, remedy: str) -> For
     from botocore import exceptions
 
     code = code_of(error)
-    if isinstance(
-        error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError | exceptions.ProfileNotFound
-    ):
+    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError | exceptions.ProfileNotFound):
         return ConfigError(
             f"{what}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role for this host, or the "
             "properties aws.credentials.provider.basic.accesskeyid and .secretkey"
@@ -71,9 +98,7 @@ def forkpoint_error(error: Exception, what: str, place: str, remedy: str) -> For
     if isinstance(error, exceptions.ParamValidationError | exceptions.InvalidRegionError | ValueError):
         return ConfigError(f"{what}: {error}. Correct the stream's name or ARN, aws.region and aws.endpoint")
     if code == "ResourceNotFoundException":
-        return ConfigError(
-            f"{what}: there is no such stream in {place} ({_message(error)}); {remedy}, or correct aws.region"
-        )
+        return ConfigError(f"{what}: there is no such stream in {place} ({_message(error)}); {remedy}, or correct aws.region")
     if code in _REFUSED:
         return ConfigError(
             f"{what}: {place} does not accept the credentials ({code}: {_message(error)}); correct or renew them, and check "
@@ -103,9 +128,13 @@ def _unreachable() -> tuple[type[Exception], ...]:
     from botocore import exceptions, parsers
 
     return (
-        exceptions.HTTPClientError, exceptions.EndpointConnectionError, exceptions.CredentialRetrievalError,
-        exceptions.IncompleteReadError, parsers.ResponseParserError, IncompleteAnswer,
-    )  # fmt: skip
+        exceptions.HTTPClientError,
+        exceptions.EndpointConnectionError,
+        exceptions.CredentialRetrievalError,
+        exceptions.IncompleteReadError,
+        parsers.ResponseParserError,
+        IncompleteAnswer,
+    )
 
 
 def _status(error: Exception) -> int:

@@ -100,7 +100,5 @@ class FirehoseSinkBuilder(PutSinkBuilder):
             raise ConfigError("FirehoseSink: there is no delivery stream; call set_delivery_stream_name")
         if self._schema is None:
             raise ConfigError("FirehoseSink: there is no schema; call set_serialization_schema")
-        target = DeliveryTarget(
-            AwsClient(self._properties), self._name, Limits(self._records, self._bytes), self._fails_on_error
-        )
+        target = DeliveryTarget(AwsClient(self._properties), self._name, Limits(self._records, self._bytes), self._fails_on_error)
         return FirehoseSink(target, self._schema, self._record_bytes)

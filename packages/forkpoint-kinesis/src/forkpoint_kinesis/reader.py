@@ -49,9 +49,7 @@ class KinesisReader(FormatReader[T]):
         for records in self._records(requests, range):
             found = [r for record in records for r in self._parts(range, record)]
             times = np.fromiter((record.arrival_ms for record in found), np.int64, len(found))
-            yield from self._found(
-                self._schema.deserialize_batch(found), len(found), partial(self._unread, found), times
-            )
+            yield from self._found(self._schema.deserialize_batch(found), len(found), partial(self._unread, found), times)
 
     def _records(self, requests: StreamRequests, range: SplitRange) -> Iterator[Sequence[Any]]:
         """The records of a range, as the service has them. Raises StorageError if it no longer has them."""
@@ -105,23 +103,23 @@ class KinesisReader(FormatReader[T]):
             return
         first, last = range.info or (0, 1 << 128)
         for index, part in enumerate(found):
-            if (
-                first <= part.hash_key <= last
-            ):  # else it was meant for another shard, and the producer has sent it there again
-                yield KinesisRecord(
-                    stream, range.split, sequence_number, index, arrival_ms, part.partition_key, part.data
-                )
+            if first <= part.hash_key <= last:  # else it was meant for another shard, and the producer has sent it there again
+                yield KinesisRecord(stream, range.split, sequence_number, index, arrival_ms, part.partition_key, part.data)
 
     def _unread(self, records: Sequence[KinesisRecord], index: int) -> Unread:
         record = records[index]
         place = {
-            "stream": record.stream, "shard": record.shard_id, "sequence_number": record.sequence_number,
+            "stream": record.stream,
+            "shard": record.shard_id,
+            "sequence_number": record.sequence_number,
             "sub_sequence_number": str(record.sub_sequence_number),
-        }  # fmt: skip
+        }
         return Unread(
             f"{self._watch.what}, {record.shard_id}, sequence number {record.sequence_number}: cannot read the record",
-            place, record.data, record.partition_key.encode(),
-        )  # fmt: skip
+            place,
+            record.data,
+            record.partition_key.encode(),
+        )
 
 
 class _Tries:

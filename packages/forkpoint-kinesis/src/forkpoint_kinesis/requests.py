@@ -51,9 +51,7 @@ class StreamRequests:
     def summary(self) -> Summary:
         found = self.client.describe_stream_summary(**self.stream.named)
         found = field(found, "StreamDescriptionSummary")
-        return Summary(
-            int(found["StreamCreationTimestamp"].timestamp()), int(found["RetentionPeriodHours"]) * 3_600_000
-        )
+        return Summary(int(found["StreamCreationTimestamp"].timestamp()), int(found["RetentionPeriodHours"]) * 3_600_000)
 
     def shards(self) -> tuple[dict[str, Shard], int]:
         """All shards that still have records, or will have them; and the service's time in ms."""
@@ -65,9 +63,10 @@ class StreamRequests:
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 hashes = shard["HashKeyRange"]
                 found[shard["ShardId"]] = Shard(
-                    shard["ShardId"], tuple(p for p in parents if p),
+                    shard["ShardId"],
+                    tuple(p for p in parents if p),
                     (int(hashes["StartingHashKey"]), int(hashes["EndingHashKey"])),
-                )  # fmt: skip
+                )
             if not (token := answer.get("NextToken")):
                 return found, _time_ms(answer)
             request = {"NextToken": token}
@@ -79,9 +78,7 @@ class StreamRequests:
     def records(self, iterator: str, limit: int = RECORDS) -> Answer:
         arn = {} if self.stream.arn is None else {"StreamARN": self.stream.arn}
         found = self.client.get_records(ShardIterator=iterator, Limit=limit, **arn)
-        return Answer(
-            field(found, "Records"), found.get("NextShardIterator"), int(found.get("MillisBehindLatest") or 0)
-        )
+        return Answer(field(found, "Records"), found.get("NextShardIterator"), int(found.get("MillisBehindLatest") or 0))
 
 
 def _time_ms(answer: Any) -> int:

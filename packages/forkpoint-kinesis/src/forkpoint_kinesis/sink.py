@@ -97,9 +97,12 @@ class KinesisSink(PutSink[T_contra]):
     """
 
     def __init__(
-        self, target: StreamTarget, schema: SerializationSchema[T_contra], key: PartitionKeyGenerator | KeyOf,
+        self,
+        target: StreamTarget,
+        schema: SerializationSchema[T_contra],
+        key: PartitionKeyGenerator | KeyOf,
         max_record_bytes: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(target, schema, max_record_bytes)
         self._key = key
         self._key_length = KEY_LENGTH // 2 if target.with_ids else KEY_LENGTH
@@ -174,7 +177,11 @@ class KinesisSinkBuilder(OfStream, PutSinkBuilder):
         properties = in_region_of(self._stream, self._properties)
         random = isinstance(self._key, PartitionKeyGenerator) and self._key.kind == "random"
         target = StreamTarget(
-            AwsClient(properties), self._stream, Limits(self._records, self._bytes), self._ordered and not random,
-            self._fails_on_error, self._with_ids,
-        )  # fmt: skip
+            AwsClient(properties),
+            self._stream,
+            Limits(self._records, self._bytes),
+            self._ordered and not random,
+            self._fails_on_error,
+            self._with_ids,
+        )
         return KinesisSink(target, self._schema, self._key, self._record_bytes)

@@ -32,8 +32,10 @@ _START, _TIMESTAMP, _FORMAT = (
     "flink.stream.initpos.timestamp.format",
 )
 _POLL, _BATCH, _DISCOVERY = (
-    "flink.shard.getrecords.intervalmillis", "flink.shard.getrecords.maxrecordcount", "flink.shard.discovery.intervalmillis",
-)  # fmt: skip
+    "flink.shard.getrecords.intervalmillis",
+    "flink.shard.getrecords.maxrecordcount",
+    "flink.shard.discovery.intervalmillis",
+)
 _PUBLISHER = "flink.stream.recordpublisher"
 
 
@@ -136,9 +138,14 @@ class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
         properties = {name: value for name, value in properties.items() if not name.startswith("flink.")}
         client = AwsClient(in_region_of(self._stream, properties))
         watch = Watch(
-            client, self._stream, self._start or start or InitialPosition(), poll_ms / 1000,
-            discovery_ms / 1000, batch=min(max(batch, 1), RECORDS), on_expired=self._on_expired,
-        )  # fmt: skip
+            client,
+            self._stream,
+            self._start or start or InitialPosition(),
+            poll_ms / 1000,
+            discovery_ms / 1000,
+            batch=min(max(batch, 1), RECORDS),
+            on_expired=self._on_expired,
+        )
         return KinesisSource(watch, self._schema, self._on_parse_error)
 
 
@@ -146,14 +153,14 @@ class FlinkKinesisConsumer(KinesisSource[T]):
     """PyFlink's older name for a source; pass it to ``from_source``. ``config_props``: as for ``set_properties``."""
 
     def __init__(
-        self, streams: str | list[str], deserializer: DeserializationSchema[T] | KinesisDeserializationSchema[T],
+        self,
+        streams: str | list[str],
+        deserializer: DeserializationSchema[T] | KinesisDeserializationSchema[T],
         config_props: Mapping[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         names = [streams] if isinstance(streams, str) else list(streams)
         if len(names) != 1:
-            raise ConfigError(
-                f"FlinkKinesisConsumer: {len(names)} streams; read each with a source of its own, and union() them"
-            )
+            raise ConfigError(f"FlinkKinesisConsumer: {len(names)} streams; read each with a source of its own, and union() them")
         builder = KinesisSource.builder().set_stream_name(names[0]).set_deserialization_schema(deserializer)
         built = builder.set_properties(config_props).build()
         super().__init__(built.watch, built.schema, built.on_parse_error)

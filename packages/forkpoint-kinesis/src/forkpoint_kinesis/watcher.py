@@ -245,9 +245,10 @@ class ShardWatcher:
         if position.after is not None and _is_there(requests, shard.id, position.after):
             return
         self._lost(
-            shard, f"the job has read what arrived until {_utc(position.seen_ms)}, and the stream keeps records for "
+            shard,
+            f"the job has read what arrived until {_utc(position.seen_ms)}, and the stream keeps records for "
             f"{retention_ms // 3_600_000} hours: later ones may have expired before the job read them",
-        )  # fmt: skip
+        )
         shard.position = replace(position, seen_ms=None)
         shard.iterator, shard.caught_up, shard.restored = None, False, False
 
@@ -273,9 +274,7 @@ class ShardWatcher:
             # Kinesis refuses times that are later than its own clock.
             if since_ms > now_ms + CLOCKS_MS:
                 start = _utc(since_ms)
-                raise ConfigError(
-                    f"{self._watch.what}: the initial position {start} is in the future; give a time before now"
-                )
+                raise ConfigError(f"{self._watch.what}: the initial position {start} is in the future; give a time before now")
             shard.due_s = time.monotonic() + RETRY_S
             return
         if isinstance(error, ForkpointError):

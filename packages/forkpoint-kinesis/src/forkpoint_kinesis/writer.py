@@ -23,9 +23,13 @@ class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
     characters."""
 
     def __init__(
-        self, context: SinkContext, records: Callable[[SinkBatch[T_contra]], pa.RecordBatch], what: str, max_bytes: int,
+        self,
+        context: SinkContext,
+        records: Callable[[SinkBatch[T_contra]], pa.RecordBatch],
+        what: str,
+        max_bytes: int,
         key_length: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context = context
         self._records = records
         self._what = what
@@ -43,9 +47,7 @@ class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
         """Raise for what would be refused, before its epoch is committed."""
         keys, data = records.column("key"), records.column("data")
         if data.null_count:
-            raise ConfigError(
-                f"{self._what}: an element became no message; records without data do not exist in Kinesis"
-            )
+            raise ConfigError(f"{self._what}: an element became no message; records without data do not exist in Kinesis")
         if self._key_length:
             lengths = pc.fill_null(pc.utf8_length(keys), 0)
             bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, self._key_length))

@@ -25,9 +25,7 @@ _CHANGE = ("kind", "before", "after")
 def type_of_rows(type: TypeInformation[Any] | None, table: str) -> RecordType:
     """The stream's type, if its elements can be rows. Raises ConfigError."""
     if type is None:
-        raise ConfigError(
-            f"{table}: the type of the elements is not known; declare it (output_type=, or a return annotation)"
-        )
+        raise ConfigError(f"{table}: the type of the elements is not known; declare it (output_type=, or a return annotation)")
     if not isinstance(type, RecordType) or not type.members:
         raise ConfigError(
             f"{table}: elements of {type!r} are no rows; map them to records: a NamedTuple, dataclass, Row or msgspec.Struct"
@@ -69,9 +67,7 @@ def row_schema(type: RecordType) -> pa.Schema:
         return type.arrow_schema
     row = type.members[2].type.arrow_type
     if not pa.types.is_struct(row):
-        raise ConfigError(
-            f"changes of {type.members[2].type!r} are no changes of rows; declare a record type for the rows"
-        )
+        raise ConfigError(f"changes of {type.members[2].type!r} are no changes of rows; declare a record type for the rows")
     return pa.schema([pa.field(f.name, f.type) for f in row])
 
 
@@ -88,9 +84,7 @@ def changes(batch: pa.RecordBatch, type: RecordType) -> pa.Table:
     flags = pa.concat_arrays([pa.repeat(True, count), deleted])
     # Each change's former row before its new one; a deletion has no new one.
     order = np.arange(2 * count).reshape(2, count).T.ravel()
-    ordered = pa.table(
-        [*rows.flatten(), flags, rows.is_valid()], names=[*row_schema(type).names, DELETED, "_there"]
-    ).take(order)
+    ordered = pa.table([*rows.flatten(), flags, rows.is_valid()], names=[*row_schema(type).names, DELETED, "_there"]).take(order)
     there = ordered.column("_there")
     return ordered.filter(there).drop_columns(["_there"])
 

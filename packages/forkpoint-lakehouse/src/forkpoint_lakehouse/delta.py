@@ -29,9 +29,16 @@ from forkpoint_lakehouse.format import DataFiles, TableFormat
 from forkpoint_lakehouse.sink import Mode, TableSink, check_options, column_names
 
 _APPENDABLE = {
-    "appendOnly", "invariants", "changeDataFeed", "timestampNtz", "v2Checkpoint", "deletionVectors", "domainMetadata",
-    "inCommitTimestamp", "vacuumProtocolCheck",
-}  # fmt: skip
+    "appendOnly",
+    "invariants",
+    "changeDataFeed",
+    "timestampNtz",
+    "v2Checkpoint",
+    "deletionVectors",
+    "domainMetadata",
+    "inCommitTimestamp",
+    "vacuumProtocolCheck",
+}
 
 
 _DEMANDING = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
@@ -54,10 +61,16 @@ class DeltaSink(TableSink[T_contra]):
     """
 
     def __init__(
-        self, uri: str, *, mode: Mode = "append", key: Sequence[str] | str = (), partition_by: Sequence[str] | str = (),
-        schema_evolution: bool = True, commit_every: timedelta | None = None,
+        self,
+        uri: str,
+        *,
+        mode: Mode = "append",
+        key: Sequence[str] | str = (),
+        partition_by: Sequence[str] | str = (),
+        schema_evolution: bool = True,
+        commit_every: timedelta | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         extras.require("deltalake", "DeltaSink")
         key, by = column_names("DeltaSink", "key", key), column_names("DeltaSink", "partition_by", partition_by)
         check_options("DeltaSink", mode, key, commit_every)
@@ -143,9 +156,7 @@ class _Table(TableFormat):
         demands += sorted(k for k in metadata.configuration if k.startswith("delta.constraints."))
         if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
             demands.append("columnMapping")
-        demands += sorted(
-            {key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING)}
-        )
+        demands += sorted({key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING)})
         if demands:
             raise ConfigError(
                 f"{self.name} demands {', '.join(demands)} of its writers, which DeltaSink does not do; drop the feature or "
@@ -175,9 +186,14 @@ class _Table(TableFormat):
     def _simple_type(self, of: pa.DataType) -> pa.DataType | None:
         types = pa.types
         plain = (
-            types.is_signed_integer, types.is_floating, types.is_boolean, types.is_string, types.is_binary, types.is_date32,
+            types.is_signed_integer,
+            types.is_floating,
+            types.is_boolean,
+            types.is_string,
+            types.is_binary,
+            types.is_date32,
             types.is_decimal128,
-        )  # fmt: skip
+        )
         return of if any(test(of) for test in plain) else None
 
     def _files(self, table: Any) -> DataFiles:
@@ -231,9 +247,12 @@ class _DeltaCommitter(TableCommitter):
         table = self._table
         with raising_errors(self._name):
             table.create_write_transaction(
-                actions, "append", table.schema(), table.metadata().partition_columns,
+                actions,
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
                 commit_properties=self._properties(output.epoch),
-            )  # fmt: skip
+            )
 
     def _merge(self, output: EpochOutput) -> None:
         changes = self._changes(output)

@@ -45,9 +45,7 @@ def absolute(uri: str) -> str:
 
 
 # Options that only delta-rs knows.
-_OF_THE_LOG = re.compile(
-    r"max_retries|retry_timeout|backoff_config\..*|.*unsafe_rename|.*locking_provider|.*dynamo.*|delta_.*"
-)
+_OF_THE_LOG = re.compile(r"max_retries|retry_timeout|backoff_config\..*|.*unsafe_rename|.*locking_provider|.*dynamo.*|delta_.*")
 _AT_ONCE = 8  # requests
 
 
@@ -140,9 +138,13 @@ class DeltaFiles(DataFiles):
         with raising_errors(self._name):
             self._place.put(path, buffer.getvalue())
         return {
-            "path": path, "size": buffer.getbuffer().nbytes, "rows": len(rows), "partition": texts,
-            "written_ms": time.time_ns() // 1_000_000, "stats": statistics(rows),
-        }  # fmt: skip
+            "path": path,
+            "size": buffer.getbuffer().nbytes,
+            "rows": len(rows),
+            "partition": texts,
+            "written_ms": time.time_ns() // 1_000_000,
+            "stats": statistics(rows),
+        }
 
     def remove(self, paths: Iterable[str]) -> None:
         self._place.remove(paths)

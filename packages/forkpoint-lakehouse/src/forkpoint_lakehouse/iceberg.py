@@ -50,9 +50,16 @@ class IcebergSink(TableSink[T_contra]):
     """
 
     def __init__(
-        self, catalog_properties: Mapping[str, str], table: str, *, mode: Mode = "append", key: Sequence[str] | str = (),
-        partition_by: Sequence[str] | str = (), schema_evolution: bool = True, commit_every: timedelta | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        catalog_properties: Mapping[str, str],
+        table: str,
+        *,
+        mode: Mode = "append",
+        key: Sequence[str] | str = (),
+        partition_by: Sequence[str] | str = (),
+        schema_evolution: bool = True,
+        commit_every: timedelta | None = None,
+    ) -> None:
         extras.require("pyiceberg", "IcebergSink")
         key, by = column_names("IcebergSink", "key", key), column_names("IcebergSink", "partition_by", partition_by)
         check_options("IcebergSink", mode, key, commit_every)
@@ -151,8 +158,13 @@ class _Table(TableFormat):
         if types.is_signed_integer(of):
             return of if of.bit_width >= 32 else pa.int32()
         plain = (
-            types.is_floating, types.is_boolean, types.is_string, types.is_binary, types.is_date32, types.is_decimal128,
-        )  # fmt: skip
+            types.is_floating,
+            types.is_boolean,
+            types.is_string,
+            types.is_binary,
+            types.is_date32,
+            types.is_decimal128,
+        )
         return of if any(test(of) for test in plain) else None
 
     def _files(self, table: Any) -> DataFiles:

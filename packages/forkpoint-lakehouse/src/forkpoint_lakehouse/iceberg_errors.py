@@ -33,14 +33,16 @@ def raising_errors(table: str) -> Iterator[None]:
     except (of.UnauthorizedError, of.ForbiddenError, of.OAuthError, of.SignError) as error:
         raise _refused(table, error) from error
     except (
-        of.CommitStateUnknownException, of.ServerError, of.ServiceUnavailableError, of.TooManyRequestsError,
-        of.AuthorizationExpiredError, of.WaitingForLockException,
-    ) as error:  # fmt: skip
+        of.CommitStateUnknownException,
+        of.ServerError,
+        of.ServiceUnavailableError,
+        of.TooManyRequestsError,
+        of.AuthorizationExpiredError,
+        of.WaitingForLockException,
+    ) as error:
         raise SystemUnavailable(f"{table} does not work: {error}") from error
     except (of.NoSuchTableError, of.NoSuchNamespaceError) as error:
-        raise JobFailed(
-            f"{table} is not there any more: {error}. Restore it, or start the job under another name"
-        ) from error
+        raise JobFailed(f"{table} is not there any more: {error}. Restore it, or start the job under another name") from error
     except Exception as error:  # of the catalog's and the store's clients
         said = f"{type(error).__name__}: {error}"
         if any(word in said for word in _REFUSED):

@@ -39,8 +39,7 @@ class IcebergFiles(DataFiles):
         locations = load_location_provider(self._table.location(), self._table.properties)
         tasks = write_tasks(self._table.metadata, rows, name)
         return [
-            (locations.new_data_location(task.generate_data_file_filename("parquet"), task.partition_key), task)
-            for task in tasks
+            (locations.new_data_location(task.generate_data_file_filename("parquet"), task.partition_key), task) for task in tasks
         ]
 
     def write(self, path: str, part: Any) -> dict[str, JSON]:
@@ -98,7 +97,10 @@ def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
 def describe(file: Any, spec: int) -> dict[str, JSON]:
     """A data file as JSON. ``spec``: the number of the table's partitioning."""
     return {
-        "path": file.file_path, "size": file.file_size_in_bytes, "rows": file.record_count, "spec": spec,
+        "path": file.file_path,
+        "size": file.file_size_in_bytes,
+        "rows": file.record_count,
+        "spec": spec,
         "partition": [_to_json(file.partition[at]) for at in range(len(file.partition))],
         "splits": file.split_offsets,
         **{name: {str(k): v for k, v in (getattr(file, name) or {}).items()} for name in _COUNTS},
@@ -106,7 +108,7 @@ def describe(file: Any, spec: int) -> dict[str, JSON]:
             name: {str(k): base64.b64encode(v).decode("ascii") for k, v in (getattr(file, name) or {}).items()}
             for name in _BOUNDS
         },
-    }  # fmt: skip
+    }
 
 
 def restore(description: JSON) -> Any:
@@ -115,13 +117,19 @@ def restore(description: JSON) -> Any:
     from pyiceberg.typedef import Record
 
     file = DataFile.from_args(
-        content=DataFileContent.DATA, file_path=description["path"], file_format=FileFormat.PARQUET,
-        partition=Record(*map(_from_json, description["partition"])), record_count=description["rows"],
-        file_size_in_bytes=description["size"], split_offsets=description["splits"], sort_order_id=None,
-        equality_ids=None, key_metadata=None,
+        content=DataFileContent.DATA,
+        file_path=description["path"],
+        file_format=FileFormat.PARQUET,
+        partition=Record(*map(_from_json, description["partition"])),
+        record_count=description["rows"],
+        file_size_in_bytes=description["size"],
+        split_offsets=description["splits"],
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
         **{name: {int(k): v for k, v in description[name].items()} for name in _COUNTS},
         **{name: {int(k): base64.b64decode(v) for k, v in description[name].items()} for name in _BOUNDS},
-    )  # fmt: skip
+    )
     file.spec_id = description["spec"]
     return file
 

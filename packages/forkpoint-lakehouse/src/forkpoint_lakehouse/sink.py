@@ -61,10 +61,6 @@ def check_options(sink: str, mode: Any, key: Sequence[str], commit_every: Any) -
     if mode == "upsert" and not key:
         raise ConfigError(f'{sink}: mode="upsert" needs the columns that identify a row; give key=("id",)')
     if mode == "append" and key:
-        raise ConfigError(
-            f'{sink}: key={tuple(key)!r} has no meaning with mode="append"; leave it out, or give mode="upsert"'
-        )
+        raise ConfigError(f'{sink}: key={tuple(key)!r} has no meaning with mode="append"; leave it out, or give mode="upsert"')
     if commit_every is not None and not (isinstance(commit_every, timedelta) and commit_every > timedelta()):
-        raise ConfigError(
-            f"{sink}: commit_every={commit_every!r} is no duration; give one such as timedelta(minutes=1)"
-        )
+        raise ConfigError(f"{sink}: commit_every={commit_every!r} is no duration; give one such as timedelta(minutes=1)")

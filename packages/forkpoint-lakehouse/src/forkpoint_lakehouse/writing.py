@@ -115,9 +115,7 @@ class StagingAppendWriter(AppendWriter[T_contra]):
 class UpsertWriter(_Writer[T_contra]):
     """Stages the last change of each key below the state root."""
 
-    def __init__(
-        self, context: SinkContext, table: TableFormat, key: Sequence[str], stage: Callable[[bytes], JSON]
-    ) -> None:
+    def __init__(self, context: SinkContext, table: TableFormat, key: Sequence[str], stage: Callable[[bytes], JSON]) -> None:
         super().__init__(context, table)
         self._key = list(key)
         self._stage = stage

@@ -45,9 +45,13 @@ class SessionConnection(Connection):
         self._numbers: dict[int, int] = {}  # packet ids by tag, in the order of tags
         is_v5 = settings.version == "5"
         self._client: Any = Client(
-            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5 if is_v5 else MQTTv311, manual_ack=True,
-            clean_session=None if is_v5 else False, reconnect_on_failure=False,
-        )  # fmt: skip
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=MQTTv5 if is_v5 else MQTTv311,
+            manual_ack=True,
+            clean_session=None if is_v5 else False,
+            reconnect_on_failure=False,
+        )
         if settings.username is not None:
             self._client.username_pw_set(settings.username, settings.password)
         if settings.tls:
@@ -98,8 +102,9 @@ class SessionConnection(Connection):
         if self._expects_session and not flags.session_present:
             log.warning(
                 "the MQTT broker at %s has forgotten session %r: what was published since it was last connected is lost",
-                self._settings.place, self._client_id,
-            )  # fmt: skip
+                self._settings.place,
+                self._client_id,
+            )
         client.subscribe([(topic, self._options()) for topic in self._settings.topics])
 
     def _options(self) -> Any:
@@ -113,9 +118,7 @@ class SessionConnection(Connection):
     def _refusal(self, reason: str) -> ForkpointError:
         at = f"the MQTT broker at {self._settings.place}"
         if reason in _REFUSED:
-            return ConfigError(
-                f"{at} refuses user {self._settings.username!r} ({reason}); correct username and password"
-            )
+            return ConfigError(f"{at} refuses user {self._settings.username!r} ({reason}); correct username and password")
         if reason == "Unsupported protocol version":
             return ConfigError(f"{at} does not speak MQTT {self._settings.version}; set version='3.1.1', or '5'")
         if reason == "Client identifier not valid":

@@ -40,13 +40,23 @@ class MqttSource(Source[T], Generic[T]):
     """
 
     def __init__(
-        self, host: str, topics: str | Sequence[str],
-        deserialization_schema: DeserializationSchema[T] | MqttDeserializationSchema[T], *,
-        port: int | None = None, username: str | None = None, password: str | None = None, tls: bool = False,
-        version: Literal["5", "3.1.1"] = "5", client_id: str | None = None, keepalive: int = 60,
-        receive_maximum: int = 5000, session_expiry: int = MAX_SESSION_SECONDS, id_property: str | None = None,
+        self,
+        host: str,
+        topics: str | Sequence[str],
+        deserialization_schema: DeserializationSchema[T] | MqttDeserializationSchema[T],
+        *,
+        port: int | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        tls: bool = False,
+        version: Literal["5", "3.1.1"] = "5",
+        client_id: str | None = None,
+        keepalive: int = 60,
+        receive_maximum: int = 5000,
+        session_expiry: int = MAX_SESSION_SECONDS,
+        id_property: str | None = None,
         on_parse_error: OnParseError = "fail",
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_on_parse_error("MqttSource", on_parse_error)
         given = (topics,) if isinstance(topics, str) else tuple(topics)
         if not host or not given:
@@ -69,9 +79,18 @@ class MqttSource(Source[T], Generic[T]):
                 "messages would be lost at each disconnect"
             )
         self._settings = MqttSettings(
-            host, port or (8883 if tls else 1883), given, username, password, tls, version, keepalive, receive_maximum,
-            session_expiry, id_property,
-        )  # fmt: skip
+            host,
+            port or (8883 if tls else 1883),
+            given,
+            username,
+            password,
+            tls,
+            version,
+            keepalive,
+            receive_maximum,
+            session_expiry,
+            id_property,
+        )
         self._schema = deserialization_schema
         self._client_id = client_id
         self._on_parse_error: OnParseError = on_parse_error

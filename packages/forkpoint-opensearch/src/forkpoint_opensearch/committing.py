@@ -120,9 +120,7 @@ class SearchCommitter(Committer):
         for item in answer["items"]:
             ((_, result),) = item.items()
             error = result.get("error")
-            if (
-                error is None or error["type"] == "version_conflict_engine_exception"
-            ):  # a newer one is there, or this one
+            if error is None or error["type"] == "version_conflict_engine_exception":  # a newer one is there, or this one
                 continue
             cause = error.get("caused_by", {}).get("reason")
             reason = f"{error['reason']}: {cause}" if cause else error["reason"]

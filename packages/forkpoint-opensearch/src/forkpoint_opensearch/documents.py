@@ -34,9 +34,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_other)
 class DocumentEncoder:
     """Makes rows to be staged of elements. ``id``: a field's name, or a function of an element, as ``document`` is."""
 
-    def __init__(
-        self, index: str, id: str | Callable[[Any], Any] | None, document: Callable[[Any], Any] | None
-    ) -> None:
+    def __init__(self, index: str, id: str | Callable[[Any], Any] | None, document: Callable[[Any], Any] | None) -> None:
         self._index = index
         self._id = id
         self._document = document

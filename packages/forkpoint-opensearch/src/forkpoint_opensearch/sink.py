@@ -29,10 +29,16 @@ class OpenSearchSink(CommittingSink[T_contra]):
     """
 
     def __init__(
-        self, hosts: str | Sequence[str], index: str, *, id: str | Callable[[Any], Any] | None = None,
-        document: Callable[[Any], Any] | None = None, username: str | None = None, password: str | None = None,
+        self,
+        hosts: str | Sequence[str],
+        index: str,
+        *,
+        id: str | Callable[[Any], Any] | None = None,
+        document: Callable[[Any], Any] | None = None,
+        username: str | None = None,
+        password: str | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         given = tuple(hosts.split(",")) if isinstance(hosts, str) else tuple(hosts)
         if not given or not all(given):
             raise ConfigError(f"OpenSearchSink: hosts is {hosts!r}; it must name at least one host")

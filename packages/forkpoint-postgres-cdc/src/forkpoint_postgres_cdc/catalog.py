@@ -15,10 +15,20 @@ if TYPE_CHECKING:
     import psycopg
 
 _TYPES: dict[int, TypeInformation[Any]] = {
-    16: Types.BOOLEAN(), 17: Types.BYTES(), 20: Types.LONG(), 21: Types.LONG(), 23: Types.LONG(), 26: Types.LONG(),
-    700: Types.DOUBLE(), 701: Types.DOUBLE(), 1700: Types.BIG_DEC(), 1082: Types.SQL_DATE(), 1083: Types.SQL_TIME(),
-    1114: Types.SQL_TIMESTAMP(), 1184: Types.INSTANT(),
-}  # fmt: skip
+    16: Types.BOOLEAN(),
+    17: Types.BYTES(),
+    20: Types.LONG(),
+    21: Types.LONG(),
+    23: Types.LONG(),
+    26: Types.LONG(),
+    700: Types.DOUBLE(),
+    701: Types.DOUBLE(),
+    1700: Types.BIG_DEC(),
+    1082: Types.SQL_DATE(),
+    1083: Types.SQL_TIME(),
+    1114: Types.SQL_TIMESTAMP(),
+    1184: Types.INSTANT(),
+}
 
 _COLUMNS = """
 WITH RECURSIVE base (id, kind, of, element, domain) AS (
@@ -118,14 +128,10 @@ def read_oids(connection: psycopg.Connection[Any], names: Collection[str]) -> di
 def _read(connection: psycopg.Connection[Any], given: str) -> Table:
     row = connection.execute(_TABLE, [given]).fetchone()
     if row is None:
-        raise ConfigError(
-            f"there is no table {given!r}; create it, or correct its name: schema.table, quoted as in SQL"
-        )
+        raise ConfigError(f"there is no table {given!r}; create it, or correct its name: schema.table, quoted as in SQL")
     oid, schema, name, kind, identity, persistence, rows, key, readable = row
     if kind not in "rp" or persistence != "p":
-        raise ConfigError(
-            f"{given!r} is no table that logs its changes (a view, or UNLOGGED or TEMPORARY); name tables"
-        )
+        raise ConfigError(f"{given!r} is no table that logs its changes (a view, or UNLOGGED or TEMPORARY); name tables")
     if not readable:
         raise ConfigError(f"this user may not read {given!r}: GRANT SELECT ON {given} TO its role")
     columns = tuple(
@@ -135,9 +141,7 @@ def _read(connection: psycopg.Connection[Any], given: str) -> Table:
     by_name = {column.name: column for column in columns}
     # What a change tells of a row is its replica identity; only if the key is part of that, ranges of keys can be told apart.
     keyed = identity in ("d", "f") and all(column in by_name for column in key)
-    return Table(
-        given, oid, schema, name, kind, identity, rows, tuple(by_name[k] for k in key) if keyed else (), columns
-    )
+    return Table(given, oid, schema, name, kind, identity, rows, tuple(by_name[k] for k in key) if keyed else (), columns)
 
 
 def row_type(tables: Mapping[str, Table]) -> RecordType:

@@ -20,15 +20,11 @@ def check_server(connection: psycopg.Connection[Any]) -> None:
     assert row is not None
     level, standby = row
     if connection.info.server_version < 130000:
-        raise ConfigError(
-            f"the server has version {connection.info.server_version // 10000}; it needs PostgreSQL 13 or later"
-        )
+        raise ConfigError(f"the server has version {connection.info.server_version // 10000}; it needs PostgreSQL 13 or later")
     if standby:
         raise ConfigError("the server is a standby; connect to the primary")
     if level != "logical":
-        raise ConfigError(
-            f"the server's wal_level is {level!r}; set wal_level = logical in postgresql.conf and restart it"
-        )
+        raise ConfigError(f"the server's wal_level is {level!r}; set wal_level = logical in postgresql.conf and restart it")
 
 
 def check_fields(tables: Mapping[str, Table], row: RecordType, shapes: Mapping[str, Shape]) -> None:

@@ -50,9 +50,14 @@ class Chunk:
     def to_json(self, database: str) -> JSON:
         """What a task needs to read it."""
         return {
-            "table": self.table.given, "database": database, "columns": list(self.columns), "query": self._query(),
-            "snapshot": self.exported.id, "contains": self.exported.text, "time": self.exported.time.isoformat(),
-        }  # fmt: skip
+            "table": self.table.given,
+            "database": database,
+            "columns": list(self.columns),
+            "query": self._query(),
+            "snapshot": self.exported.id,
+            "contains": self.exported.text,
+            "time": self.exported.time.isoformat(),
+        }
 
     def _query(self) -> str:
         columns = ", ".join(map(quote, self.columns)) or "NULL"
@@ -103,9 +108,13 @@ def oldest_running(connection: psycopg.Connection[Any]) -> tuple[int, int]:
 
 
 def chunks_of(
-    session: psycopg.Connection[Any], table: Table, columns: tuple[str, ...], after: Key | None, size: int,
+    session: psycopg.Connection[Any],
+    table: Table,
+    columns: tuple[str, ...],
+    after: Key | None,
+    size: int,
     exported: Exported,
-) -> Iterator[Chunk]:  # fmt: skip
+) -> Iterator[Chunk]:
     """The rest of a table, in ranges of about ``size`` rows. Without a primary key it is one range."""
     if not table.key:
         yield Chunk(table, columns, None, None, max(1, table.rows), exported)
@@ -123,9 +132,7 @@ def chunks_of(
         after = upper
 
 
-def parts_of_keys(
-    connection: psycopg.Connection[Any], table: Table, bounds: Sequence[Key], keys: Sequence[Key]
-) -> list[int]:
+def parts_of_keys(connection: psycopg.Connection[Any], table: Table, bounds: Sequence[Key], keys: Sequence[Key]) -> list[int]:
     """Which range each key is in, as the server compares them. ``bounds``: the last keys of all ranges but the last one."""
     names = [f"k{i}" for i in range(len(table.key))]
     left = [f"{name}{column.comparable}" for name, column in zip(names, table.key, strict=True)]

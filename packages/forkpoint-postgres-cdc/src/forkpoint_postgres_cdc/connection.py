@@ -33,9 +33,13 @@ class Database:
 
         given = psycopg.conninfo.conninfo_to_dict(self.conninfo)
         defaults = {
-            "connect_timeout": CONNECT_S, "application_name": "forkpoint",
-            "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000,
-        }  # fmt: skip
+            "connect_timeout": CONNECT_S,
+            "application_name": "forkpoint",
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,
+        }
         connection = psycopg.connect(**{**defaults, **given}, autocommit=True)
         connection.prepare_threshold = None
         connection.execute(_SETTINGS)

@@ -68,11 +68,15 @@ class PostgresEnumerator(SplitEnumerator):
         runs = [entries[at : at + size] for at in range(0, len(entries), size)]
         return [
             SplitRange(
-                SPLIT, piece, lsn_text(start), lsn_text(run[-1].lsn), len(run),
+                SPLIT,
+                piece,
+                lsn_text(start),
+                lsn_text(run[-1].lsn),
+                len(run),
                 {"changes": pack(run), "database": feed.database_name, "tables": feed.names},
             )
             for piece, run in enumerate(runs)
-        ]  # fmt: skip
+        ]
 
     def _of_known_tables(self, feed: Feed, entries: list[Entry]) -> list[Entry]:
         """Changes up to where a table is not what it was any more, which the next plan raises: a corrected program goes on
@@ -106,9 +110,11 @@ class PostgresEnumerator(SplitEnumerator):
     def finished(self) -> bool:
         position = self._position
         return (
-            position is not None and position.stop is not None and position.lsn >= position.stop
+            position is not None
+            and position.stop is not None
+            and position.lsn >= position.stop
             and not position.unread(self._reading.tables)
-        )  # fmt: skip
+        )
 
     def pause_splits(self, splits: Collection[str]) -> bool:
         self._paused = SPLIT in splits
@@ -135,9 +141,7 @@ def _ranges_of_tables(feed: Feed, max_rows: int) -> list[SplitRange]:
         chunk = feed.chunks.popleft()
         rows += chunk.rows
         feed.position = feed.position.read(chunk.table.given, chunk.part)
-        ranges.append(
-            SplitRange(SPLIT, len(ranges), chunk.lower, chunk.upper, chunk.rows, chunk.to_json(feed.database_name))
-        )
+        ranges.append(SplitRange(SPLIT, len(ranges), chunk.lower, chunk.upper, chunk.rows, chunk.to_json(feed.database_name)))
     return ranges
 
 

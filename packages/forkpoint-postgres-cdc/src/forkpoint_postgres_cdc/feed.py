@@ -367,9 +367,7 @@ class _Following:
         feed = self._feed
         slot = find_slot(self._connection, feed.reading.slot)
         if slot is None:
-            raise InputLost(
-                f"slot {feed.reading.slot!r} was dropped. Give the source a new uid, to read the tables afresh"
-            )
+            raise InputLost(f"slot {feed.reading.slot!r} was dropped. Give the source a new uid, to read the tables afresh")
         assert feed.position is not None
         check_slot(self._connection, feed.reading.slot, slot, replace(feed.position, lsn=self._transactions.lsn))
 

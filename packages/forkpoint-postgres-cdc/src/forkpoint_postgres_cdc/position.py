@@ -74,13 +74,17 @@ class Position:
 
     def to_json(self) -> JSON:
         return {
-            "version": 1, "slot": self.slot, "lsn": self.lsn, "skip": self.skip, "stop": self.stop,
+            "version": 1,
+            "slot": self.slot,
+            "lsn": self.lsn,
+            "skip": self.skip,
+            "stop": self.stop,
             "tables": {
                 table: [{"upto": part.upto and list(part.upto), "snapshot": part.snapshot, "high": part.high} for part in parts]
                 for table, parts in self.tables.items()
             },
             "shapes": {table: {"oid": s.oid, "columns": sorted(s.columns)} for table, s in self.shapes.items()},
-        }  # fmt: skip
+        }
 
     @staticmethod
     def from_json(saved: JSON | None) -> Position | None:

@@ -154,8 +154,11 @@ def drop_slot(database: Database, name: str, uid: str | None) -> None:
             log.warning(
                 "PostgresSource %r: slot %s could not be dropped: %s. If it exists, it keeps the server's log until you drop it: "
                 "SELECT pg_drop_replication_slot('%s')",
-                uid, name, forkpoint_error(error, database.place), name,
-            )  # fmt: skip
+                uid,
+                name,
+                forkpoint_error(error, database.place),
+                name,
+            )
 
 
 def advance(connection: psycopg.Connection[Any], name: str, lsn: int) -> None:

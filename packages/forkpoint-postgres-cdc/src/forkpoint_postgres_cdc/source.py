@@ -54,13 +54,9 @@ class PostgresSource(Source[Any]):
     def __post_init__(self) -> None:
         if isinstance(self.tables, str) or not self.tables or len(set(self.tables)) < len(self.tables):
             example = (
-                [self.tables]
-                if isinstance(self.tables, str)
-                else list(dict.fromkeys(self.tables or ())) or ["public.orders"]
+                [self.tables] if isinstance(self.tables, str) else list(dict.fromkeys(self.tables or ())) or ["public.orders"]
             )
-            raise ConfigError(
-                f"PostgresSource: tables is {self.tables!r}; give a list of names, each once, say {example}"
-            )
+            raise ConfigError(f"PostgresSource: tables is {self.tables!r}; give a list of names, each once, say {example}")
         for name, value, allowed in (
             ("on_truncate", self.on_truncate, ("fail", "ignore")),
             ("on_missing_value", self.on_missing_value, ("fail", "none")),
@@ -99,22 +95,32 @@ class PostgresSource(Source[Any]):
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
         if self.slot is None:
-            raise ConfigError(
-                "PostgresSource: it is no part of a job, by which its slot is named; pass it to env.from_source(…)"
-            )
+            raise ConfigError("PostgresSource: it is no part of a job, by which its slot is named; pass it to env.from_source(…)")
         reading = Reading(
-            self.uid, Database(self.conninfo), self.tables, self.publication, self.slot, self._row, self.snapshot,
-            self.split_size, self.is_bounded, self.on_truncate == "fail", self.type_info is None,
-        )  # fmt: skip
+            self.uid,
+            Database(self.conninfo),
+            self.tables,
+            self.publication,
+            self.slot,
+            self._row,
+            self.snapshot,
+            self.split_size,
+            self.is_bounded,
+            self.on_truncate == "fail",
+            self.type_info is None,
+        )
         with naming(self.uid):
             return PostgresEnumerator(reading, Position.from_json(position))
 
     def create_reader(self) -> SourceReader[Any]:
         with naming(self.uid):
             return PostgresReader(
-                self.uid, Database(self.conninfo), self._row,
-                strict=self.type_info is None, fails=self.on_missing_value == "fail",
-            )  # fmt: skip
+                self.uid,
+                Database(self.conninfo),
+                self._row,
+                strict=self.type_info is None,
+                fails=self.on_missing_value == "fail",
+            )
 
     def discard(self) -> None:
         if self.slot is not None:

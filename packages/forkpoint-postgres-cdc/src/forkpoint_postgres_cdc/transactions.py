@@ -166,9 +166,7 @@ class Transactions:
             else None
         )
         before: Row | None = change.before if isinstance(change, Update | Delete) else None
-        old = (
-            _key(relation, table, before.values) if before is not None else new if isinstance(change, Update) else None
-        )
+        old = _key(relation, table, before.values) if before is not None else new if isinstance(change, Update) else None
         return Undecided(entry, table.given, old, new, sees)
 
 

@@ -40,10 +40,24 @@ def _timestamp(text: str) -> datetime:
 
 
 _SCALARS: Mapping[str, Read] = {
-    "string": str, "char": str, "boolean": _bool, "float": float, "double": float, "big_dec": Decimal, "bytes": _bytes,
-    "instant": _instant, "timestamp": _timestamp, "date": date.fromisoformat, "time": time.fromisoformat, "uuid": UUID,
-    "byte": int, "short": int, "int": int, "long": int, "big_int": int,
-}  # fmt: skip
+    "string": str,
+    "char": str,
+    "boolean": _bool,
+    "float": float,
+    "double": float,
+    "big_dec": Decimal,
+    "bytes": _bytes,
+    "instant": _instant,
+    "timestamp": _timestamp,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "uuid": UUID,
+    "byte": int,
+    "short": int,
+    "int": int,
+    "long": int,
+    "big_int": int,
+}
 
 
 def reader(type: TypeInformation[Any], field: str) -> Read:
@@ -56,9 +70,7 @@ def reader(type: TypeInformation[Any], field: str) -> Read:
     if type.kind == "list":
         element = reader(type.children[0], field)
         return lambda text: _read_array(text, element)
-    raise ConfigError(
-        f"field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str, and parse it"
-    )
+    raise ConfigError(f"field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str, and parse it")
 
 
 def _enum(type: TypeInformation[Any]) -> Read:

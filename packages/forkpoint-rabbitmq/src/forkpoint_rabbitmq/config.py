@@ -53,19 +53,23 @@ class RabbitMQConnectionConfig:
         import pika
 
         if (logger := logging.getLogger("pika")).level == logging.NOTSET:
-            logger.setLevel(
-                logging.CRITICAL
-            )  # it logs every failed attempt, with several tracebacks; errors come as exceptions
+            logger.setLevel(logging.CRITICAL)  # it logs every failed attempt, with several tracebacks; errors come as exceptions
         options: dict[str, Any] = {} if self.requested_frame_max is None else {"frame_max": self.requested_frame_max}
         if self.tls:
             options["ssl_options"] = pika.SSLOptions(ssl.create_default_context(), self.host)
         return pika.ConnectionParameters(
-            host=self.host, port=self.port, virtual_host=self.virtual_host,
-            credentials=pika.PlainCredentials(self.user_name, self.password), heartbeat=self.requested_heartbeat,
-            socket_timeout=self.connection_timeout, stack_timeout=self.connection_timeout,
-            blocked_connection_timeout=self.requested_heartbeat or None, connection_attempts=1,
-            client_properties={"connection_name": f"forkpoint {name}"}, **options,
-        )  # fmt: skip
+            host=self.host,
+            port=self.port,
+            virtual_host=self.virtual_host,
+            credentials=pika.PlainCredentials(self.user_name, self.password),
+            heartbeat=self.requested_heartbeat,
+            socket_timeout=self.connection_timeout,
+            stack_timeout=self.connection_timeout,
+            blocked_connection_timeout=self.requested_heartbeat or None,
+            connection_attempts=1,
+            client_properties={"connection_name": f"forkpoint {name}"},
+            **options,
+        )
 
 
 class RabbitMQConnectionConfigBuilder:
@@ -102,9 +106,7 @@ class RabbitMQConnectionConfigBuilder:
         """All of the above: ``amqp://user:password@host:port/vhost``, or ``amqps://…`` for TLS."""
         parts = urlsplit(uri)
         if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-            raise ConfigError(
-                "RabbitMQ: the URI has another form than amqp://user:password@host:port/vhost; correct it"
-            )
+            raise ConfigError("RabbitMQ: the URI has another form than amqp://user:password@host:port/vhost; correct it")
         tls = parts.scheme == "amqps"
         self._set(host=parts.hostname, port=parts.port or (5671 if tls else 5672), tls=tls)
         if parts.username is not None:

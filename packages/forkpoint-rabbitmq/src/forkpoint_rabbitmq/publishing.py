@@ -43,9 +43,11 @@ class ConfirmedPublisher:
         self._progress = time.monotonic()
         self._done = False
         self._connection: Any = pika.SelectConnection(
-            config.parameters(name), on_open_callback=self._on_open, on_open_error_callback=self._on_error,
+            config.parameters(name),
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_error,
             on_close_callback=self._on_error,
-        )  # fmt: skip
+        )
         try:
             self._loop(config.connection_timeout * 2)
         except BaseException:
@@ -93,9 +95,7 @@ class ConfirmedPublisher:
             self._connection.ioloop.call_later(left, lambda: self._check(patience_s))
         else:
             waiting = f"; {len(self._unconfirmed)} messages are not confirmed" if self._unconfirmed else ""
-            self._fail(
-                SystemUnavailable(f"RabbitMQ at {self._config.place} has not answered for {patience_s:.0f} s{waiting}")
-            )
+            self._fail(SystemUnavailable(f"RabbitMQ at {self._config.place} has not answered for {patience_s:.0f} s{waiting}"))
 
     def _finish(self) -> None:
         self._done = True
@@ -131,9 +131,7 @@ class ConfirmedPublisher:
                 if not self._unconfirmed:
                     self._finish()
                 return
-            properties = pika.BasicProperties(
-                delivery_mode=PERSISTENT, message_id=message.id, content_type=message.content_type
-            )
+            properties = pika.BasicProperties(delivery_mode=PERSISTENT, message_id=message.id, content_type=message.content_type)
             self._published += 1
             self._unconfirmed[self._published] = message.routing_key
             self._channel.basic_publish(self._exchange, message.routing_key, message.body, properties, mandatory=True)
@@ -142,9 +140,7 @@ class ConfirmedPublisher:
         method = frame.method
         if method.NAME == "Basic.Nack":
             return self._fail(
-                SystemUnavailable(
-                    f"RabbitMQ at {self._config.place} refuses messages: a queue is full or does not work"
-                )
+                SystemUnavailable(f"RabbitMQ at {self._config.place} refuses messages: a queue is full or does not work")
             )
         self._progress = time.monotonic()
         tags = [method.delivery_tag]

@@ -30,10 +30,15 @@ class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):
     """
 
     def __init__(
-        self, connection_config: RabbitMQConnectionConfig, queue_name: str,
-        serialization_schema: SerializationSchema[T_contra], *, exchange: str = "",
-        routing_key: str | Callable[[T_contra], str] | None = None, content_type: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        connection_config: RabbitMQConnectionConfig,
+        queue_name: str,
+        serialization_schema: SerializationSchema[T_contra],
+        *,
+        exchange: str = "",
+        routing_key: str | Callable[[T_contra], str] | None = None,
+        content_type: str | None = None,
+    ) -> None:
         if not isinstance(serialization_schema, SerializationSchema):
             raise ConfigError(f"RabbitMQSink: {serialization_schema!r} is no SerializationSchema")
         if not queue_name and not exchange:
@@ -80,9 +85,7 @@ class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):
 class _Writer(SinkWriter[T_contra], Generic[T_contra]):
     """Stages one subtask's messages of an epoch."""
 
-    def __init__(
-        self, context: SinkContext, schema: SerializationSchema[T_contra], key: str | Callable[[T_contra], str]
-    ) -> None:
+    def __init__(self, context: SinkContext, schema: SerializationSchema[T_contra], key: str | Callable[[T_contra], str]) -> None:
         self._context = context
         self._schema = schema
         self._key = key

@@ -49,9 +49,7 @@ class RabbitMQSource(Source[T], Generic[T]):
         if not isinstance(self.deserialization_schema, DeserializationSchema):
             raise ConfigError(f"RabbitMQSource: {self.deserialization_schema!r} is no DeserializationSchema")
         if self.id_property not in (None, "correlation_id", "message_id"):
-            raise ConfigError(
-                f"RabbitMQSource: id_property is {self.id_property!r}; give 'correlation_id' or 'message_id'"
-            )
+            raise ConfigError(f"RabbitMQSource: id_property is {self.id_property!r}; give 'correlation_id' or 'message_id'")
 
     def for_job(self, context: SourceContext) -> Self:
         return replace(self, context=context)

@@ -18,9 +18,18 @@ ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 
 _TEMPORARY = (  # what the server answers while it does not work, or not for writing
-    "OOM ", "-OOM ", "LOADING ", "MISCONF ", "NOREPLICAS ", "READONLY ", "MASTERDOWN ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
+    "OOM ",
+    "-OOM ",
+    "LOADING ",
+    "MISCONF ",
+    "NOREPLICAS ",
+    "READONLY ",
+    "MASTERDOWN ",
+    "BUSY ",
+    "TRYAGAIN ",
+    "CLUSTERDOWN ",
     "UNBLOCKED ",
-)  # fmt: skip
+)
 _CREDENTIALS = "Correct the user name or password, or grant the user the right (ACL SETUSER)"
 _REFUSED = ("NOAUTH ", "WRONGPASS ", "NOPERM ")
 
@@ -60,9 +69,7 @@ def server_error(message: str, what: str) -> ForkpointError:
     if any(message.startswith(code) for code in _REFUSED) or "invalid username-password" in message:
         return ConfigError(f"{what}: {message.rstrip('.')}. {_CREDENTIALS}")
     if "DB index is out of range" in message:
-        return ConfigError(
-            f"{what}: {message}. Correct the number of the database in the URL, or raise the server's databases"
-        )
+        return ConfigError(f"{what}: {message}. Correct the number of the database in the URL, or raise the server's databases")
     if any(message.startswith(code) for code in _TEMPORARY) or "-OOM command" in message:
         return SystemUnavailable(f"{what} does not accept writes: {message}")
     return JobFailed(f"{what}: {message}")

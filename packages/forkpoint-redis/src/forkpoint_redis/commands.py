@@ -46,12 +46,7 @@ def commands_of(returned: Any) -> Sequence[Command]:
 
 
 def encode(command: Any) -> list[bytes]:
-    if (
-        not isinstance(command, tuple | list)
-        or not command
-        or not isinstance(command[0], str)
-        or not command[0].strip()
-    ):
+    if not isinstance(command, tuple | list) or not command or not isinstance(command[0], str) or not command[0].strip():
         raise ConfigError(f"RedisSink: {command!r} is no command; a command is a tuple that begins with its name")
     if len(command) > MAX_ARGUMENTS:
         raise ConfigError(

@@ -75,9 +75,7 @@ class RedisCommitter(Committer):
         what = f"Redis at {self._settings.place}: the command {shown}{' …' if len(command) > 4 else ''} failed"
         error = server_error(problem, what)
         if isinstance(error, JobFailed):
-            return JobFailed(
-                f"{error}. It is the next one to be applied: correct what it needs, and start the job again"
-            )
+            return JobFailed(f"{error}. It is the next one to be applied: correct what it needs, and start the job again")
         return error
 
     def _wait(self, ledger: Ledger, at: Progress, applied: bool) -> None:

@@ -28,9 +28,13 @@ class RedisSink(CommittingSink[T_contra]):
     """
 
     def __init__(
-        self, url: str, command: Callable[[T_contra], Command | Sequence[Command] | None], *,
-        options: Mapping[str, Any] | None = None, replicas: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        command: Callable[[T_contra], Command | Sequence[Command] | None],
+        *,
+        options: Mapping[str, Any] | None = None,
+        replicas: int = 0,
+    ) -> None:
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             raise ConfigError(f"RedisSink: replicas is {replicas!r}; it must be a number of replicas, or 0")
         if not callable(command):

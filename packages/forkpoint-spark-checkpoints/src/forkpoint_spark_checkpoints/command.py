@@ -44,46 +44,77 @@ _ONLY = "state"
     help="The savepoint's directory. [default: a new one below the state root]",
 )
 @pairs_option(
-    "--source", "sources", "INDEX=UID",
+    "--source",
+    "sources",
+    "INDEX=UID",
     "The uid of a source, by its index in the plan or its name; repeatable. [default: source; source-0 … of several]",
-)  # fmt: skip
+)
 @pairs_option(
-    "--operator", "operators", "ID=UID[:STATE]",
+    "--operator",
+    "operators",
+    "ID=UID[:STATE]",
     "The uid of a stateful operator, and the name of its only state; repeatable. [default: <Spark's name>-ID:state]",
-)  # fmt: skip
+)
 @pairs_option("--state", "names", "ID.NAME=STATE", "Rename a state (a variable of transformWithState); repeatable.")
 @pairs_option(
-    "--key", "keys", "ID=SQL",
+    "--key",
+    "keys",
+    "ID=SQL",
     "An operator's keys, over its columns; repeatable. [default: the only key column, else a record of all]",
-)  # fmt: skip
+)
 @pairs_option(
-    "--value", "values", "ID[.NAME]=SQL",
+    "--value",
+    "values",
+    "ID[.NAME]=SQL",
     "A state's values, over its columns; repeatable. [default: its only column, else a record of all]",
-)  # fmt: skip
+)
 @pairs_option(
-    "--window", "windows", "ID=SIZE[,SLIDE]",
+    "--window",
+    "windows",
+    "ID=SIZE[,SLIDE]",
     "Operator ID groups by window ('10 min', '10 min,5 min' or 'session 30 s') and becomes a window operator; repeatable.",
-)  # fmt: skip
+)
 @pairs_option("--ttl", "ttls", "ID.NAME=DURATION", "How long a state's entries live; repeatable.")
 @click.option("--skip", metavar="ID", type=int, multiple=True, help="Leave out an operator's state; repeatable.")
 @click.option(
-    "--split", "splits", metavar="NAME", multiple=True, default=("0",),
+    "--split",
+    "splits",
+    metavar="NAME",
+    multiple=True,
+    default=("0",),
     help="A split that gets the query's watermark, for programs that pass split=; repeatable. [default: the only one]",
-)  # fmt: skip
-@click.option(
-    "--batch", metavar="N", type=click.IntRange(min=0), help="An earlier batch. [default: the last committed]"
 )
+@click.option("--batch", metavar="N", type=click.IntRange(min=0), help="An earlier batch. [default: the last committed]")
 @click.option(
-    "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), default=128, show_default=True
-)  # fmt: skip
+    "--max-parallelism",
+    metavar="N",
+    type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
+    default=128,
+    show_default=True,
+)
 @pairs_option("--conf", "confs", "NAME=VALUE", "A Spark setting; repeatable.")
 @click.option("--label", metavar="L", help="A label for the savepoint.")
 @click.option("--note", metavar="N", help="A note.")
 def import_spark(
-    path: str, dry_run: bool, job: str | None, to: str | None, sources: Pairs, operators: Pairs, names: Pairs, keys: Pairs,
-    values: Pairs, windows: Pairs, ttls: Pairs, skip: Sequence[int], splits: Sequence[str], batch: int | None,
-    max_parallelism: int, confs: Pairs, label: str | None, note: str | None,
-) -> None:  # fmt: skip
+    path: str,
+    dry_run: bool,
+    job: str | None,
+    to: str | None,
+    sources: Pairs,
+    operators: Pairs,
+    names: Pairs,
+    keys: Pairs,
+    values: Pairs,
+    windows: Pairs,
+    ttls: Pairs,
+    skip: Sequence[int],
+    splits: Sequence[str],
+    batch: int | None,
+    max_parallelism: int,
+    confs: Pairs,
+    label: str | None,
+    note: str | None,
+) -> None:
     """Make a savepoint from the checkpoint at PATH of a Structured Streaming query, and print its path.
 
     Stop the query first. Its checkpoint stays as it is. Sources resume right after the last committed batch; the state of
@@ -95,13 +126,21 @@ def import_spark(
         settings.output.result(_found_json(found), lambda out: _show(out, found))
         return
     if job is None:
-        raise click.UsageError(
-            "name the savepoint's job with --job NAME, or use --dry-run to see the checkpoint's contents"
-        )
+        raise click.UsageError("name the savepoint's job with --job NAME, or use --dry-run to see the checkpoint's contents")
     request = ImportRequest(
-        path, job, dict(sources.items()), _operators(operators, names, keys, values, windows, ttls), skip, splits, batch,
-        max_parallelism, label, note, to, confs,
-    )  # fmt: skip
+        path,
+        job,
+        dict(sources.items()),
+        _operators(operators, names, keys, values, windows, ttls),
+        skip,
+        splits,
+        batch,
+        max_parallelism,
+        label,
+        note,
+        to,
+        confs,
+    )
     made = operations.import_spark_checkpoint(request, state_root=settings.given_root, observer=settings.output)
     for remark in made.remarks:
         settings.output.remark(f"Note: {remark}")
@@ -176,20 +215,26 @@ def _duration(text: str) -> timedelta:
 def _found_json(found: CheckpointFound) -> dict[str, Any]:
     log = found.log
     return {
-        "path": log.url, "query": log.query, "batch": log.batch, "unfinished_batch": log.unfinished,
-        "watermark_ms": log.next_watermark_ms or None, "provider": log.provider, "offset_log": log.version,
+        "path": log.url,
+        "query": log.query,
+        "batch": log.batch,
+        "unfinished_batch": log.unfinished,
+        "watermark_ms": log.next_watermark_ms or None,
+        "provider": log.provider,
+        "offset_log": log.version,
         "sources": [attributes(source, "index name offset") for source in log.sources],
         "operators": [
             {
                 **attributes(operator, "id name partitions unreadable"),
                 "states": [
                     {**attributes(s, "name kind rows"), "key": dict(s.key_columns), "columns": dict(s.columns)}
-                    for s in found.states if s.operator == operator.id
+                    for s in found.states
+                    if s.operator == operator.id
                 ],
             }
             for operator in found.operators
         ],
-    }  # fmt: skip
+    }
 
 
 def _show(out: TextOutput, found: CheckpointFound) -> None:
@@ -206,10 +251,20 @@ def _show(out: TextOutput, found: CheckpointFound) -> None:
     names = {operator.id: operator.name for operator in found.operators}
     out.table(
         ["OPERATOR", "SPARK'S NAME", "STATE", "KIND", "KEY", "COLUMNS", "ROWS"],
-        [[str(s.operator), names[s.operator], s.name, s.kind, _columns(s.key_columns), _columns(s.columns) or "-",
-          text.number(s.rows)] for s in found.states],
+        [
+            [
+                str(s.operator),
+                names[s.operator],
+                s.name,
+                s.kind,
+                _columns(s.key_columns),
+                _columns(s.columns) or "-",
+                text.number(s.rows),
+            ]
+            for s in found.states
+        ],
         right=("ROWS",),
-    )  # fmt: skip
+    )
     for operator in found.operators:
         if operator.unreadable is not None:
             out.line(f"operator {operator.id}: {operator.unreadable}; --skip {operator.id}")
@@ -223,7 +278,13 @@ def _made_json(made: ImportedCheckpoint) -> dict[str, Any]:
     savepoint = made.savepoint.metadata
     entries, size = totals(savepoint)
     return {
-        "savepoint": plain_place(made.savepoint.path), "id": savepoint.id, "job": savepoint.job, "batch": made.log.batch,
-        "entries": entries, "bytes": size, "sources": list(savepoint.sources),
-        "operators": [operator.uid for operator in savepoint.operators], "remarks": list(made.remarks),
-    }  # fmt: skip
+        "savepoint": plain_place(made.savepoint.path),
+        "id": savepoint.id,
+        "job": savepoint.job,
+        "batch": made.log.batch,
+        "entries": entries,
+        "bytes": size,
+        "sources": list(savepoint.sources),
+        "operators": [operator.uid for operator in savepoint.operators],
+        "remarks": list(made.remarks),
+    }

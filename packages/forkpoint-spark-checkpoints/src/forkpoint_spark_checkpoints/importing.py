@@ -111,11 +111,17 @@ def import_spark_checkpoint(
         wanted = _chosen(found, operators or {}, skip)
         planned = shaped(found, wanted)
         draft = Draft(
-            job, max_parallelism, 1, "spark-checkpoint", sources=source_positions,
+            job,
+            max_parallelism,
+            1,
+            "spark-checkpoint",
+            sources=source_positions,
             operators={uid: DraftOperator(uid, states={s.info.name: s for s in states}) for uid, states in planned.items()},
             watermarks={uid: log.watermark_ms - 1 for uid in planned if log.watermark_ms > 0},
-            label=label, note=note or f"imported from {log.url}, batch {log.batch}", savepoint_id=savepoint_id,
-        )  # fmt: skip
+            label=label,
+            note=note or f"imported from {log.url}, batch {log.batch}",
+            savepoint_id=savepoint_id,
+        )
         opened = write_draft(draft, open_storage(target), run_tasks_on(session), progress)
     remarks = [*_remarks(log, before, committed(files)[-1], uids), *_operator_remarks(found, wanted)]
     return ImportedCheckpoint(SavepointReader(opened), log, remarks)
@@ -130,9 +136,7 @@ def _source_uids(log: QueryLog, sources: Mapping[int | str, str] | str | None) -
     known = ", ".join(f"{s.index}" if s.name == str(s.index) else f"{s.index} ({s.name})" for s in log.sources)
     if isinstance(sources, str):
         if len(log.sources) != 1:
-            raise ConfigError(
-                f"{log.url}: the query has {len(log.sources)} sources ({known}); give a uid for each: INDEX=UID"
-            )
+            raise ConfigError(f"{log.url}: the query has {len(log.sources)} sources ({known}); give a uid for each: INDEX=UID")
         return {0: sources}
     if sources is None:
         alone = len(log.sources) == 1

@@ -60,10 +60,21 @@ def import_spark_checkpoint(
     savepoint_id, place = StateRoot(state_root).new_savepoint(request.job, request.to, request.label)
     with observer.progress("importing") as report:
         return importing.import_spark_checkpoint(
-            absolute(request.path), place, job=request.job, sources=request.sources or None, operators=request.operators,
-            skip=request.skip, splits=request.splits, batch=request.batch, max_parallelism=request.max_parallelism,
-            label=request.label, note=request.note, savepoint_id=savepoint_id, spark=session, progress=report,
-        )  # fmt: skip
+            absolute(request.path),
+            place,
+            job=request.job,
+            sources=request.sources or None,
+            operators=request.operators,
+            skip=request.skip,
+            splits=request.splits,
+            batch=request.batch,
+            max_parallelism=request.max_parallelism,
+            label=request.label,
+            note=request.note,
+            savepoint_id=savepoint_id,
+            spark=session,
+            progress=report,
+        )
 
 
 def _session(settings: Mapping[str, str]) -> SparkSession:

@@ -94,9 +94,10 @@ def read_log(files: Files, batch: int | None = None) -> QueryLog:
     if chosen not in both:
         raise ConfigError(
             f"{files.url}: batch {chosen} has {'no entry in offsets/' if chosen in commits else 'not been committed'}; "
-            f"available are {both[0]} to {both[-1]}" if both else f"{files.url}: no batch is in both offsets/ and "
-            "commits/; files have been removed"
-        )  # fmt: skip
+            f"available are {both[0]} to {both[-1]}"
+            if both
+            else f"{files.url}: no batch is in both offsets/ and commits/; files have been removed"
+        )
     version, metadata, lines = _entry(files, f"offsets/{chosen}", _OFFSET_VERSIONS)
     commit_version, commit, _ = _entry(files, f"commits/{chosen}", _COMMIT_VERSIONS)
     return QueryLog(
@@ -127,9 +128,7 @@ def query_id(files: Files) -> str:
         return ""
 
 
-def positions(
-    files: Files, log: QueryLog, splits: Sequence[str], names: Mapping[int, str]
-) -> dict[str, SourcePosition]:
+def positions(files: Files, log: QueryLog, splits: Sequence[str], names: Mapping[int, str]) -> dict[str, SourcePosition]:
     """The positions of sources by uid. ``names``: uids by the sources' index. ``splits``: names of the splits that get the
     query's watermark."""
     # Spark closes a window that ends at t when the watermark is t, Flink when it is t - 1, the window's last millisecond.
@@ -154,9 +153,7 @@ def _log(files: Files, source: QuerySource) -> dict[str, str]:
     return {name: _text(files, f"{root}/{name}") for name in wanted}
 
 
-def _sources(
-    files: Files, batch: int, version: str, lines: Sequence[str], offsets: Sequence[int]
-) -> tuple[QuerySource, ...]:
+def _sources(files: Files, batch: int, version: str, lines: Sequence[str], offsets: Sequence[int]) -> tuple[QuerySource, ...]:
     if version == "v1":
         return tuple(
             QuerySource(index, str(index), None if line == "-" else line)

@@ -245,9 +245,7 @@ def _group_state(number: int, name: str, frame: DataFrame, log: QueryLog) -> lis
     return states
 
 
-def _flat(
-    number: int, operator: str, name: str, kind: StateRole, frame: DataFrame, *, expires: bool = False
-) -> QueryState:
+def _flat(number: int, operator: str, name: str, kind: StateRole, frame: DataFrame, *, expires: bool = False) -> QueryState:
     """The state with a column for each field of its records, by position, as buffers repeat names."""
     own = [each for each in ("index", "timestamp", "ttl_expiration_ms") if each in frame.columns]
     taken = {each.lower() for each in own}

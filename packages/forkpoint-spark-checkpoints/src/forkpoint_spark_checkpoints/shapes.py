@@ -86,9 +86,7 @@ def counted(state: QueryState) -> StateFound:
     """A state's columns and number of rows."""
     types = {field.name: field.dataType.simpleString() for field in state.frame.schema.fields}
     columns = {name: of for name, of in types.items() if name not in state.key}
-    return StateFound(
-        state.operator, state.name, state.kind, state.frame.count(), {k: types[k] for k in state.key}, columns
-    )
+    return StateFound(state.operator, state.name, state.kind, state.frame.count(), {k: types[k] for k in state.key}, columns)
 
 
 def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> dict[str, list[PlannedState]]:
@@ -184,9 +182,7 @@ def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
     for shaped_state in states:
         for each in _plan(uid, shaped_state, key):
             if each.info.name in planned:
-                raise ConfigError(
-                    f"operator {uid!r} would have two states named {each.info.name!r}; give them different names"
-                )
+                raise ConfigError(f"operator {uid!r} would have two states named {each.info.name!r}; give them different names")
             planned[each.info.name] = each
     return list(planned.values())
 

@@ -27,8 +27,7 @@ def _described(of: spark.DataType, nulls: Set[str], path: str) -> Any:
     match of:
         case spark.StructType():
             fields = [
-                {"name": field.name, "type": _described(field.dataType, nulls, f"{path}.{field.name}")}
-                for field in of.fields
+                {"name": field.name, "type": _described(field.dataType, nulls, f"{path}.{field.name}")} for field in of.fields
             ]
             if list(of.names) == [f"f{i}" for i in range(len(fields))]:
                 found = {"kind": "record", "name": "tuple", "fields": fields, "flavor": "tuple"}

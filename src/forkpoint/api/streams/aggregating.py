@@ -7,15 +7,7 @@ from typing import Any
 
 from forkpoint.api.streams.base import check_type
 from forkpoint.errors import GraphError
-from forkpoint.functions import (
-    Aggregates,
-    Aggregator,
-    KeyedBatchFunction,
-    RowShape,
-    WindowBound,
-    declared_states,
-    row_shape,
-)
+from forkpoint.functions import Aggregates, Aggregator, KeyedBatchFunction, RowShape, WindowBound, declared_states, row_shape
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.types import TypeInformation
 
@@ -48,9 +40,7 @@ def check_batch_function(func: Any, output_type: TypeInformation | None, element
     if output_type is None:
         raise GraphError(f"process_batch({name}) needs an output_type that names its columns, such as a NamedTuple")
     if elements is None:
-        raise GraphError(
-            f"process_batch({name}): the elements are untyped, so they have no columns; give the source a type"
-        )
+        raise GraphError(f"process_batch({name}): the elements are untyped, so they have no columns; give the source a type")
     for descriptor in declared_states(func).values():
         if descriptor.ttl is not None:
             raise GraphError(

@@ -27,9 +27,12 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int, capacity: int = 100,
+        data_stream: DataStream[T],
+        async_function: AsyncCallable[T, R],
+        timeout: timedelta | int,
+        capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream[R]:  # fmt: skip
+    ) -> DataStream[R]:
         """Emit the function's results for each element, in the order of the elements.
 
         ``unordered_wait`` (Flink's ``unorderedWait``) is the same.
@@ -38,9 +41,13 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream[T], async_function: AsyncCallable[T, R], timeout: timedelta | int,
-        async_retry_strategy: AsyncRetryStrategy, capacity: int = 100, output_type: Any = None,
-    ) -> DataStream[R]:  # fmt: skip
+        data_stream: DataStream[T],
+        async_function: AsyncCallable[T, R],
+        timeout: timedelta | int,
+        async_retry_strategy: AsyncRetryStrategy,
+        capacity: int = 100,
+        output_type: Any = None,
+    ) -> DataStream[R]:
         """Like ``ordered_wait``, repeating requests according to the strategy.
 
         ``unordered_wait_with_retry`` (Flink's ``unorderedWaitWithRetry``) is the same.
@@ -54,9 +61,13 @@ class AsyncDataStream:
 
 
 def _wait(
-    stream: DataStream[T], fn: AsyncCallable[T, R], timeout: timedelta | int, retry: AsyncRetryStrategy | None, capacity: int,
+    stream: DataStream[T],
+    fn: AsyncCallable[T, R],
+    timeout: timedelta | int,
+    retry: AsyncRetryStrategy | None,
+    capacity: int,
     output_type: Any,
-) -> DataStream[R]:  # fmt: skip
+) -> DataStream[R]:
     from forkpoint.runtime.operators.async_wait import AsyncSpec  # imports asyncio
 
     if not isinstance(stream, DataStream):

@@ -95,9 +95,7 @@ class StreamBase(ABC, Generic[T_co]):
         no_class(partitioner, "partition_custom()")
         function = getattr(partitioner, "partition", partitioner)
         if not callable(function):
-            raise GraphError(
-                f"partition_custom() takes a function of a key and the number of subtasks, not {partitioner!r}"
-            )
+            raise GraphError(f"partition_custom() takes a function of a key and the number of subtasks, not {partitioner!r}")
         selector = self._key_of(key_selector, None).selector
         return self._stream(self._partitioned(Custom(function, selector)), self._type)
 
@@ -158,9 +156,7 @@ class StreamBase(ABC, Generic[T_co]):
     def _operator(self, spec: OperatorSpec, name: str, output_type: TypeInformation | None) -> DataStream:
         return self._stream((Edge(self._add(spec, name, output_type)),), output_type)
 
-    def _two_inputs(
-        self, second: StreamBase, spec: OperatorSpec, name: str, output_type: TypeInformation | None
-    ) -> DataStream:
+    def _two_inputs(self, second: StreamBase, spec: OperatorSpec, name: str, output_type: TypeInformation | None) -> DataStream:
         """Add an operator whose inputs are this stream and a second one."""
         edges = (*self._edges, *(replace(edge, ordinal=1) for edge in second._edges))
         return self._stream(edges, None)._operator(spec, name, output_type)
@@ -169,9 +165,7 @@ class StreamBase(ABC, Generic[T_co]):
         if not isinstance(other, StreamBase):
             raise GraphError(f"{operator}() takes a stream, not {other!r}")
         if other._env is not self._env:
-            raise GraphError(
-                f"{operator}(): the streams belong to different environments; build a job in one environment"
-            )
+            raise GraphError(f"{operator}(): the streams belong to different environments; build a job in one environment")
 
     def _producer(self, call: str) -> Transformation:
         """The operator that produces this stream; GraphError after partitioning or a union and for side outputs.
@@ -182,10 +176,12 @@ class StreamBase(ABC, Generic[T_co]):
         if len(self._edges) == 1 and edge.tag is None and isinstance(edge.partitioning, Forward):
             return edge.upstream
         what = (
-            "a union" if len(self._edges) > 1
-            else "a side output" if edge.tag is not None
+            "a union"
+            if len(self._edges) > 1
+            else "a side output"
+            if edge.tag is not None
             else f"a partitioned stream ({type(edge.partitioning).__name__})"
-        )  # fmt: skip
+        )
         raise GraphError(
             f"{call} must directly follow an operator, but this is {what}; call it on the stream the operator returned"
         )
@@ -200,10 +196,7 @@ def check_type(argument: Any, kind: type, method: str) -> None:
 
 
 def check_not_keyed(
-    states: Mapping[str, StateDescriptor],
-    call: str,
-    streams: str = "the stream is",
-    remedy: str = "call key_by() first",
+    states: Mapping[str, StateDescriptor], call: str, streams: str = "the stream is", remedy: str = "call key_by() first"
 ) -> None:
     """Raise GraphError if a function on non-keyed streams declares state."""
     if states:

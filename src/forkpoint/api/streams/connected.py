@@ -61,9 +61,7 @@ class ConnectMixin(StreamBase[T_co]):
         self, broadcast_state_descriptor: MapStateDescriptor[Any, Any], *others: MapStateDescriptor[Any, Any]
     ) -> BroadcastStream[T_co]: ...
     def broadcast(
-        self,
-        broadcast_state_descriptor: MapStateDescriptor[Any, Any] | None = None,
-        *others: MapStateDescriptor[Any, Any],
+        self, broadcast_state_descriptor: MapStateDescriptor[Any, Any] | None = None, *others: MapStateDescriptor[Any, Any]
     ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Send every element to every subtask.
 
@@ -87,9 +85,8 @@ class ConnectedStreams(Generic[A, B, K]):
         self._first, self._second = _with_keys_of_one_type(first, second)
 
     def key_by(
-        self, key_selector1: KeyFunction[A, R] | FieldNames, key_selector2: KeyFunction[B, R] | FieldNames,
-        key_type: Any = None,
-    ) -> ConnectedStreams[A, B, R]:  # fmt: skip
+        self, key_selector1: KeyFunction[A, R] | FieldNames, key_selector2: KeyFunction[B, R] | FieldNames, key_type: Any = None
+    ) -> ConnectedStreams[A, B, R]:
         """Partition both streams by key. Selectors are as in ``DataStream.key_by``.
 
         ``key_type``: the type of both keys. Without it each selector determines its own; GraphError, when the job is
@@ -123,24 +120,16 @@ class ConnectedStreams(Generic[A, B, K]):
             _check_kind(func, KeyedCoProcessFunction, CoProcessFunction, keyed, "the connected streams are")
         found = self._first._output_type(output_type, func, "process_element1", "process_element2", many=True)
         if keyed:
-            spec: OperatorSpec = KeyedCoProcessSpec(
-                KeyedCoProcess(func) if isinstance(func, CoProcessFunction) else func
-            )
+            spec: OperatorSpec = KeyedCoProcessSpec(KeyedCoProcess(func) if isinstance(func, CoProcessFunction) else func)
         else:
             spec = CoProcessSpec(func)
         return self._add(spec, func, "process", found)
 
-    def _either(
-        self, func: CoMapFunction | CoFlatMapFunction, operator: str, output_type: TypeInformation | None
-    ) -> DataStream:
-        spec: OperatorSpec = (
-            KeyedCoProcessSpec(KeyedCoAdapter(func)) if self._keyed(operator) else CoProcessSpec(CoAdapter(func))
-        )
+    def _either(self, func: CoMapFunction | CoFlatMapFunction, operator: str, output_type: TypeInformation | None) -> DataStream:
+        spec: OperatorSpec = KeyedCoProcessSpec(KeyedCoAdapter(func)) if self._keyed(operator) else CoProcessSpec(CoAdapter(func))
         return self._add(spec, func, operator, output_type)
 
-    def _add(
-        self, spec: OperatorSpec, func: Function, operator: str, output_type: TypeInformation | None
-    ) -> DataStream:
+    def _add(self, spec: OperatorSpec, func: Function, operator: str, output_type: TypeInformation | None) -> DataStream:
         states = declared_states(func)
         if not spec.keyed:
             call = f"{operator}({type(func).__name__})"
@@ -188,9 +177,7 @@ class BroadcastConnectedStream(Generic[A, B]):
         self._stream, self._broadcast = stream, broadcast
 
     def process(
-        self,
-        func: BroadcastProcessFunction[A, B, R] | KeyedBroadcastProcessFunction[Any, A, B, R],
-        output_type: Any = None,
+        self, func: BroadcastProcessFunction[A, B, R] | KeyedBroadcastProcessFunction[Any, A, B, R], output_type: Any = None
     ) -> DataStream[R]:
         """Apply a KeyedBroadcastProcessFunction, which has keyed state and timers, if the stream is keyed.
 

@@ -46,9 +46,7 @@ from forkpoint.types.variables import A, B, K, K_co, R, T_co
 if TYPE_CHECKING:
     from forkpoint.api.streams.streams import DataStream, KeyedStream
 
-ProcessJoinCallable: TypeAlias = (
-    ProcessJoinFunction[A, B, R] | Callable[[A, B, ProcessJoinFunction.Context], Iterable[R] | None]
-)
+ProcessJoinCallable: TypeAlias = ProcessJoinFunction[A, B, R] | Callable[[A, B, ProcessJoinFunction.Context], Iterable[R] | None]
 CoGroupCallable: TypeAlias = CoGroupFunction[A, B, R] | Callable[[list[A], list[B]], Iterable[R] | None]
 
 
@@ -105,9 +103,7 @@ class JoinedWindows(_OverTwoStreams[A, B]):
         self, function: FlatJoinFunction[A, B, R] | Callable[[A, B], Iterator[R]], output_type: Any = None
     ) -> DataStream[R]: ...
     @overload
-    def apply(
-        self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None
-    ) -> DataStream[R]: ...
+    def apply(self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None) -> DataStream[R]: ...
     def apply(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Call ``function(first, second)`` for each pair of elements in a window.
 
@@ -244,9 +240,7 @@ class IntervalJoined(Generic[A, B]):
         fn = process_join_function
         check_pair_function("interval_join", fn, ProcessJoinFunction)
         found = self._left._output_type(output_type, fn, "process_element", many=True)
-        exact = Interval(
-            self._interval.lower_ms + self._lower_exclusive, self._interval.upper_ms - self._upper_exclusive
-        )
+        exact = Interval(self._interval.lower_ms + self._lower_exclusive, self._interval.upper_ms - self._upper_exclusive)
         types = (self._left._element_type, self._right._element_type)
         spec = IntervalJoinSpec(joins.IntervalJoin(fn, exact, *types, self._left_late, self._right_late))
         return self._left._two_inputs(self._right, spec, operator_name("interval_join", fn), found)
@@ -268,9 +262,7 @@ class TemporalJoin(Generic[A, B]):
         self, function: FlatJoinFunction[A, B, R] | Callable[[A, B], Iterator[R]], output_type: Any = None
     ) -> DataStream[R]: ...
     @overload
-    def apply(
-        self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None
-    ) -> DataStream[R]: ...
+    def apply(self, function: JoinFunction[A, B, R] | Callable[[A, B], R], output_type: Any = None) -> DataStream[R]: ...
     def apply(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Call ``function(element, version)`` for each element once the watermark has reached its timestamp.
 

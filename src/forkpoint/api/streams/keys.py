@@ -36,9 +36,7 @@ ONE_KEY = KeyBy(one_key, Types.INT(), columns=())
 """A constant key for all elements."""
 
 
-def key_by(
-    selector: Any, key_type: Any, input_type: TypeInformation | None, annotated: TypeInformation | None = None
-) -> KeyBy:
+def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None, annotated: TypeInformation | None = None) -> KeyBy:
     """The partitioning for a selector: a callable, a KeySelector, a field name or index, or a tuple of names and indices.
 
     The key's type is ``key_type``, else that of its fields, else ``annotated``, else ``Types.ANY()``.
@@ -124,9 +122,7 @@ class _Shape:
             return None
         if isinstance(field, str):
             if field not in self.columns:
-                raise GraphError(
-                    f"key_by({selector!r}): the elements have no field {field!r}; they have {self._fields}"
-                )
+                raise GraphError(f"key_by({selector!r}): the elements have no field {field!r}; they have {self._fields}")
             return self.columns.index(field)
         if not -len(self.columns) <= field < len(self.columns):
             raise GraphError(f"key_by({selector!r}): there is no field {field}; the elements have {self._fields}")
@@ -243,9 +239,23 @@ def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[t
 # Operations that a probe cannot detect, but that can make the key depend on more than the picked fields: names looked
 # up outside the function may change before the run.
 _FORBIDDEN_PREFIXES = (
-    "CALL", "PRECALL", "STORE_", "DELETE_", "IMPORT", "YIELD", "IS_OP", "MAKE_FUNCTION", "RAISE", "MATCH",
-    "RETURN_GENERATOR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE",
-)  # fmt: skip
+    "CALL",
+    "PRECALL",
+    "STORE_",
+    "DELETE_",
+    "IMPORT",
+    "YIELD",
+    "IS_OP",
+    "MAKE_FUNCTION",
+    "RAISE",
+    "MATCH",
+    "RETURN_GENERATOR",
+    "LOAD_GLOBAL",
+    "LOAD_NAME",
+    "LOAD_DEREF",
+    "LOAD_CLASSDEREF",
+    "LOAD_CLOSURE",
+)
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 

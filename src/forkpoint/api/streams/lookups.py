@@ -45,52 +45,108 @@ class LookupJoinMixin(StreamBase[T_co]):
 
     @overload
     def lookup_join(
-        self, lookup: Lookup[K, V], function: None = None, *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["null"] = "null",
-        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
-    ) -> DataStream[tuple[T_co, V | None]]: ...  # fmt: skip
-    @overload
-    def lookup_join(
-        self, lookup: Lookup[K, V], function: FlatJoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], Iterator[R]], *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["null"] = "null",
-        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    @overload
-    def lookup_join(
-        self, lookup: Lookup[K, V], function: JoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], R], *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["null"] = "null",
-        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    @overload
-    def lookup_join(
-        self, lookup: Lookup[K, V], function: None = None, *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["drop", "fail"],
-        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
-    ) -> DataStream[tuple[T_co, V]]: ...  # fmt: skip
-    @overload
-    def lookup_join(
-        self, lookup: Lookup[K, V], function: FlatJoinFunction[T_co, V, R] | Callable[[T_co, V], Iterator[R]], *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["drop", "fail"],
-        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    @overload
-    def lookup_join(
-        self, lookup: Lookup[K, V], function: JoinFunction[T_co, V, R] | Callable[[T_co, V], R], *,
-        key: KeyFunction[T_co, K] | FieldNames | None = None, key_type: Any = None, on_missing: Literal["drop", "fail"],
-        cache_ttl: timedelta | int | None = None, cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    def lookup_join(
-        self, lookup: Lookup[Any, Any], function: Any = None, *, key: Any = None,
-        key_type: Any = None, on_missing: OnMissing = "null", cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False, timeout: timedelta | int = _TIMEOUT, retry_strategy: AsyncRetryStrategy | None = None,
+        self,
+        lookup: Lookup[K, V],
+        function: None = None,
+        *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None,
+        key_type: Any = None,
+        on_missing: Literal["null"] = "null",
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
         output_type: Any = None,
-    ) -> DataStream[Any]:  # fmt: skip
+    ) -> DataStream[tuple[T_co, V | None]]: ...
+    @overload
+    def lookup_join(
+        self,
+        lookup: Lookup[K, V],
+        function: FlatJoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], Iterator[R]],
+        *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None,
+        key_type: Any = None,
+        on_missing: Literal["null"] = "null",
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def lookup_join(
+        self,
+        lookup: Lookup[K, V],
+        function: JoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], R],
+        *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None,
+        key_type: Any = None,
+        on_missing: Literal["null"] = "null",
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def lookup_join(
+        self,
+        lookup: Lookup[K, V],
+        function: None = None,
+        *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None,
+        key_type: Any = None,
+        on_missing: Literal["drop", "fail"],
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
+        output_type: Any = None,
+    ) -> DataStream[tuple[T_co, V]]: ...
+    @overload
+    def lookup_join(
+        self,
+        lookup: Lookup[K, V],
+        function: FlatJoinFunction[T_co, V, R] | Callable[[T_co, V], Iterator[R]],
+        *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None,
+        key_type: Any = None,
+        on_missing: Literal["drop", "fail"],
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def lookup_join(
+        self,
+        lookup: Lookup[K, V],
+        function: JoinFunction[T_co, V, R] | Callable[[T_co, V], R],
+        *,
+        key: KeyFunction[T_co, K] | FieldNames | None = None,
+        key_type: Any = None,
+        on_missing: Literal["drop", "fail"],
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+    def lookup_join(
+        self,
+        lookup: Lookup[Any, Any],
+        function: Any = None,
+        *,
+        key: Any = None,
+        key_type: Any = None,
+        on_missing: OnMissing = "null",
+        cache_ttl: timedelta | int | None = None,
+        cache_misses: bool = False,
+        timeout: timedelta | int = _TIMEOUT,
+        retry_strategy: AsyncRetryStrategy | None = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
         """Join each element with what an external system has for its key: Flink SQL's lookup join.
 
         Emits pairs (element, found), or the results of ``function(element, found)``: a JoinFunction or callable with one
@@ -113,13 +169,9 @@ class LookupJoinMixin(StreamBase[T_co]):
         from forkpoint.runtime.operators.lookup_join import LookupJoinSpec  # imports asyncio
 
         if on_missing not in _POLICIES:
-            raise ConfigError(
-                f"lookup_join(on_missing={on_missing!r}): it must be one of {', '.join(map(repr, _POLICIES))}"
-            )
+            raise ConfigError(f"lookup_join(on_missing={on_missing!r}): it must be one of {', '.join(map(repr, _POLICIES))}")
         if cache_misses and cache_ttl is None:
-            raise ConfigError(
-                "lookup_join(cache_misses=True): there is no cache; set cache_ttl, for how long entries are used"
-            )
+            raise ConfigError("lookup_join(cache_misses=True): there is no cache; set cache_ttl, for how long entries are used")
         if retry_strategy is not None and not isinstance(retry_strategy, AsyncRetryStrategy):
             raise GraphError(f"lookup_join(): retry_strategy must be an AsyncRetryStrategy, not {retry_strategy!r}")
         asked = as_lookup_function(lookup)
@@ -131,11 +183,15 @@ class LookupJoinMixin(StreamBase[T_co]):
             else check_join("lookup_join", self, function, output_type)
         )
         spec = LookupJoinSpec(
-            asked, function, found, on_missing,
-            None if cache_ttl is None else to_ms(cache_ttl, "cache_ttl", minimum_ms=1), cache_misses,
+            asked,
+            function,
+            found,
+            on_missing,
+            None if cache_ttl is None else to_ms(cache_ttl, "cache_ttl", minimum_ms=1),
+            cache_misses,
             to_ms(timeout, "the timeout of lookup_join", minimum_ms=1),
             retry_strategy or ExponentialBackoffDelayRetryStrategy(3, 100, 2000, 2.0),
-        )  # fmt: skip
+        )
         return stream._operator(spec, operator_name("lookup_join", lookup), type)
 
     def _keyed_for_lookup(self, key: Any, key_type: Any) -> StreamBase[T_co]:
@@ -153,9 +209,7 @@ class LookupJoinMixin(StreamBase[T_co]):
 
     def _pair_type(self, found: TypeInformation, on_missing: OnMissing, output_type: Any) -> TypeInformation | None:
         if output_type is not None:
-            raise GraphError(
-                "lookup_join(output_type=…) is the type of the function's results; pass a function, or leave it out"
-            )
+            raise GraphError("lookup_join(output_type=…) is the type of the function's results; pass a function, or leave it out")
         if self._type is None:
             return None
         return Types.TUPLE([self._type, optional(found) if on_missing == "null" else found])
@@ -199,9 +253,7 @@ def as_lookup_function(lookup: Any) -> LookupFunction[Any, Any] | AsyncLookupFun
 def _check(lookup: LookupFunction[Any, Any] | AsyncLookupFunction[Any, Any]) -> None:
     name = type(lookup).__name__
     if isinstance(lookup, LookupFunction) and _is_async(lookup.lookup):
-        raise GraphError(
-            f"{name}.lookup is 'async def'; derive {name} from AsyncLookupFunction, and call it async_lookup"
-        )
+        raise GraphError(f"{name}.lookup is 'async def'; derive {name} from AsyncLookupFunction, and call it async_lookup")
     if isinstance(lookup, AsyncLookupFunction) and not _is_async(lookup.async_lookup):
         raise GraphError(f"{name}.async_lookup: declare it as 'async def', or derive {name} from LookupFunction")
     for what in ("max_batch_size", "capacity"):

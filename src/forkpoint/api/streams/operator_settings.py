@@ -127,9 +127,7 @@ def _with_step(
     if not callable(migration):
         raise GraphError(f"the migration of {of} from version {version} must be callable, not {migration!r}")
     if version in steps:
-        raise GraphError(
-            f"there are two migrations of {of} from version {version}; chain them as {version} and {version + 1}"
-        )
+        raise GraphError(f"there are two migrations of {of} from version {version}; chain them as {version} and {version + 1}")
     return {**steps, version: migration}
 
 

@@ -61,9 +61,7 @@ class SinkMixin(StreamBase[T_co]):
         """As ``sink_to()``, for a Sink. Others are not supported: raises GraphError."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
-        raise GraphError(
-            "add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()"
-        )
+        raise GraphError("add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()")
 
     def cache(self) -> NoReturn:
         """Not supported: raises GraphError."""
@@ -84,9 +82,7 @@ class SinkMixin(StreamBase[T_co]):
         return self._epoch_sink(func, operator_name("for_each_epoch", func))
 
     @overload
-    def execute_and_collect(
-        self, job_execution_name: str | None = None, limit: None = None
-    ) -> CloseableIterator[T_co]: ...
+    def execute_and_collect(self, job_execution_name: str | None = None, limit: None = None) -> CloseableIterator[T_co]: ...
     @overload
     def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[T_co]: ...
     @overload

@@ -16,9 +16,7 @@ from forkpoint.types import TypeInformation, Types, type_of
 _NOTHING = object()
 
 
-def type_of_output(
-    explicit: Any, fn: Any, *methods: str, many: bool = False, with_state: bool = False
-) -> TypeInformation | None:
+def type_of_output(explicit: Any, fn: Any, *methods: str, many: bool = False, with_state: bool = False) -> TypeInformation | None:
     """The type of a function's output: the explicit type, else the function's return annotation, else None.
 
     ``methods``: the annotated ones if ``fn`` is a Function. Two have to agree, but a method ``-> None`` emits nothing.

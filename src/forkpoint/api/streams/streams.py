@@ -152,9 +152,13 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         return self._keyed(ONE_KEY).sort_by_event_time(late_data_tag)
 
     def _element_wise(
-        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[MapFunction | FlatMapFunction | FilterFunction],
-        operator: str, output_type: TypeInformation | None,
-    ) -> DataStream:  # fmt: skip
+        self,
+        spec: Callable[[Any], OperatorSpec],
+        func: Any,
+        kind: type[MapFunction | FlatMapFunction | FilterFunction],
+        operator: str,
+        output_type: TypeInformation | None,
+    ) -> DataStream:
         check_function(func, kind, operator, keyed=False)
         return self._operator(spec(func), operator_name(operator, func), output_type)
 
@@ -285,9 +289,11 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
 
     @overload
     def flat_map_with_state(
-        self, func: Callable[[T_co, S | None], tuple[Iterable[R] | None, S | None]], state_type: TypeLike[S],
+        self,
+        func: Callable[[T_co, S | None], tuple[Iterable[R] | None, S | None]],
+        state_type: TypeLike[S],
         output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
+    ) -> DataStream[R]: ...
     @overload
     def flat_map_with_state(
         self, func: Callable[[T_co, Any], tuple[Iterable[R] | None, Any]], state_type: Any, output_type: Any = None
@@ -325,9 +331,13 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         return self._operator(EventTimeSortSpec(self._element_type, late_data_tag), "sort_by_event_time", self._type)
 
     def _element_wise(
-        self, spec: Callable[[Any], OperatorSpec], func: Any, kind: type[MapFunction | FlatMapFunction | FilterFunction],
-        operator: str, output_type: TypeInformation | None,
-    ) -> DataStream:  # fmt: skip
+        self,
+        spec: Callable[[Any], OperatorSpec],
+        func: Any,
+        kind: type[MapFunction | FlatMapFunction | FilterFunction],
+        operator: str,
+        output_type: TypeInformation | None,
+    ) -> DataStream:
         if not isinstance(func, kind):
             return super()._element_wise(spec, func, kind, operator, output_type)
         declared_states(func)
@@ -372,9 +382,7 @@ class IterativeStream(DataStream[T_co]):
             raise GraphError(f"close_with() takes a stream derived from this iteration, not {feedback_stream!r}")
         mine, other = self._type, feedback_stream._type
         if mine is not None and other is not None and mine != other:
-            raise GraphError(
-                f"close_with(): the iteration has elements of type {mine}, but the feedback stream has {other}"
-            )
+            raise GraphError(f"close_with(): the iteration has elements of type {mine}, but the feedback stream has {other}")
         start = self._edges[0].upstream.spec
         assert isinstance(start, IterationSpec)
         feedback_stream._add(FeedbackSpec(start.loop, start.element_type), "feedback", None)

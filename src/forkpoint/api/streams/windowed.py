@@ -93,18 +93,31 @@ class WindowSettings(Generic[T_co, W_co]):
         return self
 
     def _add(
-        self, name: str, contents: Contents, contents_type: TypeInformation, combine: Any, fn: Any,
+        self,
+        name: str,
+        contents: Contents,
+        contents_type: TypeInformation,
+        combine: Any,
+        fn: Any,
         output_type: TypeInformation | None,
-    ) -> DataStream[Any]:  # fmt: skip
+    ) -> DataStream[Any]:
         if isinstance(fn, Function):
             declared_states(fn)
         if self._evictor is not None:
             contents, contents_type = "list", Types.TUPLE([self._value_type, Types.LONG()])
         trigger = self._trigger or self._assigner.get_default_trigger(None)
         spec = WindowSpec(
-            self._assigner, trigger, self._evictor, self._lateness_ms, self._late_tag, contents, contents_type, combine, fn,
+            self._assigner,
+            trigger,
+            self._evictor,
+            self._lateness_ms,
+            self._late_tag,
+            contents,
+            contents_type,
+            combine,
+            fn,
             self._tagged,
-        )  # fmt: skip
+        )
         return self._stream._operator(spec, name, output_type)
 
 
@@ -134,9 +147,7 @@ class _Windowed(WindowSettings[T_co, W_co]):
     def _rolled(self, kind: RollingKind, position: int | str) -> DataStream[Any]:
         self._stream._check_field(kind, position)
         combine = Rolling(kind, position, self._value_type)
-        return self._add(
-            f"window: {kind}({position})", "reducing", self._value_type, combine, None, self._stream.get_type()
-        )
+        return self._add(f"window: {kind}({position})", "reducing", self._value_type, combine, None, self._stream.get_type())
 
     def _reduce(self, func: Any, fn: Any, output_type: Any) -> DataStream[Any]:
         check_function(func, ReduceFunction, "reduce", keyed=True)
@@ -153,9 +164,8 @@ class _Windowed(WindowSettings[T_co, W_co]):
             output_type = func.result_type(elements) if output_type is None and fn is None else output_type
         accumulator = self._stream._output_type(accumulator_type, func, "create_accumulator") or Types.ANY()
         found = (
-            self._stream._output_type(output_type, func, "get_result") if fn is None
-            else self._type_of_results(output_type, fn)
-        )  # fmt: skip
+            self._stream._output_type(output_type, func, "get_result") if fn is None else self._type_of_results(output_type, fn)
+        )
         return self._add(operator_name("window: aggregate", func), "aggregating", accumulator, func, fn, found)
 
     def _agg(self, named: Mapping[str, Aggregator[Any] | WindowBound], *, with_key: bool) -> DataStream[Any]:
@@ -184,34 +194,40 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
 
     @overload
     def reduce(
-        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
-        window_function: None = None, output_type: Any = None,
-    ) -> DataStream[T_co]: ...  # fmt: skip
+        self,
+        reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: None = None,
+        output_type: Any = None,
+    ) -> DataStream[T_co]: ...
     @overload
     def reduce(
-        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
-        window_function: OfWindow[T_co, R, K_co, W_co], output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
+        self,
+        reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: OfWindow[T_co, R, K_co, W_co],
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
         """Reduce each window's elements incrementally; ``window_function`` gets the result as its only element."""
         return self._reduce(reduce_function, _window_function("reduce", window_function), output_type)
 
     @overload
     def aggregate(
-        self, aggregate_function: AggregateFunction[T_co, Any, R], window_function: None = None,
-        accumulator_type: Any = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    @overload
-    def aggregate(
-        self, aggregate_function: AggregateFunction[T_co, Any, A], window_function: OfWindow[A, R, K_co, W_co],
-        accumulator_type: Any = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    def aggregate(
         self,
-        aggregate_function: Any,
-        window_function: Any = None,
+        aggregate_function: AggregateFunction[T_co, Any, R],
+        window_function: None = None,
         accumulator_type: Any = None,
         output_type: Any = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, A],
+        window_function: OfWindow[A, R, K_co, W_co],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+    def aggregate(
+        self, aggregate_function: Any, window_function: Any = None, accumulator_type: Any = None, output_type: Any = None
     ) -> DataStream[Any]:
         """Aggregate each window's elements incrementally; ``window_function`` gets the result as its only element.
 
@@ -270,34 +286,40 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
 
     @overload
     def reduce(
-        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
-        window_function: None = None, output_type: Any = None,
-    ) -> DataStream[T_co]: ...  # fmt: skip
+        self,
+        reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: None = None,
+        output_type: Any = None,
+    ) -> DataStream[T_co]: ...
     @overload
     def reduce(
-        self, reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
-        window_function: OfAllWindow[T_co, R, W_co], output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
+        self,
+        reduce_function: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co],
+        window_function: OfAllWindow[T_co, R, W_co],
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
         """Reduce each window's elements; ``window_function`` gets the result as its only element."""
         return self._reduce(reduce_function, _keyless("reduce", window_function), output_type)
 
     @overload
     def aggregate(
-        self, aggregate_function: AggregateFunction[T_co, Any, R], window_function: None = None,
-        accumulator_type: Any = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    @overload
-    def aggregate(
-        self, aggregate_function: AggregateFunction[T_co, Any, A], window_function: OfAllWindow[A, R, W_co],
-        accumulator_type: Any = None, output_type: Any = None,
-    ) -> DataStream[R]: ...  # fmt: skip
-    def aggregate(
         self,
-        aggregate_function: Any,
-        window_function: Any = None,
+        aggregate_function: AggregateFunction[T_co, Any, R],
+        window_function: None = None,
         accumulator_type: Any = None,
         output_type: Any = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, Any, A],
+        window_function: OfAllWindow[A, R, W_co],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+    def aggregate(
+        self, aggregate_function: Any, window_function: Any = None, accumulator_type: Any = None, output_type: Any = None
     ) -> DataStream[Any]:
         """Aggregate each window's elements; ``window_function`` gets the result as its only element."""
         fn = _keyless("aggregate", window_function)
@@ -308,9 +330,7 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
         check_type(window_function, AllWindowFunction, "apply")
         return self._elements("apply", KeylessWindow(window_function), output_type)
 
-    def process(
-        self, process_window_function: ProcessAllWindowFunction[T_co, R, W_co], output_type: Any = None
-    ) -> DataStream[R]:
+    def process(self, process_window_function: ProcessAllWindowFunction[T_co, R, W_co], output_type: Any = None) -> DataStream[R]:
         """Call ``process_window_function.process(context, elements)`` for each window."""
         check_type(process_window_function, ProcessAllWindowFunction, "process")
         return self._elements("process", KeylessProcess(process_window_function), output_type)
@@ -326,9 +346,7 @@ class AllWindowedStream(_Windowed[T_co, W_co]):
 
 def _window_function(operator: str, fn: Any) -> Any:
     if fn is not None and not isinstance(fn, ProcessWindowFunction | WindowFunction):
-        raise GraphError(
-            f"{operator}(): the window function is a ProcessWindowFunction or a WindowFunction, not {fn!r}"
-        )
+        raise GraphError(f"{operator}(): the window function is a ProcessWindowFunction or a WindowFunction, not {fn!r}")
     return fn
 
 
@@ -340,9 +358,7 @@ def _keyless(operator: str, fn: Any) -> Any:
             return KeylessProcess(fn)
         case AllWindowFunction():
             return KeylessWindow(fn)
-    raise GraphError(
-        f"{operator}(): the window function is a ProcessAllWindowFunction or an AllWindowFunction, not {fn!r}"
-    )
+    raise GraphError(f"{operator}(): the window function is a ProcessAllWindowFunction or an AllWindowFunction, not {fn!r}")
 
 
 def _check_stateless(operator: str, func: Any) -> None:

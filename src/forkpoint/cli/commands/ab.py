@@ -35,12 +35,14 @@ def split_keys(ctx: click.Context, param: click.Parameter, given: Sequence[str])
 
 @click.command(cls=RunCommand)
 @click.option(
-    "--key", "keys", metavar="[UID=]COLUMN,…", multiple=True, callback=split_keys,
+    "--key",
+    "keys",
+    metavar="[UID=]COLUMN,…",
+    multiple=True,
+    callback=split_keys,
     help="The key columns of a sink, or without a uid of all sinks; by default the first column. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--samples", type=click.IntRange(0), default=5, show_default=True, help="Differing keys to show for each sink."
 )
+@click.option("--samples", type=click.IntRange(0), default=5, show_default=True, help="Differing keys to show for each sink.")
 @click.option("--keep", metavar="DIR", type=PlaceType(), help="Keep the rows, state and logs of both versions here.")
 @start_options
 @until_option
@@ -49,9 +51,15 @@ def split_keys(ctx: click.Context, param: click.Parameter, given: Sequence[str])
 @click.argument("app_b", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def ab(
-    keys: dict[str | None, list[str]], samples: int, keep: str | None, savepoint: str, app_a: str, app_b: str,
-    args: Sequence[str], **options: Any,
-) -> None:  # fmt: skip
+    keys: dict[str | None, list[str]],
+    samples: int,
+    keep: str | None,
+    savepoint: str,
+    app_a: str,
+    app_b: str,
+    args: Sequence[str],
+    **options: Any,
+) -> None:
     """Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output.
 
     Both read up to --until, by default up to the current position of the savepoint's job. Neither writes to its own sinks:
@@ -59,9 +67,15 @@ def ab(
     """
     settings = current()
     found = operations.ab(
-        savepoint, request_of(app_a, args, options), app_b, keys=keys, samples=samples, keep=keep,
-        state_root=settings.given_root, observer=settings.output,
-    )  # fmt: skip
+        savepoint,
+        request_of(app_a, args, options),
+        app_b,
+        keys=keys,
+        samples=samples,
+        keep=keep,
+        state_root=settings.given_root,
+        observer=settings.output,
+    )
     data = {
         "savepoint": found.savepoint,
         "a": found.a,
@@ -100,9 +114,15 @@ def _show(out: TextOutput, found: VersionsCompared) -> None:
 
 def _state_json(each: StateDiff) -> dict[str, Any]:
     return {
-        "uid": each.uid, "state": each.name, "outcome": each.outcome, "entries_a": each.rows_before,
-        "entries_b": each.rows_after, "only_a": each.removed, "only_b": each.added, "different": each.changed,
-    }  # fmt: skip
+        "uid": each.uid,
+        "state": each.name,
+        "outcome": each.outcome,
+        "entries_a": each.rows_before,
+        "entries_b": each.rows_after,
+        "only_a": each.removed,
+        "only_b": each.added,
+        "different": each.changed,
+    }
 
 
 def _state_row(each: StateDiff) -> list[str]:

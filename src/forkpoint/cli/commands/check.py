@@ -24,9 +24,14 @@ _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refuse
 
 @click.command(cls=RunCommand)
 @click.option(
-    "-s", "--savepoint", metavar="SAVEPOINT|latest", type=SAVEPOINT_OR_LATEST, default=LATEST, show_default=True,
+    "-s",
+    "--savepoint",
+    metavar="SAVEPOINT|latest",
+    type=SAVEPOINT_OR_LATEST,
+    default=LATEST,
+    show_default=True,
     help="The savepoint: a path, URL, id or label, or the job's latest.",
-)  # fmt: skip
+)
 @allow_non_restored_option
 @click.option("--name", metavar="JOB", help="Override the program's job name.")
 @map_option
@@ -34,9 +39,14 @@ _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refuse
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def check(
-    savepoint: str, allow_non_restored_state: bool, name: str | None, renames: dict[str, str], app: str, args: Sequence[str],
+    savepoint: str,
+    allow_non_restored_state: bool,
+    name: str | None,
+    renames: dict[str, str],
+    app: str,
+    args: Sequence[str],
     pyflink: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Check what `run -s` would do with a savepoint's state in the program APP.
 
     The program runs up to its first execute(); no job is started, and nothing is written. Exit code 0: it fits; 4: a restore
@@ -44,9 +54,15 @@ def check(
     """
     settings = current()
     found = operations.check(
-        app, args, savepoint, name=name, allow_non_restored=allow_non_restored_state, renames=renames, pyflink=pyflink,
+        app,
+        args,
+        savepoint,
+        name=name,
+        allow_non_restored=allow_non_restored_state,
+        renames=renames,
+        pyflink=pyflink,
         state_root=settings.given_root,
-    )  # fmt: skip
+    )
     shown: dict[str, Any]
     at = {"path": found.path, "job": found.saved_job, "epoch": found.epoch}
     if found.savepoint is not None:

@@ -36,18 +36,20 @@ class _Row:
         if isinstance(value, Mapping):
             return {key: _HIDDEN if is_secret(key) else each for key, each in value.items()}
         if isinstance(value, list | tuple):
-            return [
-                f"{each.partition('=')[0]}={_HIDDEN}" if is_secret(each.partition("=")[0]) else each for each in value
-            ]
+            return [f"{each.partition('=')[0]}={_HIDDEN}" if is_secret(each.partition("=")[0]) else each for each in value]
         return _HIDDEN if value is not None and is_secret(self.name) else value
 
     @property
     def json(self) -> dict[str, Any]:
         section, _, key = self.name.partition(".") if self.name.startswith(f"{JOB}.") else self.name.rpartition(".")
         return {
-            "section": section or None, "key": key, "value": self.shown, "origin": self.setting.origin,
-            "place": self.setting.place, "variable": self.variable,
-        }  # fmt: skip
+            "section": section or None,
+            "key": key,
+            "value": self.shown,
+            "origin": self.setting.origin,
+            "place": self.setting.place,
+            "variable": self.variable,
+        }
 
 
 @click.group("config", params=options(), context_settings={"help_option_names": ["-h", "--help"]})

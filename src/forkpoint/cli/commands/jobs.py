@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from forkpoint.operations import Tree
 
 SKIP_UNREADABLE = click.option(
-    "--skip-unreadable",
-    is_flag=True,
-    help="Leave out entries that do not fit their types, and list them in savepoint.json.",
+    "--skip-unreadable", is_flag=True, help="Leave out entries that do not fit their types, and list them in savepoint.json."
 )
 _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": "red", "silent": "yellow"}
 
@@ -59,10 +57,16 @@ def list_(everything: bool) -> None:
 def _row(view: RunView) -> list[str | Text]:
     late = None if view.late_records_dropped is None else sum(view.late_records_dropped.values())
     return [
-        view.job, view.run, Text(view.state, _STYLES.get(view.state, "")), text.number(view.epoch),
-        text.duration(view.uptime_ms), text.number(view.records_read), text.number(late), text.number(view.restarts),
+        view.job,
+        view.run,
+        Text(view.state, _STYLES.get(view.state, "")),
+        text.number(view.epoch),
+        text.duration(view.uptime_ms),
+        text.number(view.records_read),
+        text.number(late),
+        text.number(view.restarts),
         text.moment(view.started_ms),
-    ]  # fmt: skip
+    ]
 
 
 @click.command(cls=Command)
@@ -78,9 +82,14 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
     """
     settings = current()
     taken = operations.savepoint(
-        job, directory, label=label, note=note, skip_unreadable=skip_unreadable, state_root=settings.given_root,
+        job,
+        directory,
+        label=label,
+        note=note,
+        skip_unreadable=skip_unreadable,
+        state_root=settings.given_root,
         observer=settings.output,
-    )  # fmt: skip
+    )
     settings.output.result(asdict(taken), lambda out: out.line(taken.savepoint))
 
 
@@ -98,17 +107,19 @@ def rescale(job: str, parallelism: int) -> None:
 @click.command(cls=Command)
 @click.argument("job", type=JOB)
 @click.option("--drain", is_flag=True, help="First fire all timers and windows; use it if the job will not resume.")
-@click.option(
-    "-p", "--savepoint-path", metavar="DIR", type=PlaceType(), help="The directory for the savepoint: a path or URL."
-)
+@click.option("-p", "--savepoint-path", metavar="DIR", type=PlaceType(), help="The directory for the savepoint: a path or URL.")
 @SKIP_UNREADABLE
 def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
     """Stop JOB with a savepoint, and print the savepoint's path. Nothing is committed after it."""
     settings = current()
     stopped = operations.stop(
-        job, savepoint_path, drain=drain, skip_unreadable=skip_unreadable, state_root=settings.given_root,
+        job,
+        savepoint_path,
+        drain=drain,
+        skip_unreadable=skip_unreadable,
+        state_root=settings.given_root,
         observer=settings.output,
-    )  # fmt: skip
+    )
     settings.output.result(asdict(stopped), lambda out: out.line(stopped.savepoint))
 
 
@@ -123,9 +134,10 @@ def cancel(job: str) -> None:
 
 @click.command(cls=Command)
 @click.option(
-    "--skip-refused", is_flag=True,
+    "--skip-refused",
+    is_flag=True,
     help="Write records that a sink's system refuses for what they are to files, with the reasons, and publish the others.",
-)  # fmt: skip
+)
 @click.argument("job", type=JOB)
 def publish(skip_refused: bool, job: str) -> None:
     """Publish what JOB has committed and its dead driver left unpublished, without starting the job.
@@ -136,9 +148,7 @@ def publish(skip_refused: bool, job: str) -> None:
     """
     settings = current()
     with contextlib.redirect_stdout(sys.stderr):  # the program's
-        done = operations.publish(
-            job, skip_refused=skip_refused, state_root=settings.given_root, observer=settings.output
-        )
+        done = operations.publish(job, skip_refused=skip_refused, state_root=settings.given_root, observer=settings.output)
     settings.output.result(asdict(done), lambda out: _show(out, done))
 
 

@@ -65,9 +65,7 @@ class RunCommand(Command):
             raise click.UsageError(message, ctx) from None
 
 
-detached_option = click.option(
-    "-d", "--detached", is_flag=True, help="Run in the background; return once the job runs."
-)
+detached_option = click.option("-d", "--detached", is_flag=True, help="Run in the background; return once the job runs.")
 
 
 def start_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -80,12 +78,15 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
             "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Number of key groups."
         ),
         click.option(
-            "-p", "--parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
+            "-p",
+            "--parallelism",
+            metavar="N",
+            type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
             help="Subtasks of each stage.",
         ),
         allow_non_restored_option,
         spark_options,
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 
@@ -95,54 +96,82 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
     given = options.get
     predecessor = given("predecessor")
     restore = RestoreOptions(
-        given("savepoint"), options["allow_non_restored_state"], options["renames"], given("claim_mode") == "claim",
+        given("savepoint"),
+        options["allow_non_restored_state"],
+        options["renames"],
+        given("claim_mode") == "claim",
         given("allow_drained", False),
-    )  # fmt: skip
+    )
     return RunRequest(
-        app, tuple(args), given("name"), restore, given("until"), options["parallelism"], options["max_parallelism"],
-        options["engine"], schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")), options["pyflink"],
-        given("trial_epochs"), given("capture"), spark_settings(options), options["ship_env"], options["pass_env"],
-        bool(given("standby")), given("autoscale"), given("succeeds"), bool(given("resumed")),
+        app,
+        tuple(args),
+        given("name"),
+        restore,
+        given("until"),
+        options["parallelism"],
+        options["max_parallelism"],
+        options["engine"],
+        schedule_of(given("every_ms"), given("keep_last"), given("keep_for_ms")),
+        options["pyflink"],
+        given("trial_epochs"),
+        given("capture"),
+        spark_settings(options),
+        options["ship_env"],
+        options["pass_env"],
+        bool(given("standby")),
+        given("autoscale"),
+        given("succeeds"),
+        bool(given("resumed")),
         None if predecessor is None else (predecessor[0], None if predecessor[1] == NO_RUN else predecessor[1]),
         bool(given("force")),
-    )  # fmt: skip
+    )
 
 
 until_option = click.option(
-    "--until", metavar="TIME|SAVEPOINT",
+    "--until",
+    metavar="TIME|SAVEPOINT",
     help="Read at full speed and stop with a savepoint when event time reaches TIME (ISO 8601, UTC by default, or ms), or "
     "exactly at the source positions in SAVEPOINT.",
-)  # fmt: skip
+)
 
 
 @click.command(cls=RunCommand)
 @detached_option
 @click.option(
-    "-s", "--savepoint", metavar="SAVEPOINT|latest|none", type=RESTORED,
+    "-s",
+    "--savepoint",
+    metavar="SAVEPOINT|latest|none",
+    type=RESTORED,
     help="Start from this savepoint (path, URL, id or label), from the job's latest, or with empty state. [default: from the "
     "job's newest checkpoint, if it has one]",
-)  # fmt: skip
+)
 @start_options
 @click.option(
-    "--allow-drained", is_flag=True,
+    "--allow-drained",
+    is_flag=True,
     help="Resume from the newest checkpoint although the job was stopped with a drain: new elements may be late.",
-)  # fmt: skip
+)
 @click.option(
-    "--standby", is_flag=True,
+    "--standby",
+    is_flag=True,
     help="Wait beside the run that leads the job, and take over when its driver dies. Without one, lead the job at once.",
-)  # fmt: skip
+)
 @click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
 @click.option(
-    "--claim-mode", type=click.Choice(["no-claim", "claim"]), default="no-claim", show_default=True,
+    "--claim-mode",
+    type=click.Choice(["no-claim", "claim"]),
+    default="no-claim",
+    show_default=True,
     help="Whether the run takes ownership of the savepoint.",
-)  # fmt: skip
+)
 @until_option
 @autoscale_option
 @schedule_options
 @click.option(
-    "--force", is_flag=True,
+    "--force",
+    is_flag=True,
     help="Start even if another run has led the job since this command was given: its output since may be repeated.",
-)  # fmt: skip
+)
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--while-open", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)
@@ -155,9 +184,15 @@ until_option = click.option(
 @click.argument("app", type=AppType())
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    detached: bool, report_fd: int | None, while_open: int | None, log: str | None, supervisor: tuple[int, int] | None, app: str,
-    args: Sequence[str], **options: Any,
-) -> None:  # fmt: skip
+    detached: bool,
+    report_fd: int | None,
+    while_open: int | None,
+    log: str | None,
+    supervisor: tuple[int, int] | None,
+    app: str,
+    args: Sequence[str],
+    **options: Any,
+) -> None:
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
     APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
@@ -183,17 +218,13 @@ def start(request: RunRequest, detached: bool) -> None:
         _in_this_process(request, _Foreground(current().output))
 
 
-def _in_this_process(
-    request: RunRequest, announcer: Announcer, log: str | None = None, *, patient: bool = False
-) -> None:
+def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None = None, *, patient: bool = False) -> None:
     settings = current()
     logs.begin()
     try:
         _check_savepoint(settings, request.restore.savepoint)
         request = operations.with_predecessor(settings.state_root, request)
-        ended = operations.drive(
-            request, announcer, log=log, state_root=settings.given_root, patient=patient, rest=_rest
-        )
+        ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient, rest=_rest)
     except ForkpointError as error:  # the program has not run
         _fail(failures.of_job(error) if isinstance(error, SavepointCorrupt) else failures.describe(error), announcer)
     if ended.job_error is not None:
@@ -235,9 +266,7 @@ def _check_savepoint(settings: Settings, name: str | None) -> None:
 def _in_background(request: RunRequest) -> None:
     settings = current()
     try:
-        started = operations.run(
-            request, state_root=settings.given_root, verbose=settings.verbose, observer=settings.output
-        )
+        started = operations.run(request, state_root=settings.given_root, verbose=settings.verbose, observer=settings.output)
     except KeyboardInterrupt:
         settings.output.remark("stopped waiting; the job may still start: see `forkpoint list`")
         click.get_current_context().exit(128 + signal.SIGINT)
@@ -299,10 +328,7 @@ class _Foreground(_LastWords):
         self._hush()
         self.has_begun = True
         savepoint = None if result.savepoint is None else plain_place(result.savepoint)
-        data = {
-            "job": driver.job, "run": driver.run_id, "outcome": result.outcome, "epoch": result.epoch,
-            "savepoint": savepoint,
-        }  # fmt: skip
+        data = {"job": driver.job, "run": driver.run_id, "outcome": result.outcome, "epoch": result.epoch, "savepoint": savepoint}
         at = f", savepoint {savepoint}" if savepoint is not None else ""
         self._output.event("ended", data, f"job {driver.job}, run {driver.run_id}: {result.outcome}{at}")
 

@@ -53,9 +53,15 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
     entries, size = totals(savepoint)
     label = savepoint.label if savepoint.label is not None or savepoint.schedule_ms is None else "(scheduled)"
     return [
-        job, savepoint.id, text.number(savepoint.epoch), text.moment(savepoint.created_ms), text.number(entries),
-        text.size(size), label or "", (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
-    ]  # fmt: skip
+        job,
+        savepoint.id,
+        text.number(savepoint.epoch),
+        text.moment(savepoint.created_ms),
+        text.number(entries),
+        text.size(size),
+        label or "",
+        (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
+    ]
 
 
 @click.command(cls=Command)
@@ -98,9 +104,7 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
 
 def _pickled(savepoint: Savepoint) -> str:
     """The states that may hold pickles."""
-    return ", ".join(
-        f"{o.uid}/{state.info.name}" for o in savepoint.operators for state in o.states if state.info.pickles
-    )
+    return ", ".join(f"{o.uid}/{state.info.name}" for o in savepoint.operators for state in o.states if state.info.pickles)
 
 
 def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
@@ -171,49 +175,48 @@ def label(savepoint: str, label: str | None, note: str | None, force: bool, remo
 
 @click.command(cls=Command)
 @click.argument("savepoint", type=SAVEPOINT_OR_LATEST)
+@click.option("--remove-uid", metavar="UID", type=ANY_UID, multiple=True, help="Remove an operator or source; repeatable.")
 @click.option(
-    "--remove-uid", metavar="UID", type=ANY_UID, multiple=True, help="Remove an operator or source; repeatable."
-)
-@click.option(
-    "--remove-state",
-    metavar="UID.STATE",
-    type=UID_STATE,
-    multiple=True,
-    help="Remove a state, or UID.timers; repeatable.",
+    "--remove-state", metavar="UID.STATE", type=UID_STATE, multiple=True, help="Remove a state, or UID.timers; repeatable."
 )
 @pairs_option("--rename-uid", "rename_uid", "OLD=NEW", "Change a uid; repeatable.", ANY_UID)
 @pairs_option("--rename-state", "rename_state", "UID.STATE=NEW", "Rename a state; repeatable.", UID_STATE)
 @click.option(
-    "--filter", "filters", metavar="'UID.STATE: SQL'", multiple=True,
+    "--filter",
+    "filters",
+    metavar="'UID.STATE: SQL'",
+    multiple=True,
     help="Keep the rows of a state, or of UID.timers, that match a SQL condition over its columns; with UID alone, filter all "
     "its states by key. Repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
-    help="Recompute all key groups for N.",
-)  # fmt: skip
+    "--max-parallelism", metavar="N", type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM), help="Recompute all key groups for N."
+)
 @pairs_option("--set-position", "set_position", "UID=JSON", "Set where a source resumes; repeatable.", SOURCE_UID)
 @click.option(
-    "--remove-position",
-    metavar="UID",
-    type=SOURCE_UID,
-    multiple=True,
-    help="Start a source from its beginning; repeatable.",
+    "--remove-position", metavar="UID", type=SOURCE_UID, multiple=True, help="Start a source from its beginning; repeatable."
 )
 @click.option("--reset-watermarks", is_flag=True, help="Forget all watermarks; needed where sources go back.")
 @click.option("--label", metavar="L", help="A label for the new savepoint.")
 @click.option("--note", metavar="N", help="A note.")
 @click.option(
-    "--to",
-    metavar="PATH|URL",
-    type=PlaceType(),
-    help="The new savepoint's directory. [default: a new one below the state root]",
+    "--to", metavar="PATH|URL", type=PlaceType(), help="The new savepoint's directory. [default: a new one below the state root]"
 )
 def edit(
-    savepoint: str, remove_uid: Sequence[str], remove_state: Sequence[str], rename_uid: Pairs, rename_state: Pairs,
-    filters: Sequence[str], max_parallelism: int | None, set_position: Pairs, remove_position: Sequence[str],
-    reset_watermarks: bool, label: str | None, note: str | None, to: str | None,
-) -> None:  # fmt: skip
+    savepoint: str,
+    remove_uid: Sequence[str],
+    remove_state: Sequence[str],
+    rename_uid: Pairs,
+    rename_state: Pairs,
+    filters: Sequence[str],
+    max_parallelism: int | None,
+    set_position: Pairs,
+    remove_position: Sequence[str],
+    reset_watermarks: bool,
+    label: str | None,
+    note: str | None,
+    to: str | None,
+) -> None:
     """Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path.
 
     SAVEPOINT stays as it is. All options use the names in SAVEPOINT: renames are applied last.

@@ -31,13 +31,10 @@ _LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 
 @click.command(cls=Command)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0: any that is free.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0: any that is free."
+    "--root", "roots", metavar="PATH|URL", multiple=True, help="A further state root whose jobs are served; repeatable."
 )
-@click.option(
-    "--root", "roots", metavar="PATH|URL", multiple=True,
-    help="A further state root whose jobs are served; repeatable.",
-)  # fmt: skip
 @click.option("--tls-cert", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="A certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="Its key, in PEM.")
 @click.option(
@@ -46,16 +43,23 @@ _LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
     help="Serve other hosts without TLS: their tokens can then be read on the way, unless a proxy encrypts.",
 )
 @click.option(
-    "--allowed-host", "hosts", metavar="NAME", multiple=True,
+    "--allowed-host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
     help="A name that callers may use for this server; repeatable. [default: at a loopback address, that one; else any]",
-)  # fmt: skip
-@click.option(
-    "--audit-log", metavar="FILE", help="Where to note who did what. [default: audit.log below a local state root]"
 )
+@click.option("--audit-log", metavar="FILE", help="Where to note who did what. [default: audit.log below a local state root]")
 def server(
-    host: str, port: int, roots: tuple[str, ...], tls_cert: str | None, tls_key: str | None, insecure: bool,
-    hosts: tuple[str, ...], audit_log: str | None,
-) -> None:  # fmt: skip
+    host: str,
+    port: int,
+    roots: tuple[str, ...],
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
+    hosts: tuple[str, ...],
+    audit_log: str | None,
+) -> None:
     """Serve a web page, REST and metrics for all jobs below the state root, until Ctrl-C.
 
     Callers need a token: FORKPOINT_SERVER_TOKEN for everything, FORKPOINT_SERVER_READ_TOKEN to look only. What is not set is
@@ -74,13 +78,9 @@ def server(
     _audit_to(audit_log or str(keep / "audit.log"))
     operate, read = _token(OPERATE_TOKEN) or secrets.token_urlsafe(24), _token(READ_TOKEN)
     if read == operate:
-        raise ConfigError(
-            f"{READ_TOKEN} is the same as {OPERATE_TOKEN}, so who may look could do everything; choose another"
-        )
+        raise ConfigError(f"{READ_TOKEN} is the same as {OPERATE_TOKEN}, so who may look could do everything; choose another")
     allowed = frozenset(each.lower() for each in hosts) or (_LOOPBACK if host in _LOOPBACK else None)
-    options = ServerOptions(
-        tuple(StateRoot(place) for place in places), Tokens(operate, read, allowed), programs=keep / PROGRAMS
-    )
+    options = ServerOptions(tuple(StateRoot(place) for place in places), Tokens(operate, read, allowed), programs=keep / PROGRAMS)
     commands = Commands()
     app = application(options, commands)
     listening = Listening(app, host, port, name="forkpoint-server", certificate=tls_cert, key=tls_key)
@@ -137,9 +137,7 @@ def _token(variable: str) -> str | None:
     """The token in an environment variable: not on the command line, which all users of the machine can see."""
     token = os.environ.get(variable)
     if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(
-            f"{variable} must have at least {MIN_TOKEN} printable ASCII characters; leave it out to have one made"
-        )
+        raise ConfigError(f"{variable} must have at least {MIN_TOKEN} printable ASCII characters; leave it out to have one made")
     return token or None
 
 

@@ -38,11 +38,20 @@ def ls(savepoint: str) -> None:
             return
         out.table(
             ["OPERATOR", "STATE", "KIND", "KEY", "TYPE", "ROWS", "SIZE"],
-            [[r["uid"], r["state"], r["kind"], r["key_type"] or "-", r["type"] or "-",
-              "-" if r["rows"] is None else text.number(r["rows"]), "-" if r["bytes"] is None else text.size(r["bytes"])]
-             for r in rows],
+            [
+                [
+                    r["uid"],
+                    r["state"],
+                    r["kind"],
+                    r["key_type"] or "-",
+                    r["type"] or "-",
+                    "-" if r["rows"] is None else text.number(r["rows"]),
+                    "-" if r["bytes"] is None else text.size(r["bytes"]),
+                ]
+                for r in rows
+            ],
             right=("ROWS", "SIZE"),
-        )  # fmt: skip
+        )
 
     settings.output.result(data, show)
 
@@ -52,13 +61,10 @@ def ls(savepoint: str) -> None:
 @click.argument("uid", type=UID)
 @click.argument("state", type=STATE)
 @click.argument("key", required=False)
+@click.option("--key", "named", metavar="KEY", help="The same as the argument KEY; also for one that begins with a dash.")
 @click.option(
-    "--key", "named", metavar="KEY", help="The same as the argument KEY; also for one that begins with a dash."
+    "--limit", metavar="N", type=click.IntRange(min=0), default=LIMIT, show_default=True, help="Show at most N rows; 0: all."
 )
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(min=0), default=LIMIT, show_default=True,
-    help="Show at most N rows; 0: all.",
-)  # fmt: skip
 def get(savepoint: str, uid: str, state: str, key: str | None, named: str | None, limit: int) -> None:
     """Show the rows of STATE of operator UID, or those of one KEY. STATE may be `timers`.
 
@@ -75,9 +81,7 @@ def get(savepoint: str, uid: str, state: str, key: str | None, named: str | None
         if not rows:
             out.line(f"{uid}.{found.state} is empty" if key is None else f"{uid}.{found.state} has no key {key}")
             return
-        out.table(
-            [role.replace("_", " ").upper() for role in rows[0]], [list(map(shown, row.values())) for row in rows]
-        )
+        out.table([role.replace("_", " ").upper() for role in rows[0]], [list(map(shown, row.values())) for row in rows])
         if total is not None and total > len(rows):
             out.line(f"{text.number(len(rows))} of {text.number(total)} rows; --limit shows more")
         elif key is None and total is None and len(rows) == limit:
@@ -108,8 +112,7 @@ def _query(savepoint: str, sql: str) -> None:
     table, rows = found.table, rows_of(found.table)
     right = [f.name for f in table.schema if str(f.type).startswith(("int", "uint", "float", "double", "decimal"))]
     settings.output.result(
-        query_json(found),
-        lambda out: out.table(table.column_names, [list(map(shown, row)) for row in rows], right=right),
+        query_json(found), lambda out: out.table(table.column_names, [list(map(shown, row)) for row in rows], right=right)
     )
 
 
@@ -117,9 +120,13 @@ def _query(savepoint: str, sql: str) -> None:
 @click.argument("before", type=SAVEPOINT_OR_LATEST)
 @click.argument("after", type=SAVEPOINT_OR_LATEST)
 @click.option(
-    "--samples", metavar="N", type=click.IntRange(min=0), default=SAMPLES, show_default=True,
+    "--samples",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=SAMPLES,
+    show_default=True,
     help="Show N differing entries of each state.",
-)  # fmt: skip
+)
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if they differ, as `git diff` does.")
 def diff_(before: str, after: str, samples: int, exit_code: bool) -> None:
     """Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks."""

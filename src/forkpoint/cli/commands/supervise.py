@@ -27,20 +27,30 @@ class SuperviseCommand(Command):
 
 @click.command(cls=SuperviseCommand)
 @click.option(
-    "--attempts", metavar="N", type=click.IntRange(0),
+    "--attempts",
+    metavar="N",
+    type=click.IntRange(0),
     help=f"Give up after N restarts without {RESET_AFTER.seconds // 60} minutes between two of them. [default: no limit]",
-)  # fmt: skip
-@click.option(
-    "--delay", "delay_ms", metavar="TIME", type=DurationType(), default="1s", show_default=True,
-    help="The delay before the first restart; it grows by half with each further one.",
-)  # fmt: skip
-@click.option(
-    "--max-delay", "max_delay_ms", metavar="TIME", type=DurationType(), default="1min", show_default=True,
-    help="The maximum delay.",
-)  # fmt: skip
-@click.argument(
-    "run_arguments", metavar="-- RUN-OPTIONS APP [-- ARGS]", nargs=-1, required=True, type=click.UNPROCESSED
 )
+@click.option(
+    "--delay",
+    "delay_ms",
+    metavar="TIME",
+    type=DurationType(),
+    default="1s",
+    show_default=True,
+    help="The delay before the first restart; it grows by half with each further one.",
+)
+@click.option(
+    "--max-delay",
+    "max_delay_ms",
+    metavar="TIME",
+    type=DurationType(),
+    default="1min",
+    show_default=True,
+    help="The maximum delay.",
+)
+@click.argument("run_arguments", metavar="-- RUN-OPTIONS APP [-- ARGS]", nargs=-1, required=True, type=click.UNPROCESSED)
 def supervise(attempts: int | None, delay_ms: int, max_delay_ms: int, run_arguments: Sequence[str]) -> None:
     """Keep a job running: run the program APP as `run` does, and start it again when it dies.
 
@@ -62,25 +72,22 @@ def supervise(attempts: int | None, delay_ms: int, max_delay_ms: int, run_argume
         data = {name: value for name, value in asdict(restart).items() if name != "failures"}
         limit = "" if attempts is None else f" of {attempts}"
         settings.output.event(
-            "restarting", {**data, "attempts": attempts},
+            "restarting",
+            {**data, "attempts": attempts},
             f"{time.strftime('%Y-%m-%d %H:%M:%S')} {restart.reason}; starting it again in "
             f"{restart.delay_ms / 1000:.1f} s (restart {restart.number}{limit})",
-        )  # fmt: skip
+        )
 
     def on_handed_over(successor: str) -> None:
         settings.output.event(
-            "handed over", {"run": successor},
+            "handed over",
+            {"run": successor},
             f"{time.strftime('%Y-%m-%d %H:%M:%S')} the job was handed over to run {successor}, which is supervised from now on",
-        )  # fmt: skip
+        )
 
     run_options = ["--output", settings.output_format, *(["--verbose"] if settings.verbose else [])]
     ctx.exit(
         operations.supervise(
-            request,
-            strategy,
-            on_restart,
-            on_handed_over=on_handed_over,
-            state_root=settings.given_root,
-            options=run_options,
+            request, strategy, on_restart, on_handed_over=on_handed_over, state_root=settings.given_root, options=run_options
         )
     )

@@ -11,15 +11,7 @@ import click
 from forkpoint import operations
 from forkpoint.cli import failures, text
 from forkpoint.cli.commands.check import plan_shown
-from forkpoint.cli.commands.run import (
-    AppType,
-    RunCommand,
-    detached_option,
-    request_of,
-    start,
-    start_options,
-    until_option,
-)
+from forkpoint.cli.commands.run import AppType, RunCommand, detached_option, request_of, start, start_options, until_option
 from forkpoint.cli.names import JOB, JOB_OR_SAVEPOINT
 from forkpoint.cli.options import autoscale_option, schedule_options
 from forkpoint.cli.output import TextOutput
@@ -30,26 +22,30 @@ from forkpoint.operations.versions.upgrading import TIMEOUT_SECONDS, WATCH_EPOCH
 
 @click.command(cls=RunCommand)
 @click.option(
-    "--watch-epochs", type=click.IntRange(0), default=WATCH_EPOCHS, show_default=True,
+    "--watch-epochs",
+    type=click.IntRange(0),
+    default=WATCH_EPOCHS,
+    show_default=True,
     help="How many epochs the new version must commit before its output is published; 0: it only has to start.",
-)  # fmt: skip
+)
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT_SECONDS, show_default=True, metavar="SECONDS",
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=TIMEOUT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
     help="How long it may take to do so.",
-)  # fmt: skip
+)
 @click.option(
-    "--stop-first", is_flag=True,
-    help="Stop the old version before the new one starts, for clusters without room for both.",
-)  # fmt: skip
+    "--stop-first", is_flag=True, help="Stop the old version before the new one starts, for clusters without room for both."
+)
 @start_options
 @autoscale_option
 @schedule_options
 @click.argument("job", type=JOB)
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def upgrade(
-    watch_epochs: int, timeout: float, stop_first: bool, job: str, app: str, args: Sequence[str], **options: Any
-) -> None:
+def upgrade(watch_epochs: int, timeout: float, stop_first: bool, job: str, app: str, args: Sequence[str], **options: Any) -> None:
     """Replace the program of JOB with APP; roll back if APP fails.
 
     APP is first checked against the job's state; if it does not fit, nothing is stopped (exit code 4). Then it is started beside
@@ -61,9 +57,15 @@ def upgrade(
     """
     settings = current()
     done = operations.upgrade(
-        job, request_of(app, args, options), watch_epochs=watch_epochs, timeout_seconds=timeout, stop_first=stop_first,
-        state_root=settings.given_root, verbose=settings.verbose, observer=settings.output,
-    )  # fmt: skip
+        job,
+        request_of(app, args, options),
+        watch_epochs=watch_epochs,
+        timeout_seconds=timeout,
+        stop_first=stop_first,
+        state_root=settings.given_root,
+        verbose=settings.verbose,
+        observer=settings.output,
+    )
     if isinstance(done, Refused):
         settings.output.result(*plan_shown(job, done.plan, {"outcome": "refused", "run": done.run}, ""))
         settings.output.remark(f"{app} does not fit the state of job {job}; nothing was stopped")
@@ -74,9 +76,7 @@ def upgrade(
 
 def _show(out: TextOutput, done: Upgraded) -> None:
     went_on = done.run == done.previous_run
-    what = (
-        "the new version runs" if done.outcome == "upgraded" else f"the old version runs {'on' if went_on else 'again'}"
-    )
+    what = "the new version runs" if done.outcome == "upgraded" else f"the old version runs {'on' if went_on else 'again'}"
     out.line(f"job {done.job}, run {done.run}: {what} as process {done.pid}")
     if went_on:
         return
@@ -102,7 +102,5 @@ def fork(origin: str, detached: bool, app: str, args: Sequence[str], **options: 
     with {job} in its path has a directory for each job.
     """
     settings = current()
-    request = operations.forked(
-        origin, request_of(app, args, options), state_root=settings.given_root, observer=settings.output
-    )
+    request = operations.forked(origin, request_of(app, args, options), state_root=settings.given_root, observer=settings.output)
     start(request, detached)

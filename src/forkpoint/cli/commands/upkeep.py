@@ -24,9 +24,14 @@ from forkpoint.operations.shapes import gc_json, recovery_json
 @click.argument("job", type=JOB, required=False)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
-    "--older-than", "age_ms", metavar="TIME", type=DurationType(0), default="1h", show_default=True,
+    "--older-than",
+    "age_ms",
+    metavar="TIME",
+    type=DurationType(0),
+    default="1h",
+    show_default=True,
     help="Keep anything written within this time.",
-)  # fmt: skip
+)
 def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
     """Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs.
 
@@ -34,16 +39,12 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
     drivers, claims of deleted jobs, and temporary files. Jobs that run, or may be running elsewhere, are skipped.
     """
     settings = current()
-    leftovers = operations.gc(
-        job, older_than=timedelta(milliseconds=age_ms), dry_run=dry_run, state_root=settings.given_root
-    )
+    leftovers = operations.gc(job, older_than=timedelta(milliseconds=age_ms), dry_run=dry_run, state_root=settings.given_root)
     found = leftovers.found
 
     def show(out: TextOutput) -> None:
         if found:
-            rows = [
-                [each.kind, each.job or "", each.path, text.number(each.files), text.size(each.bytes)] for each in found
-            ]
+            rows = [[each.kind, each.job or "", each.path, text.number(each.files), text.size(each.bytes)] for each in found]
             out.table(["KIND", "JOB", "PATH", "FILES", "SIZE"], rows, right=("FILES", "SIZE"))
         for name, why in leftovers.skipped.items():
             out.line(f"skipped: job {name}, {why}")
@@ -77,9 +78,7 @@ def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:
             out.line(f"{each.kind} {each.name} cannot be used: {each.problem}")
     chosen, lost = plan.chosen, plan.lost
     if chosen is None:
-        out.line(
-            f"job {job} has neither a checkpoint nor a savepoint that is whole; to start afresh, run it under another name"
-        )
+        out.line(f"job {job} has neither a checkpoint nor a savepoint that is whole; to start afresh, run it under another name")
         return
     if plan.whole:
         out.line(f"the newest checkpoint of job {job}, {chosen.name}, is whole")
@@ -93,9 +92,7 @@ def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:
     if lost.epochs:
         out.line(f"discarded: {_epochs(lost.epochs)}; at least {text.number(lost.elements)} elements are read again")
         if lost.unknown:
-            out.line(
-                f"the input and output of {_epochs(lost.unknown)} are unknown; they are read and published again, too"
-            )
+            out.line(f"the input and output of {_epochs(lost.unknown)} are unknown; they are read and published again, too")
     for uid, count in lost.output.items():
         out.line(f"sink {uid}: {text.number(count)} files or batches of these epochs are published again")
     if not dry_run:
@@ -110,9 +107,13 @@ def _epochs(epochs: tuple[int, ...]) -> str:
 
 @click.command(cls=Command)
 @click.option(
-    "--directory", "directories", metavar="DIR", type=PlaceType(), multiple=True,
+    "--directory",
+    "directories",
+    metavar="DIR",
+    type=PlaceType(),
+    multiple=True,
     help="A directory that sinks write to; repeatable.",
-)  # fmt: skip
+)
 @spark_options
 def doctor(directories: tuple[str, ...], **options: Any) -> None:
     """Check that this machine, and the hosts of a Spark cluster, can run jobs.
@@ -126,9 +127,13 @@ def doctor(directories: tuple[str, ...], **options: Any) -> None:
     if any(check.problem for check in machine if check.name == "Java"):
         return _show_checks(machine, {})
     reports = operations.doctor(
-        spark=spark_settings(options), directories=directories, ship_env=options["ship_env"], pass_env=options["pass_env"],
-        state_root=settings.given_root, observer=settings.output,
-    )  # fmt: skip
+        spark=spark_settings(options),
+        directories=directories,
+        ship_env=options["ship_env"],
+        pass_env=options["pass_env"],
+        state_root=settings.given_root,
+        observer=settings.output,
+    )
     problems: dict[str, list[str]] = {}
     for report in reports:
         found = problems.setdefault(report.host, [])
@@ -143,9 +148,7 @@ def _show_checks(machine: Sequence[operations.Check], problems: Mapping[str, lis
             if check.problem is not None:
                 out.line(Text.assemble("  ", (check.problem, "red")))
         for host, found in sorted(problems.items()):
-            out.line(
-                Text.assemble((host, "bold"), ": ", ("cannot run jobs", "red") if found else ("can run jobs", "green"))
-            )
+            out.line(Text.assemble((host, "bold"), ": ", ("cannot run jobs", "red") if found else ("can run jobs", "green")))
             for problem in found:
                 out.line(f"  it {problem}")
 

@@ -30,7 +30,7 @@ class Refused:
 
     def write(
         self, connection: Connection, write: Callable[[Sequence[Row]], None], columns: Sequence[str], rows: Sequence[Row]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write rows, in order: those of which the table refuses some in halves, within savepoints."""
         parts = [rows]
         while parts:

@@ -41,9 +41,7 @@ def _plainly(_: Connection, write: Callable[[Sequence[Row]], None], __: Sequence
 class DatabaseCommitter(Committer):
     """Writes a sink's rows."""
 
-    def __init__(
-        self, context: CommitterContext, url: str, table: str, schema: str | None, key: tuple[str, ...]
-    ) -> None:
+    def __init__(self, context: CommitterContext, url: str, table: str, schema: str | None, key: tuple[str, ...]) -> None:
         self._context = context
         self._sink = entry_name(context, of_group=True)
         self._url = url
@@ -76,7 +74,7 @@ class DatabaseCommitter(Committer):
 
     def _commit(
         self, output: EpochOutput, newest: int, write: Write = _plainly, written: Callable[[], None] = lambda: None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``write``: how rows are written. ``written``: called before the transaction is committed, if it was not before."""
         sink, schema = self._sink, self._place[1]
         connection = self._connected()
@@ -172,9 +170,7 @@ def _effects(
     return [row for row in last.values() if row is not None], [key for key, row in last.items() if row is None]
 
 
-def _apply(
-    last: dict[Row, Row | None], change: Any, places: list[int], to_rows: Callable[[Iterable[Any]], list[Row]]
-) -> None:
+def _apply(last: dict[Row, Row | None], change: Any, places: list[int], to_rows: Callable[[Iterable[Any]], list[Row]]) -> None:
     """A change of a row. One that changes the key deletes the row with the key before."""
     before = None if change.before is None else to_rows([change.before])[0]
     after = None if change.after is None else to_rows([change.after])[0]
@@ -184,9 +180,7 @@ def _apply(
     if old is not None and old != new and None not in old:  # some databases do not log the row before an update
         last[old] = None
     if gone and before is None:
-        raise JobFailed(
-            "a DELETE without the row before it; let the database log the key of deleted rows (REPLICA IDENTITY)"
-        )
+        raise JobFailed("a DELETE without the row before it; let the database log the key of deleted rows (REPLICA IDENTITY)")
     if new is not None:
         last[new] = after
 
@@ -198,7 +192,5 @@ def _at(row: Row, places: list[int]) -> Row:
 def _key(row: Row, places: list[int], target: Target) -> Row:
     key = _at(row, places)
     if None in key:
-        raise JobFailed(
-            f"table {target.table.name!r}: a row without a key ({', '.join(target.key)}): {row!r}; filter such rows"
-        )
+        raise JobFailed(f"table {target.table.name!r}: a row without a key ({', '.join(target.key)}): {row!r}; filter such rows")
     return key

@@ -69,22 +69,29 @@ def create_engine(url: str, name_there: str = "forkpoint") -> Engine:
     arguments: dict[str, Any] = {}
     if name == "postgresql":
         limits = {
-            "lock_timeout": LOCK_SECONDS, "idle_in_transaction_session_timeout": IDLE_SECONDS,
+            "lock_timeout": LOCK_SECONDS,
+            "idle_in_transaction_session_timeout": IDLE_SECONDS,
             "statement_timeout": ANSWER_SECONDS,
-        }  # fmt: skip
+        }
         settings = [f"{name}={1000 * seconds}" for name, seconds in limits.items()]
         arguments = {
-            "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
-            "tcp_user_timeout": 30_000, "application_name": name_there,
+            "connect_timeout": CONNECT_SECONDS,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,
+            "application_name": name_there,
             "options": READABLE + " " + " ".join(f"-c {each}" for each in settings),
-        }  # fmt: skip
+        }
     elif name == "sqlite":
         arguments = {"timeout": LOCK_SECONDS, "check_same_thread": False}
     else:
         arguments = {
-            "connect_timeout": CONNECT_SECONDS, "read_timeout": ANSWER_SECONDS, "write_timeout": ANSWER_SECONDS,
+            "connect_timeout": CONNECT_SECONDS,
+            "read_timeout": ANSWER_SECONDS,
+            "write_timeout": ANSWER_SECONDS,
             "cursorclass": _bounded_cursor(),
-        }  # fmt: skip
+        }
     engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.NullPool, connect_args=arguments)
     if name in ("mysql", "mariadb"):
         sqlalchemy.event.listen(engine, "connect", _limit_mysql)

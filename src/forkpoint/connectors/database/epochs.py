@@ -31,10 +31,7 @@ def create(connection: Connection, schema: str | None) -> None:
     try:
         with connection.begin():
             connection.execute(CreateTable(_table(schema), if_not_exists=True))
-    except (
-        IntegrityError,
-        ProgrammingError,
-    ):  # another task creates it, which PostgreSQL reports as a conflict of its catalogs
+    except (IntegrityError, ProgrammingError):  # another task creates it, which PostgreSQL reports as a conflict of its catalogs
         with connection.begin():
             if not inspect(connection).has_table(TABLE, schema):
                 raise

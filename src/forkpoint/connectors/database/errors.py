@@ -12,9 +12,28 @@ from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefus
 _REFUSED = ("28", "3D000", "42501", 1044, 1045, 1049, 1142, 1698)
 _UNFIT = ("42", "0A", 1054, 1072, 1136, 1146)
 _TEMPORARY = (
-    "08", "40", "53", "55", "57", "58",
-    1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 3024,
-)  # fmt: skip
+    "08",
+    "40",
+    "53",
+    "55",
+    "57",
+    "58",
+    1021,
+    1040,
+    1053,
+    1114,
+    1203,
+    1205,
+    1213,
+    1290,
+    1836,
+    1927,
+    2002,
+    2003,
+    2006,
+    2013,
+    3024,
+)
 _REFUSES_ROW = ("P0001", 1153, 1292, 1366, 1644, 3819, 4025)  # a trigger, a check, a size
 _DRIVERS = ("psycopg", "pymysql", "sqlite3")
 _UNFIT_REMEDY = "Correct the table, or the fields of the stream's type"
@@ -48,9 +67,7 @@ def _translated(error: Any, what: str, unfit: str, is_disconnected: bool) -> For
     said = f"{what}: {_first_lines(error)}"
     codes = _codes(error)
     if _matches(codes, _REFUSED) or _is_refusal(error):
-        return ConfigError(
-            f"{said}. Correct user, password and database of the URL, or grant the rights that are missing"
-        )
+        return ConfigError(f"{said}. Correct user, password and database of the URL, or grant the rights that are missing")
     if "IntegrityError" in kinds:
         return OutputRefused(
             f"{said}. Rows that exist already need an upsert; otherwise mend the rows, or the table's constraints"
@@ -80,11 +97,7 @@ def _matches(codes: list[str | int], known: tuple[str | int, ...]) -> bool:
 def _is_refusal(error: Any) -> bool:
     """libpq has no code for what happens before there is a session."""
     text = str(error)
-    return (
-        "authentication failed" in text
-        or "no password supplied" in text
-        or ("database" in text and "does not exist" in text)
-    )
+    return "authentication failed" in text or "no password supplied" in text or ("database" in text and "does not exist" in text)
 
 
 def _is_temporary(error: Any) -> bool:

@@ -73,7 +73,12 @@ def column_family(type: Any) -> str | None:
     import sqlalchemy as sql
 
     kinds: dict[str, tuple[Any, ...]] = {
-        "boolean": (sql.Boolean,), "integer": (sql.Integer,), "number": (sql.Numeric, sql.Float), "date": (sql.Date,),
-        "datetime": (sql.DateTime,), "time": (sql.Time,), "uuid": (sql.Uuid,),
-    }  # fmt: skip
+        "boolean": (sql.Boolean,),
+        "integer": (sql.Integer,),
+        "number": (sql.Numeric, sql.Float),
+        "date": (sql.Date,),
+        "datetime": (sql.DateTime,),
+        "time": (sql.Time,),
+        "uuid": (sql.Uuid,),
+    }
     return next((name for name, classes in kinds.items() if isinstance(type, classes)), None)

@@ -10,13 +10,7 @@ from forkpoint.connectors.database.committing import DatabaseCommitter
 from forkpoint.connectors.database.engine import check_url, create_engine, shown
 from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.database.staging import RowWriter, record_type
-from forkpoint.connectors.database.target import (
-    check_size,
-    has_table,
-    target_table,
-    warn_of_collations,
-    warn_of_texts,
-)
+from forkpoint.connectors.database.target import check_size, has_table, target_table, warn_of_collations, warn_of_texts
 from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
@@ -39,9 +33,7 @@ class DatabaseSink(CommittingSink[T_contra]):
     Raises ConfigError for a URL that is not supported.
     """
 
-    def __init__(
-        self, url: str, table: str, *, key: Sequence[str] | str | None = None, schema: str | None = None
-    ) -> None:
+    def __init__(self, url: str, table: str, *, key: Sequence[str] | str | None = None, schema: str | None = None) -> None:
         self._url = check_url(url, "DatabaseSink")
         self._table = table
         self._schema = schema

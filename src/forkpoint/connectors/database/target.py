@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("forkpoint")
 
 
-def target_table(
-    connection: Connection, name: str, schema: str | None, key: tuple[str, ...], type: RecordType
-) -> Target:
+def target_table(connection: Connection, name: str, schema: str | None, key: tuple[str, ...], type: RecordType) -> Target:
     """The table with the columns that rows of ``type`` have. Raises ConfigError if it cannot take them."""
     import sqlalchemy
     from sqlalchemy.exc import NoSuchTableError
@@ -54,9 +52,7 @@ def has_table(connection: Connection, name: str, schema: str | None) -> bool:
 
 def _perhaps_in_schema(name: str, schema: str | None) -> str:
     before, dot, after = name.rpartition(".")
-    return (
-        f". Or is it {after!r} in a schema? Then give table={after!r}, schema={before!r}" if dot and not schema else ""
-    )
+    return f". Or is it {after!r} in a schema? Then give table={after!r}, schema={before!r}" if dot and not schema else ""
 
 
 def _check_types(connection: Connection, table: Any, shown: str, row: RecordType) -> None:
@@ -80,8 +76,10 @@ def warn_of_texts(connection: Connection, target: Target, row: RecordType) -> No
             log.warning(
                 "table %r: column %r is %r, and the field is a str: a text that is no number fails the job when its epoch is "
                 "committed already. Declare the field as a number",
-                target.table.fullname, field.name, column.type,
-            )  # fmt: skip
+                target.table.fullname,
+                field.name,
+                column.type,
+            )
 
 
 def check_size(connection: Connection, table: str, largest: int) -> None:
@@ -147,8 +145,10 @@ def warn_of_collations(connection: Connection, target: Target) -> None:
             log.warning(
                 "table %r: key column %r has the collation %s, to which different keys may be the same, such as 'a' and 'A' or "
                 "'a '; their rows replace each other. A binary collation without padding tells them apart",
-                table.fullname, name, found[name],
-            )  # fmt: skip
+                table.fullname,
+                name,
+                found[name],
+            )
 
 
 def _check_transactional(connection: Connection, table: Any, shown: str) -> None:
@@ -156,9 +156,7 @@ def _check_transactional(connection: Connection, table: Any, shown: str) -> None
 
     if connection.dialect.name not in ("mysql", "mariadb"):
         return
-    query = (
-        "SELECT engine FROM information_schema.tables WHERE table_name = :t AND table_schema = COALESCE(:s, DATABASE())"
-    )
+    query = "SELECT engine FROM information_schema.tables WHERE table_name = :t AND table_schema = COALESCE(:s, DATABASE())"
     engine = connection.execute(text(query), {"t": table.name, "s": table.schema}).scalar()
     if engine is not None and engine.lower() != "innodb":
         raise ConfigError(

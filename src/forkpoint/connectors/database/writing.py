@@ -87,10 +87,7 @@ def _upsert_statement(connection: Connection, target: Target) -> Any:
 
 def _copy(connection: Connection, into: str, target: Target, rows: Iterable[Row]) -> None:
     names = ", ".join(_quoted(connection, name) for name in target.columns)
-    with (
-        connection.connection.driver_connection.cursor() as cursor,
-        cursor.copy(f"COPY {into} ({names}) FROM STDIN") as copy,
-    ):
+    with connection.connection.driver_connection.cursor() as cursor, cursor.copy(f"COPY {into} ({names}) FROM STDIN") as copy:
         for row in rows:
             copy.write_row(row)
 
@@ -104,13 +101,9 @@ def _upsert_copy(connection: Connection, target: Target, rows: Sequence[Row]) ->
     key = ", ".join(_quoted(connection, name) for name in target.key)
     others = [_quoted(connection, name) for name in target.columns if name not in target.key]
     updates = f"UPDATE SET {', '.join(f'{name} = EXCLUDED.{name}' for name in others)}" if others else "NOTHING"
-    connection.execute(
-        text(f"CREATE TEMPORARY TABLE forkpoint_rows ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA")
-    )
+    connection.execute(text(f"CREATE TEMPORARY TABLE forkpoint_rows ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA"))
     _copy(connection, "forkpoint_rows", target, rows)
-    connection.execute(
-        text(f"INSERT INTO {table} ({names}) SELECT {names} FROM forkpoint_rows ON CONFLICT ({key}) DO {updates}")
-    )
+    connection.execute(text(f"INSERT INTO {table} ({names}) SELECT {names} FROM forkpoint_rows ON CONFLICT ({key}) DO {updates}"))
     connection.execute(text("DROP TABLE forkpoint_rows"))
 
 

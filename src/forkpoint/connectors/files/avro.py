@@ -21,12 +21,14 @@ _READ = 1 << 20
 
 _MAGIC = b"Obj\x01"
 _HEADER: dict[str, Any] = {
-    "type": "record", "name": "org.apache.avro.file.Header", "fields": [
+    "type": "record",
+    "name": "org.apache.avro.file.Header",
+    "fields": [
         {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": len(_MAGIC)}},
         {"name": "meta", "type": {"type": "map", "values": "bytes"}},
         {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _SYNC}},
     ],
-}  # fmt: skip
+}
 
 Read = Callable[[int, int], bytes]
 

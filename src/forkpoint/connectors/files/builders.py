@@ -112,9 +112,7 @@ class RollingPolicy:
 
     @staticmethod
     def default_rolling_policy(
-        part_size: int = 128 << 20,
-        rollover_interval: timedelta | int = 60_000,
-        inactivity_interval: timedelta | int = 60_000,
+        part_size: int = 128 << 20, rollover_interval: timedelta | int = 60_000, inactivity_interval: timedelta | int = 60_000
     ) -> RollingPolicy:
         """In Flink by size and time; here like ``on_checkpoint_rolling_policy``."""
         return RollingPolicy()
@@ -142,9 +140,7 @@ class BucketAssigner:
         try:
             zone = None if timezone_id is None else ZoneInfo(timezone_id)
         except (KeyError, ValueError) as error:
-            raise ConfigError(
-                f"BucketAssigner: unknown time zone {timezone_id!r}; give one such as 'Europe/Zurich'"
-            ) from error
+            raise ConfigError(f"BucketAssigner: unknown time zone {timezone_id!r}; give one such as 'Europe/Zurich'") from error
         return BucketAssigner(_ByClock(_strftime(format_str), zone))
 
 

@@ -89,9 +89,7 @@ class CsvFormat(LineFormat):
     def of(layout: CsvLayout) -> CsvFormat:
         """The format of a schema of Flink's."""
         quote = layout.dialect.quote_character
-        return CsvFormat(
-            layout.dialect.field_delimiter, layout.header or layout.skip_first_row, quote is not None, layout
-        )
+        return CsvFormat(layout.dialect.field_delimiter, layout.header or layout.skip_first_row, quote is not None, layout)
 
     @property
     def quote(self) -> str | None:

@@ -146,9 +146,7 @@ class LocalSinkFiles(SinkFiles):
         try:
             yield
         except OSError as error:
-            failed = (
-                f"FileSink: cannot write below {self.root} on host {socket.gethostname()}: {error.strerror or error}."
-            )
+            failed = f"FileSink: cannot write below {self.root} on host {socket.gethostname()}: {error.strerror or error}."
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
                 raise StorageUnavailable(
                     f"{failed} Free space on the file system, raise its quota, or mount it writable again: a paused job then "

@@ -101,9 +101,15 @@ class FileEnumerator(SplitEnumerator):
     ignored = 0
 
     def __init__(
-        self, files: SourceFiles, listing: FileListing, file_format: FileFormat, *, bounded: bool, seen: SeenFiles,
+        self,
+        files: SourceFiles,
+        listing: FileListing,
+        file_format: FileFormat,
+        *,
+        bounded: bool,
+        seen: SeenFiles,
         position: JSON | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._listing = listing
         self._source = files
         self._base = files.place
@@ -224,8 +230,10 @@ class FileEnumerator(SplitEnumerator):
         log.warning(
             "file source %s: %d late files are not read, as they are older than all files that it remembers (%s); to read them, "
             "copy them in under new names; for the future, raise max_remembered_files or max_file_age",
-            self._base, count, names,
-        )  # fmt: skip
+            self._base,
+            count,
+            names,
+        )
 
     def _take(self, budget: int) -> list[Portion]:
         portions: list[Portion] = []
@@ -329,9 +337,7 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
         while row < portion.rows:
             while (target := total * cut // pieces) <= done:  # an indivisible file may span several pieces
                 cut += 1
-            count = (
-                portion.rows - row if isinstance(portion.index, WholeIndex) else min(portion.rows - row, target - done)
-            )
+            count = portion.rows - row if isinstance(portion.index, WholeIndex) else min(portion.rows - row, target - done)
             segments.append(_segment(portion, row, row + count))
             row, rows, done = row + count, rows + count, done + count
             if done >= target:  # as it is with the last record

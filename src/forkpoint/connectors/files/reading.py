@@ -37,17 +37,17 @@ _REMEDY = "Correct the record or the type, or give the source on_parse_error='sk
 class FileReader(FormatReader[Any]):
     """Reads ranges of a file source. A Parquet file stays open between ranges, as pieces are consecutive."""
 
-    def __init__(
-        self, base: Place, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
-    ) -> None:
+    def __init__(self, base: Place, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError) -> None:
         super().__init__(on_parse_error, _REMEDY, _log)
         self._files = source_files(base)
         self._format = file_format
         self._type = type
         self._converter = RecordConverter(
-            type, from_text=isinstance(file_format, CsvFormat), as_encoded=isinstance(file_format, JsonFormat),
+            type,
+            from_text=isinstance(file_format, CsvFormat),
+            as_encoded=isinstance(file_format, JsonFormat),
             columns=isinstance(file_format, ParquetFormat),
-        )  # fmt: skip
+        )
         self._parquet: _ParquetCursor | None = None
 
     def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:
@@ -70,8 +70,7 @@ class FileReader(FormatReader[Any]):
             if isinstance(stretch, _Damaged):
                 bad = Deserialized([], [], [BadMessage(0, stretch.problem)])
                 yield from chain(
-                    self._parse(parser, group) if group else (),
-                    self._found(bad, 1, partial(_unread_file, stretch.path)),
+                    self._parse(parser, group) if group else (), self._found(bad, 1, partial(_unread_file, stretch.path))
                 )
                 group = []
                 continue
@@ -183,9 +182,7 @@ class FileReader(FormatReader[Any]):
 
     def _unread(self, path: object, unit: str, number: int, text: str, data: bytes) -> Unread:
         what = "" if self._type is None else f" as {', '.join(self._type.column_names)}"
-        return Unread(
-            f"{path}, {unit} {number}: cannot read {shorten(text)}{what}", {"file": str(path), unit: str(number)}, data
-        )
+        return Unread(f"{path}, {unit} {number}: cannot read {shorten(text)}{what}", {"file": str(path), unit: str(number)}, data)
 
 
 def _unread_file(path: str, index: int) -> Unread:
@@ -233,9 +230,7 @@ class _ParquetCursor:
         group = max(g for g, first in enumerate(self._group_starts) if first <= start)
         if self._batches is None or start < self._row or self._group_starts[group] > self._row:
             groups = list(range(group, len(self._group_starts) - 1))
-            self._batches = self._file.iter_batches(
-                _PARQUET_BATCH, row_groups=groups, columns=self._columns, use_threads=False
-            )
+            self._batches = self._file.iter_batches(_PARQUET_BATCH, row_groups=groups, columns=self._columns, use_threads=False)
             self._row, self._left = self._group_starts[group], None
         while self._row < end:
             batch = self._left if self._left is not None else self._next()
@@ -252,9 +247,7 @@ class _ParquetCursor:
             batch = next(self._batches)
             return batch.rename_columns([self._names.get(name, name) for name in batch.schema.names])
         except StopIteration:
-            raise StorageError(
-                f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again"
-            ) from None
+            raise StorageError(f"{self.path}: has {self._row} rows, fewer than its footer says; write the file again") from None
         except pa.ArrowException as e:
             raise RecordParseError(f"{self.path}, after row {self._row}: damaged Parquet data ({e})") from None
 

@@ -82,11 +82,7 @@ class RemoteFiles(SourceFiles):
         with ThreadPoolExecutor(AT_ONCE) as pool:
             try:
                 while True:
-                    while (
-                        ahead < AHEAD_BYTES
-                        and len(waiting) < AT_ONCE
-                        and (segment := next(following, None)) is not None
-                    ):
+                    while ahead < AHEAD_BYTES and len(waiting) < AT_ONCE and (segment := next(following, None)) is not None:
                         size = segment["end"] - segment["at"]
                         waiting.append((pool.submit(read, segment), size))
                         ahead += size
@@ -110,9 +106,7 @@ class RemoteFile(SourceFile):
 
     whole_below = WHOLE_BYTES
 
-    def __init__(
-        self, storage: FileStorage, stored: StoredFile, place: str, looks: dict[str, Future[StoredFile]]
-    ) -> None:
+    def __init__(self, storage: FileStorage, stored: StoredFile, place: str, looks: dict[str, Future[StoredFile]]) -> None:
         self._storage = storage
         self._stored = stored
         self._place = place
@@ -239,9 +233,7 @@ class RemoteListing(FileListing):
             except NotFound:
                 if self._storage.in_order:  # an object store, where a directory exists once it has files
                     return False
-                raise ConfigError(
-                    f"FileSource: {self._url} does not exist; create the directory, or correct the path"
-                ) from None
+                raise ConfigError(f"FileSource: {self._url} does not exist; create the directory, or correct the path") from None
 
     def appeared(self) -> list[FileEntry]:
         started = time.monotonic()

@@ -44,20 +44,22 @@ TRIES = 8
 """Of a request; together about 20 seconds."""
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403")
-_TEMPORARY = (
-    "SlowDown",
-    "RequestTimeout",
-    "Throttling",
-    "ThrottlingException",
-    "OperationAborted",
-    "ConditionalRequestConflict",
-)
+_TEMPORARY = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "OperationAborted", "ConditionalRequestConflict")
 _MISSING = ("NoSuchUpload", "NoSuchKey", "404")
 _VARIABLES = (
-    "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_TOKEN",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+    "AWS_SKIP_SIGNATURE",
     "AWS_PROFILE",
-)  # fmt: skip
+)
 
 
 class S3Files(SinkFiles):
@@ -135,9 +137,7 @@ class S3Files(SinkFiles):
     def _complete(self, committable: JSON, **condition: str) -> None:
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(committable["parts"], 1)]
         with s3_errors("complete the upload", self.name(committable)):
-            s3_client().complete_multipart_upload(
-                **self._upload(committable), MultipartUpload={"Parts": parts}, **condition
-            )  # fmt: skip
+            s3_client().complete_multipart_upload(**self._upload(committable), MultipartUpload={"Parts": parts}, **condition)
 
     def cleanup(self, owner: str, generation: int) -> None:
         with reaching(self._url):
@@ -184,9 +184,7 @@ class _Upload(StagedFile):
     def finish(self) -> JSON:
         parts = self._parts
         parts.end()
-        return {
-            "key": parts.key, "upload": parts.upload, "parts": parts.tags, "size": parts.size, "owner": self._owner,
-        }  # fmt: skip
+        return {"key": parts.key, "upload": parts.upload, "parts": parts.tags, "size": parts.size, "owner": self._owner}
 
     def discard(self) -> None:
         self._parts.discarded = True
@@ -248,9 +246,13 @@ class _Parts(io.RawIOBase):
         md5 = hashlib.md5(data, usedforsecurity=False).digest()
         with s3_errors("upload a part of", self._place):
             answer = s3_client().upload_part(
-                Bucket=self.bucket, Key=self.key, UploadId=self.upload, PartNumber=len(self.tags) + 1, Body=data,
+                Bucket=self.bucket,
+                Key=self.key,
+                UploadId=self.upload,
+                PartNumber=len(self.tags) + 1,
+                Body=data,
                 ContentMD5=base64.b64encode(md5).decode("ascii"),
-            )  # fmt: skip
+            )
         self.tags.append(answer["ETag"])
 
 
@@ -278,32 +280,33 @@ def _client(environment: tuple[tuple[str, str | None], ...], process: int) -> An
     endpoint = given["AWS_ENDPOINT_URL"] or given["AWS_ENDPOINT"] or given["AWS_ENDPOINT_URL_S3"]
     by_host = (given["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] or "").lower() in ("1", "true")
     config = Config(
-        connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries={"mode": "standard", "max_attempts": TRIES},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        retries={"mode": "standard", "max_attempts": TRIES},
         s3={"addressing_style": "path" if endpoint and not by_host else "auto"},
         # Other stores than AWS do not have its newer checksums; parts are sent with their MD5 instead.
-        request_checksum_calculation="when_required", response_checksum_validation="when_required",
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
         max_pool_connections=32,
-    )  # fmt: skip
+    )
     if (given["AWS_SKIP_SIGNATURE"] or "").lower() in ("1", "true"):
         config = config.merge(Config(signature_version=UNSIGNED))
     return boto3.session.Session().client(
-        "s3", config=config, endpoint_url=endpoint, aws_session_token=given["AWS_SESSION_TOKEN"] or given["AWS_TOKEN"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"], aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+        "s3",
+        config=config,
+        endpoint_url=endpoint,
+        aws_session_token=given["AWS_SESSION_TOKEN"] or given["AWS_TOKEN"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
         region_name=given["AWS_REGION"] or given["AWS_DEFAULT_REGION"] or "us-east-1",
-    )  # fmt: skip
+    )
 
 
 @contextmanager
 def s3_errors(verb: str, place: str) -> Iterator[None]:
     """Raise the client's errors as forkpoint's: NotFound for an upload that there isn't, ``Taken`` where a condition failed,
     SystemUnavailable for what a later attempt may do."""
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        HTTPClientError,
-        NoCredentialsError,
-        PartialCredentialsError,
-    )
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError, PartialCredentialsError
     from botocore.exceptions import ConnectionError as NotConnected
 
     failed = f"FileSink: cannot {verb} {place} from host {socket.gethostname()}"

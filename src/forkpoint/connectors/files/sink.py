@@ -45,14 +45,7 @@ State = Literal["staged", "visible", "missing"]
 COMPRESSIONS = ("zstd", "snappy", "gzip", "brotli", "lz4", "none")
 _JOB = "{job}"
 _SHOWN = 3  # files in a message
-_ENDINGS = {
-    "parquet": ".parquet",
-    "json": ".jsonl",
-    "csv": ".csv",
-    "text": ".txt",
-    "avro": ".avro",
-    "csv-layout": ".csv",
-}
+_ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt", "avro": ".avro", "csv-layout": ".csv"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +82,7 @@ class FileSink(Sink):
 
     @classmethod
     def parquet(
-        cls,
-        path: str | Path,
-        type: Any = None,
-        *,
-        bucket: Bucket = None,
-        prefix: str = "part",
-        compression: str = "zstd",
+        cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", compression: str = "zstd"
     ) -> Self:
         """Parquet files. Columns are written without being converted to Python objects."""
         codec = one_of("FileSink.parquet: compression", compression and str(compression).lower(), COMPRESSIONS)
@@ -123,9 +110,7 @@ class FileSink(Sink):
     def for_row_format(cls, base_path: str, encoder: Encoder) -> FileSinkBuilder:
         """PyFlink's way: a builder of a sink that writes each element as a line."""
         if not isinstance(encoder, Encoder):
-            raise ConfigError(
-                f"FileSink.for_row_format takes an Encoder, not {encoder!r}; use Encoder.simple_string_encoder()"
-            )
+            raise ConfigError(f"FileSink.for_row_format takes an Encoder, not {encoder!r}; use Encoder.simple_string_encoder()")
         return cls._builder(base_path, BulkWriterFactory("text", None, {"charset": encoder.charset_name}))
 
     @classmethod

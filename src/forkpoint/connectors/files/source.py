@@ -90,9 +90,16 @@ class FileSource(Source[T]):
     def json(cls, path: str | Path, type: Any, **options: Unpack[_Options]) -> FileSource[Any]: ...
     @classmethod
     def json(
-        cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
-        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> FileSource[Any]:  # fmt: skip
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bounded: bool = False,
+        pattern: str | None = None,
+        max_file_age: timedelta | None = None,
+        max_remembered_files: int = 2048,
+        on_parse_error: OnParseError = "fail",
+    ) -> FileSource[Any]:
         """JSON lines. Keys that the type lacks are ignored; missing ones get the field's default."""
         return cls._make(path, JsonFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
@@ -107,10 +114,19 @@ class FileSource(Source[T]):
     def csv(cls, path: str | Path, type: Any, **options: Unpack[_CsvOptions]) -> FileSource[Any]: ...
     @classmethod
     def csv(
-        cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
-        delimiter: str = ",", header: bool = True, newlines_in_values: bool = False,
-        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> FileSource[Any]:  # fmt: skip
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bounded: bool = False,
+        pattern: str | None = None,
+        delimiter: str = ",",
+        header: bool = True,
+        newlines_in_values: bool = False,
+        max_file_age: timedelta | None = None,
+        max_remembered_files: int = 2048,
+        on_parse_error: OnParseError = "fail",
+    ) -> FileSource[Any]:
         """CSV. ``header``: the first line names the columns; otherwise they are the type's fields in order.
 
         An empty value is None if the field may be None (and is not a str). ``newlines_in_values`` allows line ends in quoted
@@ -120,40 +136,53 @@ class FileSource(Source[T]):
         if not header and type is None:
             raise ConfigError("FileSource.csv: header=False needs a type, which names the columns")
         return cls._make(
-            path, CsvFormat(delimiter, header, newlines_in_values), type, pattern, bounded, max_file_age,
-            max_remembered_files, on_parse_error,
-        )  # fmt: skip
+            path,
+            CsvFormat(delimiter, header, newlines_in_values),
+            type,
+            pattern,
+            bounded,
+            max_file_age,
+            max_remembered_files,
+            on_parse_error,
+        )
 
     @overload
     @classmethod
     def parquet(cls, path: str | Path, type: TypeLike[R], **options: Unpack[_Options]) -> FileSource[R]: ...
     @overload
     @classmethod
-    def parquet(
-        cls, path: str | Path, type: None = None, **options: Unpack[_Options]
-    ) -> FileSource[dict[str, Any]]: ...
+    def parquet(cls, path: str | Path, type: None = None, **options: Unpack[_Options]) -> FileSource[dict[str, Any]]: ...
     @overload
     @classmethod
     def parquet(cls, path: str | Path, type: Any, **options: Unpack[_Options]) -> FileSource[Any]: ...
     @classmethod
     def parquet(
-        cls, path: str | Path, type: Any = None, *, bounded: bool = False, pattern: str | None = None,
-        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> FileSource[Any]:  # fmt: skip
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bounded: bool = False,
+        pattern: str | None = None,
+        max_file_age: timedelta | None = None,
+        max_remembered_files: int = 2048,
+        on_parse_error: OnParseError = "fail",
+    ) -> FileSource[Any]:
         """Parquet. Only the type's columns are read, and cast to its types if that is lossless."""
-        return cls._make(
-            path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )
+        return cls._make(path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @classmethod
     def text(
-        cls, path: str | Path, *, bounded: bool = False, pattern: str | None = None,
-        max_file_age: timedelta | None = None, max_remembered_files: int = 2048, on_parse_error: OnParseError = "fail",
-    ) -> FileSource[str]:  # fmt: skip
+        cls,
+        path: str | Path,
+        *,
+        bounded: bool = False,
+        pattern: str | None = None,
+        max_file_age: timedelta | None = None,
+        max_remembered_files: int = 2048,
+        on_parse_error: OnParseError = "fail",
+    ) -> FileSource[str]:
         """Lines of UTF-8 text as str, without their line ends; includes empty lines."""
-        return cls._make(
-            path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error
-        )
+        return cls._make(path, TextFormat(), Types.STRING(), pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @classmethod
     def for_record_stream_format(cls, stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
@@ -178,9 +207,16 @@ class FileSource(Source[T]):
 
     @classmethod
     def _make(
-        cls, path: str | Path, file_format: FileFormat, type: Any, pattern: str | None, bounded: bool,
-        max_file_age: timedelta | None, max_remembered_files: int, on_parse_error: OnParseError,
-    ) -> FileSource[Any]:  # fmt: skip
+        cls,
+        path: str | Path,
+        file_format: FileFormat,
+        type: Any,
+        pattern: str | None,
+        bounded: bool,
+        max_file_age: timedelta | None,
+        max_remembered_files: int,
+        on_parse_error: OnParseError,
+    ) -> FileSource[Any]:
         check_on_parse_error("FileSource", on_parse_error)
         if max_file_age is not None and not (isinstance(max_file_age, timedelta) and max_file_age > timedelta()):
             raise ConfigError(f"FileSource: max_file_age is {max_file_age!r}; give a timedelta above 0, or None")
@@ -196,9 +232,15 @@ class FileSource(Source[T]):
         if pattern is not None:
             glob_matcher(pattern)
         return cls(
-            base, file_format, None if type is None else type_of(type), pattern, bounded, max_file_age,
-            max_remembered_files, on_parse_error,
-        )  # fmt: skip
+            base,
+            file_format,
+            None if type is None else type_of(type),
+            pattern,
+            bounded,
+            max_file_age,
+            max_remembered_files,
+            on_parse_error,
+        )
 
     def as_bounded(self) -> Self:
         """The same source, which reads the files that exist at the first start and then finishes."""
@@ -221,9 +263,8 @@ class FileSource(Source[T]):
             from forkpoint.connectors.files.remote import RemoteListing
 
             listing = RemoteListing(
-                self.base, self.pattern, always_whole=self.max_file_age is not None,
-                files_between=self.max_remembered_files // 2,
-            )  # fmt: skip
+                self.base, self.pattern, always_whole=self.max_file_age is not None, files_between=self.max_remembered_files // 2
+            )
         elif self.base.exists():
             listing = Listing(self.base, self.pattern)
         else:

@@ -82,11 +82,7 @@ class BucketedWriter(SinkWriter):
         bucket = self.bucket
         if bucket is None:
             return {"": None}
-        names = (
-            [_bucket_of(bucket, v) for v in values or []]
-            if callable(bucket)
-            else _hive_names(bucket, values, table, type)
-        )
+        names = [_bucket_of(bucket, v) for v in values or []] if callable(bucket) else _hive_names(bucket, values, table, type)
         places: dict[str, list[int]] = {}
         for i, name in enumerate(names):
             places.setdefault(name, []).append(i)
@@ -157,9 +153,7 @@ class _AvroFile(_FileWriter):
         from fastavro.write import Writer
 
         self._values: AvroRowSerializationSchema = options["schema"]
-        self._writer = Writer(
-            self._file, self._values.schema, sync_interval=64_000, options={"strict_allow_default": True}
-        )
+        self._writer = Writer(self._file, self._values.schema, sync_interval=64_000, options={"strict_allow_default": True})
 
     def write(self, values: list[Any], type: TypeInformation | None) -> None:
         for value in values:
@@ -199,9 +193,7 @@ class _ParquetFile(_FileWriter):
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
         for name, digits in self._decimals.items():  # a Decimal has no fixed scale, so it is text elsewhere
             at = table.schema.get_field_index(name)
-            column = [
-                None if text is None else rounded(name, digits, Decimal(text)) for text in table.column(at).to_pylist()
-            ]
+            column = [None if text is None else rounded(name, digits, Decimal(text)) for text in table.column(at).to_pylist()]
             table = table.set_column(at, name, pa.array(column, pa.decimal128(*digits)))
         self._held.append(table)
         self._rows += table.num_rows
@@ -220,9 +212,7 @@ class _ParquetFile(_FileWriter):
         self._writer.close()
 
     def discard(self) -> None:
-        with contextlib.suppress(
-            pa.ArrowException, OSError, ForkpointError
-        ):  # closing writes a footer, but the disk may be full
+        with contextlib.suppress(pa.ArrowException, OSError, ForkpointError):  # closing writes a footer, but the disk may be full
             self._writer.close()
         super().discard()
 
@@ -240,9 +230,7 @@ class _CsvFile(_FileWriter):
         self._alone = schema is not None and len(schema) == 1 and schema.field(0).nullable
         schema = pa.schema([(f.name, pa.string() if self._as_text(f.type) else f.type) for f in schema or ()])
         self._schema = schema
-        self._writer = pacsv.CSVWriter(
-            self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"])
-        )
+        self._writer = pacsv.CSVWriter(self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"]))
 
     def _as_text(self, type: pa.DataType) -> bool:
         return self._alone or bool(pa.types.is_duration(type))

@@ -172,9 +172,7 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
 
     @cached_property
     def _modes(self) -> Modes:
-        return Modes(
-            self.decimal_handling_mode, self.time_precision_mode, self.binary_handling_mode, self.fraction_digits
-        )
+        return Modes(self.decimal_handling_mode, self.time_precision_mode, self.binary_handling_mode, self.fraction_digits)
 
     @cached_property
     def _messages(self) -> JsonText:

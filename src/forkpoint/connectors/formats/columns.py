@@ -29,11 +29,7 @@ Named = Callable[[Field], str]
 
 def text_schema(type: TypeInformation | None, named: Named = attrgetter("name")) -> pa.Schema | None:
     """The columns of a record type as Arrow's parsers read them; None if they cannot read all of them."""
-    if (
-        type is None
-        or not type.fields
-        or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields)
-    ):
+    if type is None or not type.fields or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields):
         return None
     return pa.schema([(named(f), _read_as(_inner(f.type))) for f in type.fields])
 
@@ -68,9 +64,7 @@ def is_utf8(data: bytes) -> bool:
     if data.isascii():
         return True
     try:
-        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)).validate(
-            full=True
-        )
+        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)).validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True

@@ -95,9 +95,7 @@ class CsvLayout(Declared):
         """Whether Arrow reads values as `values` does."""
         dialect = self.dialect
         special = dialect.escape_character or dialect.null_literal is not None or self.comments
-        nested = any(
-            column.element is not None or column.digits or column.type.kind == "boolean" for column in self.columns
-        )
+        nested = any(column.element is not None or column.digits or column.type.kind == "boolean" for column in self.columns)
         return dialect.quote_character == '"' and dialect.field_delimiter.isascii() and not (special or nested)
 
     # -- reading

@@ -37,8 +37,11 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 _DATES = {_TIME + "Date", _CONNECT + "Date"}
 _TIMES = {_TIME + "Time": "ms", _CONNECT + "Time": "ms", _TIME + "MicroTime": "us", _TIME + "NanoTime": "ns"}
 _TIMESTAMPS = {
-    _TIME + "Timestamp": "ms", _CONNECT + "Timestamp": "ms", _TIME + "MicroTimestamp": "us", _TIME + "NanoTimestamp": "ns",
-}  # fmt: skip
+    _TIME + "Timestamp": "ms",
+    _CONNECT + "Timestamp": "ms",
+    _TIME + "MicroTimestamp": "us",
+    _TIME + "NanoTimestamp": "ns",
+}
 _DURATIONS = {_TIME + "MicroDuration": "us", _TIME + "NanoDuration": "ns", **_TIMES}  # MySQL's TIME is a duration, too
 _ISO = {_TIME + "IsoDate", _TIME + "IsoTime", _TIME + "IsoTimestamp"}  # written with a Z, though columns have no zone
 _INTEGERS = ("byte", "short", "int", "long", "big_int")
@@ -56,9 +59,10 @@ class Modes:
 
     def __post_init__(self) -> None:
         for name, of in (
-            ("decimal_handling_mode", DecimalHandlingMode), ("time_precision_mode", TimePrecisionMode),
+            ("decimal_handling_mode", DecimalHandlingMode),
+            ("time_precision_mode", TimePrecisionMode),
             ("binary_handling_mode", BinaryHandlingMode),
-        ):  # fmt: skip
+        ):
             value, known = getattr(self, name), get_args(of)
             if value not in known and not (value is None and name != "binary_handling_mode"):
                 raise ConfigError(f"Debezium: {name} is {value!r}; give one of {', '.join(map(repr, known))}")
@@ -162,9 +166,7 @@ def _likely(type: TypeInformation) -> list[TypeInformation]:
     scalars = [child for child in type.children if child.fields is None and child.kind not in (*_SEQUENCES, "map")]
     has_text = any(child.kind in ("string", "char") for child in scalars)
     likely = [child for child in scalars if not (has_text and child.kind == "bytes")]
-    return sorted(
-        likely, key=lambda child: child.kind in (*_INTEGERS, "float", "double")
-    )  # the most special ones first
+    return sorted(likely, key=lambda child: child.kind in (*_INTEGERS, "float", "double"))  # the most special ones first
 
 
 def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
@@ -172,9 +174,12 @@ def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
     if name == _JSON:
         return _from_json(None)
     for names, of in (
-        ({_DECIMAL, _VARIABLE_SCALE}, Types.BIG_DEC()), (_DATES, Types.SQL_DATE()), (_TIMES, Types.SQL_TIME()),
-        (_TIMESTAMPS, Types.SQL_TIMESTAMP()), (_DURATIONS, Types.DURATION()),
-    ):  # fmt: skip
+        ({_DECIMAL, _VARIABLE_SCALE}, Types.BIG_DEC()),
+        (_DATES, Types.SQL_DATE()),
+        (_TIMES, Types.SQL_TIME()),
+        (_TIMESTAMPS, Types.SQL_TIMESTAMP()),
+        (_DURATIONS, Types.DURATION()),
+    ):
         if name in names:
             decode = decoder(of, schema, modes)
             return None if decode is None else _unless_null(decode)

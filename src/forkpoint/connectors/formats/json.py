@@ -18,14 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from forkpoint.connectors.formats.batches import (
-    BatchDeserializationSchema,
-    Declared,
-    Part,
-    elements_of,
-    read_each,
-    spans,
-)
+from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each, spans
 from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, typed_columns
 from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
@@ -198,9 +191,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
         def build(self) -> JsonRowDeserializationSchema[Any]:
             """The schema. Raises ConfigError without a type."""
             if self._type_info is None:
-                raise ConfigError(
-                    "JsonRowDeserializationSchema: call type_info(…) with the elements' type, or json_schema(…)"
-                )
+                raise ConfigError("JsonRowDeserializationSchema: call type_info(…) with the elements' type, or json_schema(…)")
             return JsonRowDeserializationSchema(self._type_info, self._fail_on_missing_field, self._ignore_parse_errors)
 
 
@@ -275,11 +266,7 @@ _SCALARS: dict[str, TypeInformation[Any]] = {
     "boolean": Types.BOOLEAN(),
     "null": type_of(None),
 }
-_FORMATS: dict[str, TypeInformation[Any]] = {
-    "date": Types.SQL_DATE(),
-    "time": Types.SQL_TIME(),
-    "date-time": Types.INSTANT(),
-}
+_FORMATS: dict[str, TypeInformation[Any]] = {"date": Types.SQL_DATE(), "time": Types.SQL_TIME(), "date-time": Types.INSTANT()}
 
 
 def json_schema_type(text: str) -> TypeInformation[Any]:

@@ -26,9 +26,25 @@ from forkpoint.types.wire import shown, type_name
 
 # The kinds of values that msgspec encodes as `to_jsonable` leaves them.
 _SCALARS = {
-    "optional", "boolean", "byte", "short", "int", "long", "big_int", "float", "double", "big_dec", "string", "char",
-    "date", "time", "timestamp", "instant", "duration", "uuid",
-}  # fmt: skip
+    "optional",
+    "boolean",
+    "byte",
+    "short",
+    "int",
+    "long",
+    "big_int",
+    "float",
+    "double",
+    "big_dec",
+    "string",
+    "char",
+    "date",
+    "time",
+    "timestamp",
+    "instant",
+    "duration",
+    "uuid",
+}
 _INFINITY = float("inf")
 _FIELDS, _JSON_NAMES = attrgetter("__struct_fields__"), attrgetter("__struct_encode_fields__")
 _KEYS = frozenset({str, int, float, Decimal, date, time, datetime, timedelta, UUID, bytes})  # that msgspec makes text
@@ -38,9 +54,7 @@ def _hook(value: Any) -> Any:
     # np.float64 and np.str_ are a float and a str, but not to msgspec.
     made = to_jsonable(value.item() if isinstance(value, np.generic) else value)
     if made is value:  # msgspec would ask again and again
-        raise TypeNotSupported(
-            f"{shown(value)} ({type_name(type(value))}) cannot be written as JSON; map it to a type that can"
-        )
+        raise TypeNotSupported(f"{shown(value)} ({type_name(type(value))}) cannot be written as JSON; map it to a type that can")
     return made
 
 

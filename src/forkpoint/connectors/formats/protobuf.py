@@ -123,8 +123,7 @@ def _reader(descriptor: Any, known: dict[str, _Reader]) -> _Reader:
         return known[descriptor.full_name]
     parts: list[tuple[str, bool, _Reader]] = []
     known[descriptor.full_name] = lambda message: {
-        name: None if present and not message.HasField(name) else read(getattr(message, name))
-        for name, present, read in parts
+        name: None if present and not message.HasField(name) else read(getattr(message, name)) for name, present, read in parts
     }
     parts += [(f.name, f.has_presence and not f.is_repeated, _field_reader(f, known)) for f in descriptor.fields]
     return known[descriptor.full_name]
@@ -241,12 +240,23 @@ WELL_KNOWN: dict[str, TypeInformation[Any]] = {
 }
 # By the names of FieldDescriptor's TYPE_… constants.
 _SCALARS: dict[str, TypeInformation[Any]] = {
-    "BOOL": Types.BOOLEAN(), "STRING": Types.STRING(), "BYTES": Types.BYTES(), "ENUM": Types.STRING(),
-    "FLOAT": Types.FLOAT(), "DOUBLE": Types.DOUBLE(),
-    "INT32": Types.INT(), "SINT32": Types.INT(), "SFIXED32": Types.INT(), "UINT32": Types.LONG(), "FIXED32": Types.LONG(),
-    "INT64": Types.LONG(), "SINT64": Types.LONG(), "SFIXED64": Types.LONG(),
-    "UINT64": Types.BIG_INT(), "FIXED64": Types.BIG_INT(),
-}  # fmt: skip
+    "BOOL": Types.BOOLEAN(),
+    "STRING": Types.STRING(),
+    "BYTES": Types.BYTES(),
+    "ENUM": Types.STRING(),
+    "FLOAT": Types.FLOAT(),
+    "DOUBLE": Types.DOUBLE(),
+    "INT32": Types.INT(),
+    "SINT32": Types.INT(),
+    "SFIXED32": Types.INT(),
+    "UINT32": Types.LONG(),
+    "FIXED32": Types.LONG(),
+    "INT64": Types.LONG(),
+    "SINT64": Types.LONG(),
+    "SFIXED64": Types.LONG(),
+    "UINT64": Types.BIG_INT(),
+    "FIXED64": Types.BIG_INT(),
+}
 
 
 @dataclass(frozen=True)

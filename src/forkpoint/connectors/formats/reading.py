@@ -53,9 +53,7 @@ def check_on_parse_error(source: str, given: Any) -> None:
                 f"{source}: on_parse_error is an OutputTag of {given.type_info!r}; give OutputTag({given.tag_id!r}, DeadLetter)"
             )
     elif given not in ("fail", "skip"):
-        raise ConfigError(
-            f"{source}: on_parse_error is {given!r}; give 'fail' or 'skip', or an OutputTag of DeadLetter"
-        )
+        raise ConfigError(f"{source}: on_parse_error is {given!r}; give 'fail' or 'skip', or an OutputTag of DeadLetter")
 
 
 def side_outputs_of(on_parse_error: OnParseError) -> Collection[OutputTag[Any]]:
@@ -86,9 +84,12 @@ class FormatReader(SourceReader[T]):
         self._context = context
 
     def _found(
-        self, found: Deserialized[T], size: int, describe: Callable[[int], Unread],
+        self,
+        found: Deserialized[T],
+        size: int,
+        describe: Callable[[int], Unread],
         timestamps: npt.NDArray[np.int64] | None = None,
-    ) -> Iterator[Elements[T] | SourceBatch[T]]:  # fmt: skip
+    ) -> Iterator[Elements[T] | SourceBatch[T]]:
         """What was found in ``size`` records, with ``timestamps`` of their own. ``describe``: a bad record, by its index."""
         letters = self._refused(found, describe) if found.bad else []
         if timestamps is None and not letters:
@@ -105,9 +106,11 @@ class FormatReader(SourceReader[T]):
         at = np.array([index for index, _ in letters])
         assert isinstance(self._on_parse_error, OutputTag)
         side = SideElements(
-            self._on_parse_error, [letter for _, letter in letters], np.searchsorted(places, at),
+            self._on_parse_error,
+            [letter for _, letter in letters],
+            np.searchsorted(places, at),
             None if timestamps is None else timestamps[at],
-        )  # fmt: skip
+        )
         yield SourceBatch(found.elements, of_elements, [side])
 
     def _refused(self, found: Deserialized[T], describe: Callable[[int], Unread]) -> list[tuple[int, DeadLetter]]:

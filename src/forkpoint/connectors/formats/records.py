@@ -42,9 +42,14 @@ class RecordConverter:
     """
 
     def __init__(
-        self, type: TypeInformation | None, *, from_text: bool = False, defaults: bool = True, as_encoded: bool = False,
+        self,
+        type: TypeInformation | None,
+        *,
+        from_text: bool = False,
+        defaults: bool = True,
+        as_encoded: bool = False,
         columns: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._type = type
         self._scalars = {**_SCALARS, **(_FROM_TEXT if from_text else {}), **(_FROM_COLUMNS if columns else {})}
         self._as_encoded = as_encoded
@@ -198,9 +203,7 @@ def _object(raw: Any, type: TypeInformation, fields: tuple[Field, ...]) -> dict[
         raise Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
     names = [field.name for field in fields]
     if not (isinstance(type, RecordType) and type.is_positional):
-        raise Unreadable(
-            f"expected an object with the fields {', '.join(names)}, got the array {shorten(repr(raw), 80)}"
-        )
+        raise Unreadable(f"expected an object with the fields {', '.join(names)}, got the array {shorten(repr(raw), 80)}")
     if len(raw) != len(names):
         raise Unreadable(f"expected an array of {len(names)} values, got {shorten(repr(raw), 80)}")
     return dict(zip(names, raw, strict=True))
@@ -394,12 +397,7 @@ def _as_pairs(raw: Any) -> list[tuple[Any, Any]]:
     raise Unreadable(f"expected an object or an array of pairs, got {shorten(repr(raw), 80)}")
 
 
-_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
-    "list": list,
-    "tuple_of": tuple,
-    "set": set,
-    "frozenset": frozenset,
-}
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple_of": tuple, "set": set, "frozenset": frozenset}
 _NESTED = {*_SEQUENCES, "map", "record"}
 # The classes of objects and of Arrow's values that stand for a value of each kind, and for no other member of a union.
 _LIKE: dict[str, tuple[type, ...]] = {

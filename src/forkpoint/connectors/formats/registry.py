@@ -64,9 +64,7 @@ class SchemaRegistry:
         for reference in schema.references or ():
             version = self._ask(methodcaller("get_version", reference.subject, reference.version))
             if version is None:
-                raise Unreadable(
-                    f"the schema registry {self.url} has no version {reference.version} of {reference.subject}"
-                )
+                raise Unreadable(f"the schema registry {self.url} has no version {reference.version} of {reference.subject}")
             found += [*self.references(version.schema), version.schema]
         return found
 
@@ -261,9 +259,7 @@ class ConfluentRegistrySerializationSchema(Declared, SerializationSchema[T], Gen
 
     def __post_init__(self) -> None:
         if isinstance(self.format, JsonRowSerializationSchema) != (self.json_schema is not None):
-            raise ConfigError(
-                "ConfluentRegistrySerializationSchema: give json_schema if, and only if, the format is JSON"
-            )
+            raise ConfigError("ConfluentRegistrySerializationSchema: give json_schema if, and only if, the format is JSON")
 
     def serialize(self, element: T) -> bytes:
         return self._header() + self.format.serialize(element)

@@ -101,9 +101,7 @@ def _credentials(jaas: str) -> dict[str, str]:
         )
     options = {name: quoted or plain for name, quoted, plain in _JAAS_OPTION.findall(jaas)}
     if "username" not in options or "password" not in options:
-        raise ConfigError(
-            "Kafka: sasl.jaas.config lacks username or password; set sasl.username and sasl.password instead"
-        )
+        raise ConfigError("Kafka: sasl.jaas.config lacks username or password; set sasl.username and sasl.password instead")
     return {"sasl.username": options["username"], "sasl.password": re.sub(r"\\(.)", r"\1", options["password"])}
 
 

@@ -99,9 +99,7 @@ class Cluster:
             )
         found = {KafkaTopicPartition(topic, p.id) for topic in topics for p in described[topic].partitions}
         if absent := set(subscription.partitions) - found:
-            raise ConfigError(
-                f"KafkaSource: {_named(absent)} do not exist at {self._client.servers}; correct set_partitions()"
-            )
+            raise ConfigError(f"KafkaSource: {_named(absent)} do not exist at {self._client.servers}; correct set_partitions()")
         return set(subscription.partitions) or found
 
     def _matching(self, subscription: Subscription) -> set[KafkaTopicPartition]:
@@ -112,9 +110,7 @@ class Cluster:
         except KafkaException as error:
             raise self._trouble(error.args[0], "the topics cannot be listed") from None
         topics = metadata.topics.values()
-        found = {
-            KafkaTopicPartition(topic.topic, p) for topic in topics if topic.error is None for p in topic.partitions
-        }
+        found = {KafkaTopicPartition(topic.topic, p) for topic in topics if topic.error is None for p in topic.partitions}
         return {p for p in found if not p.topic.startswith("__") and subscription.includes(p)}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
@@ -284,9 +280,7 @@ class Group:
     def committed(self, partitions: Iterable[KafkaTopicPartition], timeout_s: float) -> list[TopicPartition]:
         from confluent_kafka import TopicPartition
 
-        found: list[TopicPartition] = self._consumer.committed(
-            [TopicPartition(*p) for p in partitions], timeout=timeout_s
-        )
+        found: list[TopicPartition] = self._consumer.committed([TopicPartition(*p) for p in partitions], timeout=timeout_s)
         return found
 
     def commit(

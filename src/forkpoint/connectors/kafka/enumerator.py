@@ -59,11 +59,7 @@ class KafkaEnumerator(SplitEnumerator):
 
     def _watching(self) -> PartitionWatcher:
         if self._watcher is None:
-            known = (
-                None
-                if self._next is None
-                else {p for p in map(KafkaTopicPartition.of_split, self._next) if self._reads(p)}
-            )
+            known = None if self._next is None else {p for p in map(KafkaTopicPartition.of_split, self._next) if self._reads(p)}
             stops = {KafkaTopicPartition.of_split(split): stop for split, stop in self._stops.items()}
             self._watcher = PartitionWatcher(self._watch, known, stops, self._topics)
         return self._watcher
@@ -110,9 +106,11 @@ class KafkaEnumerator(SplitEnumerator):
     @property
     def position(self) -> JSON:
         return {
-            "version": 1, "next": None if self._next is None else dict(self._next), "stop": dict(self._stops),
+            "version": 1,
+            "next": None if self._next is None else dict(self._next),
+            "stop": dict(self._stops),
             "topics": dict(self._topics),
-        }  # fmt: skip
+        }
 
     def confirm(self) -> None:
         if self._watcher is not None:

@@ -27,9 +27,13 @@ _REFUSED = {
     "INVALID_MSG_SIZE": "raise max.message.bytes of the topic, or send smaller records",
 }
 _FENCED = (
-    "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID",
+    "_FENCED",
+    "PRODUCER_FENCED",
+    "INVALID_PRODUCER_EPOCH",
+    "INVALID_PRODUCER_ID_MAPPING",
+    "UNKNOWN_PRODUCER_ID",
     "TRANSACTION_COORDINATOR_FENCED",
-)  # fmt: skip
+)
 
 
 def is_temporary(error: KafkaError) -> bool:
@@ -37,23 +41,45 @@ def is_temporary(error: KafkaError) -> bool:
     from confluent_kafka import KafkaError as Codes
 
     return error.retriable() or error.code() in {
-        Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._TIMED_OUT_QUEUE, Codes._MSG_TIMED_OUT,
-        Codes._RESOLVE, Codes._WAIT_COORD, Codes._WAIT_CACHE, Codes._DESTROY_BROKER, Codes._NODE_UPDATE, Codes._RETRY,
-        Codes._UNKNOWN_BROKER, Codes._NOENT, Codes.REQUEST_TIMED_OUT, Codes.NETWORK_EXCEPTION, Codes.LEADER_NOT_AVAILABLE,
-        Codes.NOT_LEADER_FOR_PARTITION, Codes.BROKER_NOT_AVAILABLE, Codes.REPLICA_NOT_AVAILABLE, Codes.LISTENER_NOT_FOUND,
-        Codes.COORDINATOR_LOAD_IN_PROGRESS, Codes.COORDINATOR_NOT_AVAILABLE, Codes.NOT_COORDINATOR,
-        Codes.OFFSET_NOT_AVAILABLE, Codes.FENCED_LEADER_EPOCH, Codes.UNKNOWN_LEADER_EPOCH, Codes.KAFKA_STORAGE_ERROR,
-        Codes.UNSTABLE_OFFSET_COMMIT, Codes.REBALANCE_IN_PROGRESS, Codes.STALE_BROKER_EPOCH, Codes.NOT_CONTROLLER,
-    }  # fmt: skip
+        Codes._TRANSPORT,
+        Codes._ALL_BROKERS_DOWN,
+        Codes._TIMED_OUT,
+        Codes._TIMED_OUT_QUEUE,
+        Codes._MSG_TIMED_OUT,
+        Codes._RESOLVE,
+        Codes._WAIT_COORD,
+        Codes._WAIT_CACHE,
+        Codes._DESTROY_BROKER,
+        Codes._NODE_UPDATE,
+        Codes._RETRY,
+        Codes._UNKNOWN_BROKER,
+        Codes._NOENT,
+        Codes.REQUEST_TIMED_OUT,
+        Codes.NETWORK_EXCEPTION,
+        Codes.LEADER_NOT_AVAILABLE,
+        Codes.NOT_LEADER_FOR_PARTITION,
+        Codes.BROKER_NOT_AVAILABLE,
+        Codes.REPLICA_NOT_AVAILABLE,
+        Codes.LISTENER_NOT_FOUND,
+        Codes.COORDINATOR_LOAD_IN_PROGRESS,
+        Codes.COORDINATOR_NOT_AVAILABLE,
+        Codes.NOT_COORDINATOR,
+        Codes.OFFSET_NOT_AVAILABLE,
+        Codes.FENCED_LEADER_EPOCH,
+        Codes.UNKNOWN_LEADER_EPOCH,
+        Codes.KAFKA_STORAGE_ERROR,
+        Codes.UNSTABLE_OFFSET_COMMIT,
+        Codes.REBALANCE_IN_PROGRESS,
+        Codes.STALE_BROKER_EPOCH,
+        Codes.NOT_CONTROLLER,
+    }
 
 
 def is_missing(error: KafkaError) -> bool:
     """Whether there is no such topic or partition, as far as the broker knows."""
     from confluent_kafka import KafkaError as Codes
 
-    return error.code() in {
-        Codes.UNKNOWN_TOPIC_OR_PART, Codes.UNKNOWN_TOPIC_ID, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION,
-    }  # fmt: skip
+    return error.code() in {Codes.UNKNOWN_TOPIC_OR_PART, Codes.UNKNOWN_TOPIC_ID, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION}
 
 
 def is_refused(error: KafkaError) -> bool:
@@ -61,9 +87,12 @@ def is_refused(error: KafkaError) -> bool:
     from confluent_kafka import KafkaError as Codes
 
     return error.code() in {
-        Codes._AUTHENTICATION, Codes._SSL, Codes.SASL_AUTHENTICATION_FAILED, Codes.UNSUPPORTED_SASL_MECHANISM,
+        Codes._AUTHENTICATION,
+        Codes._SSL,
+        Codes.SASL_AUTHENTICATION_FAILED,
+        Codes.UNSUPPORTED_SASL_MECHANISM,
         Codes.ILLEGAL_SASL_STATE,
-    }  # fmt: skip
+    }
 
 
 def is_fenced(error: KafkaError) -> bool:
@@ -76,9 +105,7 @@ def is_refusal(error: KafkaError) -> bool:
     return error.name() in _REFUSED
 
 
-def forkpoint_error(
-    error: KafkaError | KafkaException, what: str, problems: Sequence[KafkaError] = ()
-) -> ForkpointError:
+def forkpoint_error(error: KafkaError | KafkaException, what: str, problems: Sequence[KafkaError] = ()) -> ForkpointError:
     """The error to raise when ``what`` failed: SystemUnavailable if a later attempt may succeed, else one with a remedy.
     ``problems``: what the client's ``error_cb`` was told, which often says more."""
     from confluent_kafka import KafkaException as Raised

@@ -52,9 +52,12 @@ class Extremes:
         earliest = [t for t in (self.earliest_ms, other.earliest_ms) if t is not None]
         latest = [t for t in (self.latest_ms, other.latest_ms) if t is not None]
         return Extremes(
-            max(self.partition, other.partition), max(self.bytes, other.bytes), min(earliest, default=None),
-            max(latest, default=None), self.keyless or other.keyless,
-        )  # fmt: skip
+            max(self.partition, other.partition),
+            max(self.bytes, other.bytes),
+            min(earliest, default=None),
+            max(latest, default=None),
+            self.keyless or other.keyless,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -91,9 +91,7 @@ class Bounds:
     end: int
 
 
-def starting(
-    initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartition, bounds: Bounds, found: int | None
-) -> int:
+def starting(initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartition, bounds: Bounds, found: int | None) -> int:
     """Where to start reading a partition. ``found``: what the group has committed, or what the timestamp leads to."""
     if initializer.kind in ("earliest", "latest"):
         return bounds.first if initializer.kind == "earliest" else bounds.end
@@ -109,9 +107,7 @@ def starting(
     return bounds.first if initializer.reset is KafkaOffsetResetStrategy.EARLIEST else bounds.end
 
 
-def stopping(
-    initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartition, bounds: Bounds, found: int | None
-) -> int:
+def stopping(initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartition, bounds: Bounds, found: int | None) -> int:
     """Where to stop reading a partition; an offset that was given may be ahead of the end."""
     if initializer.kind == "offsets" and initializer.given.get(partition, 0) > bounds.end:
         return initializer.given[partition]

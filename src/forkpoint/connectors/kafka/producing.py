@@ -130,9 +130,13 @@ class ProducerRecord:
 def to_columns(records: Sequence[ProducerRecord]) -> pa.RecordBatch:
     headers = [[{"key": k, "value": v} for k, v in r.headers] or None for r in records]
     columns: list[Any] = [
-        [r.topic for r in records], [r.partition for r in records], [r.timestamp_ms for r in records],
-        [r.key for r in records], [r.value for r in records], headers,
-    ]  # fmt: skip
+        [r.topic for r in records],
+        [r.partition for r in records],
+        [r.timestamp_ms for r in records],
+        [r.key for r in records],
+        [r.value for r in records],
+        headers,
+    ]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )

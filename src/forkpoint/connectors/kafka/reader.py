@@ -22,9 +22,7 @@ _REMEDY = "Correct the format, or call set_on_parse_error('skip') on the builder
 class KafkaReader(FormatReader[T]):
     """A feed that has read all that it was asked for is kept for the next reader of this process."""
 
-    def __init__(
-        self, client: KafkaClient, schema: KafkaRecordDeserializationSchema[T], on_parse_error: OnParseError
-    ) -> None:
+    def __init__(self, client: KafkaClient, schema: KafkaRecordDeserializationSchema[T], on_parse_error: OnParseError) -> None:
         super().__init__(on_parse_error, _REMEDY, log)
         self._client = client
         self._schema = schema
@@ -58,5 +56,7 @@ def _unread(records: KafkaRecords, index: int) -> Unread:
     record = records[index]
     return Unread(
         f"KafkaSource: topic {record.topic!r}, partition {record.partition}, offset {record.offset}: cannot read the record",
-        {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)}, record.value, record.key,
-    )  # fmt: skip
+        {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)},
+        record.value,
+        record.key,
+    )

@@ -72,9 +72,14 @@ class KafkaRecords:
         message: Any = self._messages[index]
         kind, timestamp = message.timestamp()
         return KafkaRecord(
-            message.topic(), message.partition(), message.offset(), timestamp if kind and timestamp != -1 else None,
-            message.key(), message.value(), message.headers() or (),
-        )  # fmt: skip
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            timestamp if kind and timestamp != -1 else None,
+            message.key(),
+            message.value(),
+            message.headers() or (),
+        )
 
 
 class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):

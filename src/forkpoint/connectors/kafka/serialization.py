@@ -95,17 +95,19 @@ class KafkaRecordSerializationSchemaBuilder:
         if self._topic is None and self._select is None:
             raise ConfigError("KafkaRecordSerializationSchema: there is no topic; call set_topic or set_topic_selector")
         if self._value is None:
-            raise ConfigError(
-                "KafkaRecordSerializationSchema: there is no value schema; call set_value_serialization_schema"
-            )
+            raise ConfigError("KafkaRecordSerializationSchema: there is no value schema; call set_value_serialization_schema")
         return _Combined(self._topic, self._select, self._key, self._value, self._partition)
 
 
 class _Combined(KafkaRecordSerializationSchema[Any]):
     def __init__(
-        self, topic: str | None, select: Callable[[Any], str] | None, key: SerializationSchema[Any] | None,
-        value: SerializationSchema[Any], partition: Callable[[Any], int] | None,
-    ) -> None:  # fmt: skip
+        self,
+        topic: str | None,
+        select: Callable[[Any], str] | None,
+        key: SerializationSchema[Any] | None,
+        value: SerializationSchema[Any],
+        partition: Callable[[Any], int] | None,
+    ) -> None:
         self._topic = topic
         self._select = select
         self._key = key
@@ -134,8 +136,10 @@ class _Combined(KafkaRecordSerializationSchema[Any]):
             "topic": pa.array(topics, pa.string()) if isinstance(topics, list) else topics,
             "partition": pa.nulls(size, pa.int32()) if partitions is None else pa.array(partitions, pa.int32()),
             "timestamp_ms": _times(batch),
-            "key": keys, "value": values, "headers": pa.nulls(size, SCHEMA.field("headers").type),
-        }  # fmt: skip
+            "key": keys,
+            "value": values,
+            "headers": pa.nulls(size, SCHEMA.field("headers").type),
+        }
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 

@@ -45,9 +45,8 @@ class KafkaSink(CommittingSink[T_contra]):
     """
 
     def __init__(
-        self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient,
-        guarantee: DeliveryGuarantee, prefix: str,
-    ) -> None:  # fmt: skip
+        self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient, guarantee: DeliveryGuarantee, prefix: str
+    ) -> None:
         self._serializer = serializer
         self._client = client
         self._guarantee = guarantee
@@ -106,9 +105,7 @@ class KafkaSink(CommittingSink[T_contra]):
 class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
     """Stages one subtask's records of an epoch."""
 
-    def __init__(
-        self, context: SinkContext, serializer: KafkaRecordSerializationSchema[T_contra], max_bytes: int
-    ) -> None:
+    def __init__(self, context: SinkContext, serializer: KafkaRecordSerializationSchema[T_contra], max_bytes: int) -> None:
         self._context = context
         self._serializer = serializer
         self._max_bytes = max_bytes
@@ -136,9 +133,7 @@ class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
         self._serializer = serializer
         self._problems: list[Any] = []
         self._refused: list[Any] = []
-        own: dict[str, Any] = {
-            **producer_settings(client), "error_cb": self._problems.append, "on_delivery": self._delivered,
-        }  # fmt: skip
+        own: dict[str, Any] = {**producer_settings(client), "error_cb": self._problems.append, "on_delivery": self._delivered}
         self._producer = Producer(own)
 
     def _delivered(self, error: Any, _: Any) -> None:

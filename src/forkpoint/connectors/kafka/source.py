@@ -103,9 +103,7 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         try:
             re.compile(topic_pattern)
         except re.error as error:
-            raise ConfigError(
-                f"KafkaSource: topic pattern {topic_pattern!r} is no regular expression: {error}"
-            ) from None
+            raise ConfigError(f"KafkaSource: topic pattern {topic_pattern!r} is no regular expression: {error}") from None
         return self._subscribe(Subscription(pattern=topic_pattern))
 
     def set_partitions(self, partitions: Collection[KafkaTopicPartition]) -> Self:
@@ -180,7 +178,13 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         client = KafkaClient(properties)
         client.settings()  # refuses what has no meaning here
         watch = Watch(
-            client, self._subscription, self._start, self._stop, group, commits,
-            None if self._bounded or discovery_ms <= 0 else discovery_ms / 1000, timeout_ms / 1000,
-        )  # fmt: skip
+            client,
+            self._subscription,
+            self._start,
+            self._stop,
+            group,
+            commits,
+            None if self._bounded or discovery_ms <= 0 else discovery_ms / 1000,
+            timeout_ms / 1000,
+        )
         return KafkaSource(watch, self._schema, self._bounded, self._on_parse_error)

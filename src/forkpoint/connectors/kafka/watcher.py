@@ -57,9 +57,12 @@ class PartitionWatcher:
     not answer for now."""
 
     def __init__(
-        self, watch: Watch, known: set[KafkaTopicPartition] | None, stops: Mapping[KafkaTopicPartition, int],
+        self,
+        watch: Watch,
+        known: set[KafkaTopicPartition] | None,
+        stops: Mapping[KafkaTopicPartition, int],
         topics: Mapping[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._watch = watch
         self._first = known is None
         self._partitions = set(known or ())
@@ -130,9 +133,7 @@ class PartitionWatcher:
             refresh_s = REFRESH_S if now < self._grown + 1 else REFRESH_IDLE_S
             pause_s = refresh_s + REFRESH_OF_EACH_S * len(self._partitions)
             try:
-                if discovered is None or (
-                    self._watch.discovery_s is not None and now >= discovered + self._watch.discovery_s
-                ):
+                if discovered is None or (self._watch.discovery_s is not None and now >= discovered + self._watch.discovery_s):
                     self._discover(cluster)
                     discovered = now
                 elif self._asked or self._replaced:

@@ -46,21 +46,42 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
 
     @overload
     def __init__(
-        self, url_template: str, *, headers: Mapping[str, str] | None = None, result_type: TypeLike[V],
-        extract: Callable[[Any], Any] | None = None, missing_statuses: Collection[int] = (404,), capacity: int = 100,
-        request_timeout: timedelta | int = _REQUEST_TIMEOUT, client_options: Mapping[str, Any] | None = None,
-    ) -> None: ...  # fmt: skip
+        self,
+        url_template: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        result_type: TypeLike[V],
+        extract: Callable[[Any], Any] | None = None,
+        missing_statuses: Collection[int] = (404,),
+        capacity: int = 100,
+        request_timeout: timedelta | int = _REQUEST_TIMEOUT,
+        client_options: Mapping[str, Any] | None = None,
+    ) -> None: ...
     @overload
     def __init__(
-        self: HttpLookup[Any], url_template: str, *, headers: Mapping[str, str] | None = None, result_type: Any = None,
-        extract: Callable[[Any], Any] | None = None, missing_statuses: Collection[int] = (404,), capacity: int = 100,
-        request_timeout: timedelta | int = _REQUEST_TIMEOUT, client_options: Mapping[str, Any] | None = None,
-    ) -> None: ...  # fmt: skip
+        self: HttpLookup[Any],
+        url_template: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        result_type: Any = None,
+        extract: Callable[[Any], Any] | None = None,
+        missing_statuses: Collection[int] = (404,),
+        capacity: int = 100,
+        request_timeout: timedelta | int = _REQUEST_TIMEOUT,
+        client_options: Mapping[str, Any] | None = None,
+    ) -> None: ...
     def __init__(
-        self, url_template: str, *, headers: Mapping[str, str] | None = None, result_type: Any = None,
-        extract: Callable[[Any], Any] | None = None, missing_statuses: Collection[int] = (404,), capacity: int = 100,
-        request_timeout: timedelta | int = _REQUEST_TIMEOUT, client_options: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        url_template: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        result_type: Any = None,
+        extract: Callable[[Any], Any] | None = None,
+        missing_statuses: Collection[int] = (404,),
+        capacity: int = 100,
+        request_timeout: timedelta | int = _REQUEST_TIMEOUT,
+        client_options: Mapping[str, Any] | None = None,
+    ) -> None:
         _check_template(url_template)
         self._template = url_template
         self._headers = dict(headers or {})
@@ -92,9 +113,7 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
             for _ in range(-(-self.capacity // _CONNECTIONS)):
                 self._clients.append(httpx.AsyncClient(headers=self._headers, **options))
         except (TypeError, ValueError, OSError) as error:
-            raise ConfigError(
-                f"HttpLookup({self._template!r}): client_options or headers are wrong: {error}"
-            ) from error
+            raise ConfigError(f"HttpLookup({self._template!r}): client_options or headers are wrong: {error}") from error
         self._free = [client for client in self._clients for _ in range(_CONNECTIONS)]
 
     async def async_lookup(self, keys: Sequence[Any], /) -> Mapping[Any, V]:
@@ -192,9 +211,7 @@ def _refusal(response: Response, where: str) -> ForkpointError:
     status = response.status_code
     said = f"{where} answers {status} {_phrase(status)}: {shorten(response.text, 200)}".removesuffix(": ")
     if status in (401, 403, 407):
-        return ConfigError(
-            f"{said}. The credentials are wrong or missing; correct the headers of HttpLookup, or its auth"
-        )
+        return ConfigError(f"{said}. The credentials are wrong or missing; correct the headers of HttpLookup, or its auth")
     if status in _TEMPORARY:
         return SystemUnavailable(said)
     return JobFailed(f"{said}. Correct the URL of HttpLookup, or add the status to missing_statuses")

@@ -41,21 +41,45 @@ class SqlLookup(LookupFunction[Any, V]):
 
     @overload
     def __init__(
-        self, url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
-        columns: Sequence[str] | None = None, result_type: TypeLike[V], many: Literal[False] = False,
-        max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
-    ) -> None: ...  # fmt: skip
+        self,
+        url: str,
+        query: str | None = None,
+        *,
+        key: str | Sequence[str],
+        table: str | None = None,
+        columns: Sequence[str] | None = None,
+        result_type: TypeLike[V],
+        many: Literal[False] = False,
+        max_batch_size: int = 1000,
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> None: ...
     @overload
     def __init__(
-        self: SqlLookup[Any], url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
-        columns: Sequence[str] | None = None, result_type: Any = None, many: bool = False,
-        max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
-    ) -> None: ...  # fmt: skip
+        self: SqlLookup[Any],
+        url: str,
+        query: str | None = None,
+        *,
+        key: str | Sequence[str],
+        table: str | None = None,
+        columns: Sequence[str] | None = None,
+        result_type: Any = None,
+        many: bool = False,
+        max_batch_size: int = 1000,
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> None: ...
     def __init__(
-        self, url: str, query: str | None = None, *, key: str | Sequence[str], table: str | None = None,
-        columns: Sequence[str] | None = None, result_type: Any = None, many: bool = False,
-        max_batch_size: int = 1000, engine_options: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        query: str | None = None,
+        *,
+        key: str | Sequence[str],
+        table: str | None = None,
+        columns: Sequence[str] | None = None,
+        result_type: Any = None,
+        many: bool = False,
+        max_batch_size: int = 1000,
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> None:
         self._url = check_url(url, "SqlLookup")
         self._single = isinstance(key, str)
         self._key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
@@ -162,9 +186,7 @@ class SqlLookup(LookupFunction[Any, V]):
         found: dict[Any, Any] = {}
         values, problem = self._convert(list(map(self._value, rows)))
         if problem is not None:
-            raise JobFailed(
-                f"{self.where} returned a row that cannot be used: {problem}. Correct the result_type, or the query"
-            )
+            raise JobFailed(f"{self.where} returned a row that cannot be used: {problem}. Correct the result_type, or the query")
         for row, value in zip(rows, values, strict=True):
             key = self._key_of(row)
             if key not in asked:

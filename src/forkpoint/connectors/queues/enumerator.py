@@ -26,9 +26,14 @@ class QueueEnumerator(SplitEnumerator):
     messages may be unacknowledged. ``connect``: see `Receiver`."""
 
     def __init__(
-        self, name: str, split: str, context: SourceContext, window: int, connect: Callable[[Ledger], Connection],
+        self,
+        name: str,
+        split: str,
+        context: SourceContext,
+        window: int,
+        connect: Callable[[Ledger], Connection],
         position: JSON | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._name = name
         self._split = split
         self._context = context

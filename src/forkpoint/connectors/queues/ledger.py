@@ -100,9 +100,7 @@ class Ledger:
             if not self._changed:
                 return Due(None, ())
             self._changed = False
-            return _due(
-                [(tag, m.number is not None and m.number <= self._committed) for tag, m in self._deliveries.items()]
-            )
+            return _due([(tag, m.number is not None and m.number <= self._committed) for tag, m in self._deliveries.items()])
 
     def acknowledged(self, due: Due) -> None:
         """The broker knows of these acknowledgements."""
@@ -165,9 +163,11 @@ class Ledger:
             self._expire()
             planned = [id for id, message in self._by_id.items() if message.number is not None]
             return {
-                "version": _VERSION, "taken": self._taken,
-                "unacknowledged": _text((*self._restored, *planned)), "acknowledged": _text(self._acknowledged),
-            }  # fmt: skip
+                "version": _VERSION,
+                "taken": self._taken,
+                "unacknowledged": _text((*self._restored, *planned)),
+                "acknowledged": _text(self._acknowledged),
+            }
 
     def _expire(self) -> None:
         now, kept = time.monotonic(), self._acknowledged

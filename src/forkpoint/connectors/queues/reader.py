@@ -24,9 +24,13 @@ class QueueReader(FormatReader[T]):
     called there."""
 
     def __init__(
-        self, name: str, key: str, state_root: str, deserialize: Callable[[pa.RecordBatch], Deserialized[T]],
+        self,
+        name: str,
+        key: str,
+        state_root: str,
+        deserialize: Callable[[pa.RecordBatch], Deserialized[T]],
         on_parse_error: OnParseError,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(on_parse_error, _REMEDY, log)
         self._name = name
         self._key = key

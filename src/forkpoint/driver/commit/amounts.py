@@ -55,9 +55,7 @@ def to_save(sums: Amounts | None) -> list[StateAmount] | None:
     return [StateAmount(sid=sid, entries=each.entries, bytes=each.bytes) for sid, each in sorted(sums.items())]
 
 
-def redistributed_amounts(
-    sums: Amounts | None, entries: Mapping[bytes, bytes], changes: Iterable[Changes]
-) -> Amounts | None:
+def redistributed_amounts(sums: Amounts | None, entries: Mapping[bytes, bytes], changes: Iterable[Changes]) -> Amounts | None:
     """After the operator state of a job has been redistributed: each subtask may get a copy of it. ``entries``: all that there
     was, ``changes``: those of each subtask."""
     if sums is None:

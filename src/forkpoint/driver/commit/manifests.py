@@ -71,7 +71,7 @@ def split_starts(
                     None if s.generator is None else base64.b64decode(s.generator),
                 )
                 for split, s in position.splits.items()
-            }  # fmt: skip
+            }
     return starts
 
 
@@ -97,9 +97,7 @@ def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> 
     for operator in _origins(graph):  # sources come before their downstream operators
         if operator.inputs:
             found[operator.id] = [
-                graph.split_name(operator, o, split)
-                for o in sorted(graph.origins_before(operator))
-                for split in found[o]
+                graph.split_name(operator, o, split) for o in sorted(graph.origins_before(operator)) for split in found[o]
             ]
         else:
             found[operator.id] = list(splits.get(operator.uid, ()))
@@ -119,11 +117,21 @@ def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None
 
 
 def build_manifest(
-    before: Manifest, graph: JobGraph, context: EpochContext, rows: Sequence[CommitRow], positions: Positions,
-    *, run: str, created_ms: int, kind: str, drained: bool, withheld: bool = False,
+    before: Manifest,
+    graph: JobGraph,
+    context: EpochContext,
+    rows: Sequence[CommitRow],
+    positions: Positions,
+    *,
+    run: str,
+    created_ms: int,
+    kind: str,
+    drained: bool,
+    withheld: bool = False,
     paused: Mapping[str, Collection[str]] = MappingProxyType({}),
-    unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}), amounts: list[StateAmount] | None = None,
-) -> Manifest:  # fmt: skip
+    unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}),
+    amounts: list[StateAmount] | None = None,
+) -> Manifest:
     """The manifest of one epoch. It includes the withheld output of the epochs before it."""
     joined = joined_splits(graph, context, rows)
     watermarks = watermarks_of(graph, context, joined)
@@ -135,11 +143,15 @@ def build_manifest(
         known = before.sources.get(operator.uid)
         states = {
             split: _split_state(
-                None if known is None else known.splits.get(split), end, counts[operator.id, split],
-                reports.get((operator.id, split)), split in unread.get(str(operator.id), ()), context.processing_time_ms,
+                None if known is None else known.splits.get(split),
+                end,
+                counts[operator.id, split],
+                reports.get((operator.id, split)),
+                split in unread.get(str(operator.id), ()),
+                context.processing_time_ms,
             )
             for split, end in splits.ends.items()
-        }  # fmt: skip
+        }
         sources[operator.uid] = _position(operator, known, positions, states)
     return before.model_copy(
         update={
@@ -257,10 +269,17 @@ def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
     start, stop = key_group_range(row.subtask, manifest.parallelism, manifest.max_parallelism)
     inline = row.changes.inline
     return ChangesRef(
-        stage=row.stage, subtask=row.subtask, attempt=row.attempt, kg_start=start, kg_stop=stop, path=row.changes.path,
-        inline=None if inline is None else base64.b64encode(inline).decode(), entries=row.changes.entries,
-        bytes=row.changes.size, checksum=row.changes.checksum,
-    )  # fmt: skip
+        stage=row.stage,
+        subtask=row.subtask,
+        attempt=row.attempt,
+        kg_start=start,
+        kg_stop=stop,
+        path=row.changes.path,
+        inline=None if inline is None else base64.b64encode(inline).decode(),
+        entries=row.changes.entries,
+        bytes=row.changes.size,
+        checksum=row.changes.checksum,
+    )
 
 
 def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRef]:
@@ -278,9 +297,16 @@ def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRe
 def _snapshot_ref(subtask: int, attempt: str, snapshot: Snapshot, manifest: Manifest) -> SnapshotRef:
     start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
     return SnapshotRef(
-        subtask=subtask, attempt=attempt, epoch=snapshot.epoch, kg_start=start, kg_stop=stop, path=snapshot.path,
-        entries=snapshot.entries, bytes=snapshot.size, checksum=snapshot.checksum,
-    )  # fmt: skip
+        subtask=subtask,
+        attempt=attempt,
+        epoch=snapshot.epoch,
+        kg_start=start,
+        kg_stop=stop,
+        path=snapshot.path,
+        entries=snapshot.entries,
+        bytes=snapshot.size,
+        checksum=snapshot.checksum,
+    )
 
 
 def _outside(ref: SnapshotRef, covered: Sequence[tuple[int, int]]) -> list[SnapshotRef]:

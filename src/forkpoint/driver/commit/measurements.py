@@ -68,9 +68,11 @@ class Measurements:
 
 
 def measurements(
-    rows: Sequence[CommitRow], backlog: Mapping[str, Backlog], holds: Mapping[str, Hold],
+    rows: Sequence[CommitRow],
+    backlog: Mapping[str, Backlog],
+    holds: Mapping[str, Hold],
     states: Sequence[StateMetrics] | None = None,
-) -> Measurements:  # fmt: skip
+) -> Measurements:
     busy: Counter[str] = Counter()
     read: Counter[str] = Counter()
     written: Counter[str] = Counter()
@@ -113,9 +115,7 @@ def holds(graph: JobGraph, manifest: Manifest, context: EpochContext) -> dict[st
         if not isinstance(operator.spec, WatermarkSpec):
             continue
         known, ended = starts.get(str(operator.id), {}), context.finished.get(str(operator.id), ())
-        counting = [
-            name for name, split in known.items() if not split.idle and not split.marked_idle and name not in ended
-        ]
+        counting = [name for name, split in known.items() if not split.idle and not split.marked_idle and name not in ended]
         if counting:
             hold = hold_of({name: manifest.sources[operator.uid].splits[name] for name in counting})
         else:
@@ -134,9 +134,14 @@ def hold_of(splits: Mapping[str, SplitState]) -> Hold | None:
     ahead = [(split, watermark_ms) for watermark_ms, split in ordered if watermark_ms > least]
     slowest = splits[name]
     return Hold(
-        name, least, slowest.last_active_ms, slowest.count == 0, len(ordered) - len(ahead) - 1,
-        ahead[0] if ahead else None, ahead[-1] if ahead else None,
-    )  # fmt: skip
+        name,
+        least,
+        slowest.last_active_ms,
+        slowest.count == 0,
+        len(ordered) - len(ahead) - 1,
+        ahead[0] if ahead else None,
+        ahead[-1] if ahead else None,
+    )
 
 
 def is_time(watermark_ms: int) -> bool:

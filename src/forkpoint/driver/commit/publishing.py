@@ -132,9 +132,14 @@ class Publisher:
     """Publishes the output of one run's epochs. ``wake`` is called when a job that had to wait may go on. Thread-safe."""
 
     def __init__(
-        self, graph: JobGraph, executor: Executor, history: History, listener: Listener, wake: Callable[[], None],
+        self,
+        graph: JobGraph,
+        executor: Executor,
+        history: History,
+        listener: Listener,
+        wake: Callable[[], None],
         now_ms: Callable[[], int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._graph = graph
         self._executor = executor
         self._history = history
@@ -259,9 +264,7 @@ class Publisher:
         self.start_over()
 
     def _start(self, uid: str, lane: _Lane) -> threading.Thread:
-        thread = threading.Thread(
-            target=logs.carried(self._work), args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True
-        )
+        thread = threading.Thread(target=logs.carried(self._work), args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True)
         thread.start()
         return thread
 
@@ -419,8 +422,10 @@ class Republisher:
         except NotFound as error:
             log.warning(
                 "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",
-                last.job, last.epoch, error,
-            )  # fmt: skip
+                last.job,
+                last.epoch,
+                error,
+            )
         except OutputLost as error:
             if must:
                 raise

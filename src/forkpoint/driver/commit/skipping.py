@@ -57,9 +57,7 @@ def commit_accepted(
                     pq.write_table(records, buffer)
                     storage.put(path, buffer.getvalue())
                     skipped = Skipped(context.uid, epoch, len(records), f"{storage.url.rstrip('/')}/{path}")
-                    log.warning(
-                        "sink %r: skips %d records of epoch %d: %s", context.uid, len(records), epoch, skipped.file
-                    )
+                    log.warning("sink %r: skips %d records of epoch %d: %s", context.uid, len(records), epoch, skipped.file)
                     found.append(skipped)
 
                 try:

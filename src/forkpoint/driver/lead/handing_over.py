@@ -54,9 +54,7 @@ class HandingOver:
             self._request = request
             return
         request.done.set_exception(
-            ConfigError(
-                f"job {self._history.paths.job!r} is already being handed over to run {self._request.successor}"
-            )
+            ConfigError(f"job {self._history.paths.job!r} is already being handed over to run {self._request.successor}")
         )
 
     def hand_over(self, manifest: Manifest, paused: Callable[[float], bool]) -> bool:
@@ -99,9 +97,14 @@ class Successor:
     asks for that any more."""
 
     def __init__(
-        self, history: History, run: str, leader: str, follow: Callable[[int], None],
-        clock: Callable[[], float] = time.monotonic, abandoned: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+        self,
+        history: History,
+        run: str,
+        leader: str,
+        follow: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+        abandoned: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._history = history
         self._run = run
         self._leader = leader
@@ -160,10 +163,7 @@ class Follower:
     called there with the epoch after each round that ends close to the job; what it raises, ``follow`` raises."""
 
     def __init__(
-        self,
-        history: History,
-        prepare: Callable[[Manifest], None],
-        on_close: Callable[[int], None] = lambda epoch: None,
+        self, history: History, prepare: Callable[[Manifest], None], on_close: Callable[[int], None] = lambda epoch: None
     ) -> None:
         self._history = history
         self._prepare = prepare
@@ -177,9 +177,7 @@ class Follower:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._thread.shutdown()
 
     def follow(self, epoch: int) -> None:

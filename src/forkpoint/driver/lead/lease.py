@@ -19,9 +19,7 @@ RENEWALS_PER_TTL = 3
 class LeaseKeeper:
     """``epoch``: the run's newest committed epoch."""
 
-    def __init__(
-        self, storage: Storage, paths: JobPaths, run: str, epoch: Callable[[], int], ttl_ms: int = LEASE_MS
-    ) -> None:
+    def __init__(self, storage: Storage, paths: JobPaths, run: str, epoch: Callable[[], int], ttl_ms: int = LEASE_MS) -> None:
         self._storage, self._paths, self._run = storage, paths, run
         self._epoch = epoch
         self._ttl_ms = ttl_ms
@@ -66,9 +64,13 @@ class LeaseKeeper:
 
     def _put(self) -> None:
         lease = Lease(
-            job=self._paths.job, run=self._run, renewals=self._renewals, ttl_ms=self._ttl_ms, epoch=self._epoch(),
+            job=self._paths.job,
+            run=self._run,
+            renewals=self._renewals,
+            ttl_ms=self._ttl_ms,
+            epoch=self._epoch(),
             successor=self._successor,
-        )  # fmt: skip
+        )
         try:
             self._storage.put(self._paths.lease_file(self._run), LEASE.dump(lease))
             self._renewals += 1
@@ -77,5 +79,5 @@ class LeaseKeeper:
             if self._reachable:
                 log.warning(
                     "job %r: the lease was not renewed; a standby takes over unless epochs commit: %s", self._paths.job, error
-                )  # fmt: skip
+                )
             self._reachable = False

@@ -87,8 +87,10 @@ class HandedOver:
         log.warning(
             "job %r: run %s, which this one stood by for, has handed the job over to run %s; this run ends, too. Start a "
             "standby of the new version",
-            self.job, self.leader, self.successor,
-        )  # fmt: skip
+            self.job,
+            self.leader,
+            self.successor,
+        )
         return "stopped"
 
 
@@ -111,9 +113,7 @@ def ended(record: Run | None) -> LeaderEnded | None:
 class Standby:
     """``follow`` is called with the leader's newest epochs, to keep local stores up to date."""
 
-    def __init__(
-        self, history: History, follow: Callable[[int], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, history: History, follow: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._history = history
         self._follow = follow
         self._clock = clock

@@ -89,9 +89,7 @@ class Succession:
         newest = self.restorer.history.newest()
         if newest is None or newest.run != leader:
             now = "nobody" if newest is None else f"run {newest.run}"
-            raise JobFailed(
-                f"job {self.layouts.job!r} is not led by run {leader}, which this run is to replace, but by {now}"
-            )
+            raise JobFailed(f"job {self.layouts.job!r} is not led by run {leader}, which this run is to replace, but by {now}")
         if not self.restorer.fits(newest):
             raise NotInPlace(f"job {newest.job!r}: its state has to be converted for this program")
 

@@ -161,10 +161,21 @@ class RunEnded:
 
 
 Event = (
-    StandingBy | CaughtUp | Leading | RestoreProgressed | AttemptStarted | EpochReached | EpochCommitted | Restarting |
-    SavepointProgressed | SavepointEnded | RescaleStarted | RescaleEnded |
-    PublishingProgressed | RunEnded
-)  # fmt: skip
+    StandingBy
+    | CaughtUp
+    | Leading
+    | RestoreProgressed
+    | AttemptStarted
+    | EpochReached
+    | EpochCommitted
+    | Restarting
+    | SavepointProgressed
+    | SavepointEnded
+    | RescaleStarted
+    | RescaleEnded
+    | PublishingProgressed
+    | RunEnded
+)
 
 
 class Listener(Protocol):

@@ -83,9 +83,7 @@ def _with_newest(journal: Journal, epoch: int, change: Callable[[EpochEntry], Ep
 
 def _sized(entry: EpochEntry, event: EpochCommitted) -> EpochEntry:
     records = {**event.records_out, **event.records_in}
-    return structs.replace(
-        entry, records=records, changes_bytes=event.changes_bytes, snapshot_bytes=event.snapshot_bytes
-    )
+    return structs.replace(entry, records=records, changes_bytes=event.changes_bytes, snapshot_bytes=event.snapshot_bytes)
 
 
 def _savepoints(

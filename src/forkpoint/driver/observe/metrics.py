@@ -39,8 +39,12 @@ EpochPart = str
 """A part of an epoch's duration: "plan", "compute", "write", "commit", "publish", or "epoch" for all of it."""
 
 PARTS: Mapping[Phase, EpochPart] = {
-    "planned": "plan", "computed": "compute", "written": "write", "committed": "commit", "published": "publish",
-}  # fmt: skip
+    "planned": "plan",
+    "computed": "compute",
+    "written": "write",
+    "committed": "commit",
+    "published": "publish",
+}
 WHOLE: EpochPart = "epoch"
 
 
@@ -82,9 +86,11 @@ class UserValue:
         if metric.kind == "gauge":
             return UserValue(metric.value)
         return UserValue(
-            self.value + metric.value, self.sum + metric.sum,
-            _least(self.least, metric.least), _greatest(self.greatest, metric.greatest),
-        )  # fmt: skip
+            self.value + metric.value,
+            self.sum + metric.sum,
+            _least(self.least, metric.least),
+            _greatest(self.greatest, metric.greatest),
+        )
 
 
 @dataclass(frozen=True)
@@ -184,11 +190,21 @@ def after(metrics: JobMetrics, event: Event) -> JobMetrics:
 def _started(metrics: JobMetrics, event: AttemptStarted) -> JobMetrics:
     """Counts begin anew; what is about the run or the job goes on."""
     return JobMetrics(
-        since_ms=event.at_ms, restarts=event.restarts, rescalings=metrics.rescalings, watermarks=event.watermarks,
-        unpublished=metrics.unpublished, savepoints=metrics.savepoints, savepoints_failed=metrics.savepoints_failed,
-        savepoint_ms=metrics.savepoint_ms, committed_ms=metrics.committed_ms, state_size=metrics.state_size,
-        states=event.states, backlog=metrics.backlog, read_ms=metrics.read_ms, behind_ms=metrics.behind_ms,
-    )  # fmt: skip
+        since_ms=event.at_ms,
+        restarts=event.restarts,
+        rescalings=metrics.rescalings,
+        watermarks=event.watermarks,
+        unpublished=metrics.unpublished,
+        savepoints=metrics.savepoints,
+        savepoints_failed=metrics.savepoints_failed,
+        savepoint_ms=metrics.savepoint_ms,
+        committed_ms=metrics.committed_ms,
+        state_size=metrics.state_size,
+        states=event.states,
+        backlog=metrics.backlog,
+        read_ms=metrics.read_ms,
+        behind_ms=metrics.behind_ms,
+    )
 
 
 def _reached(metrics: JobMetrics, event: EpochReached) -> JobMetrics:
@@ -199,8 +215,7 @@ def _reached(metrics: JobMetrics, event: EpochReached) -> JobMetrics:
         took[WHOLE] = event.at_ms - began_ms
         began_ms = None
     durations = {
-        part: metrics.durations.get(part, Durations()).with_one(max(0, duration_ms))
-        for part, duration_ms in took.items()
+        part: metrics.durations.get(part, Durations()).with_one(max(0, duration_ms)) for part, duration_ms in took.items()
     }
     committed_ms = event.at_ms if event.phase == "committed" else metrics.committed_ms
     return replace(metrics, durations={**metrics.durations, **durations}, began_ms=began_ms, committed_ms=committed_ms)

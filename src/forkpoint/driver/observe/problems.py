@@ -285,5 +285,10 @@ def _ordinal(count: int) -> str:
 
 
 _LOOKS: Sequence[Callable[[Situation], Iterator[Problem]]] = (
-    _input, _publishing, _silent_sources, _held_watermarks, _epochs, _backlogs,
-)  # fmt: skip
+    _input,
+    _publishing,
+    _silent_sources,
+    _held_watermarks,
+    _epochs,
+    _backlogs,
+)

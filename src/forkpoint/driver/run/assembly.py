@@ -91,9 +91,14 @@ class Parts:
 
 
 def assemble(
-    run: Run, storage: Storage, executor: Executor, now_ms: Callable[[], int], steps: Steps | None,
-    listeners: Sequence[Listener], abandoned: Callable[[], bool],
-) -> Parts:  # fmt: skip
+    run: Run,
+    storage: Storage,
+    executor: Executor,
+    now_ms: Callable[[], int],
+    steps: Steps | None,
+    listeners: Sequence[Listener],
+    abandoned: Callable[[], bool],
+) -> Parts:
     """The collaborators of a run. ``abandoned``: whether nobody asks any more for the job to be handed over."""
     job, options, began_ms = run.job, run.options, now_ms()
     graph = run.graph.with_specs(lambda operator: _for_job(operator, job, storage.url))
@@ -109,9 +114,15 @@ def assemble(
     publisher = Publisher(graph, executor, history, listener, inbox.wake, now_ms)
     layouts = Layouts(run.id, job, graph, options, storage.url, run.local_dir)
     restorer = Restorer(
-        run.restore, history, graph, StartParallelism(run.parallelism, run.pinned, options.autoscale), executor,
-        records.ended_well, lambda done, total: listener.on_event(RestoreProgressed(done, total)), now_ms,
-    )  # fmt: skip
+        run.restore,
+        history,
+        graph,
+        StartParallelism(run.parallelism, run.pinned, options.autoscale),
+        executor,
+        records.ended_well,
+        lambda done, total: listener.on_event(RestoreProgressed(done, total)),
+        now_ms,
+    )
     starter = Starter(run.id, restorer, records, publisher, lease.start if run.lease else lambda: None)
     return Parts(
         storage=storage,

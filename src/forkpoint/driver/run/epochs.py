@@ -62,10 +62,21 @@ class EpochRunner:
     """Runs epochs in sequence, starting from a committed manifest. Not thread-safe."""
 
     def __init__(
-        self, *, run: str, graph: JobGraph, manifest: Manifest, history: History, executor: Executor, publisher: Publisher,
-        timeout_ms: int, max_rows: int | None, now_ms: Callable[[], int], listener: Listener,
-        until: Until | None = None, trial: Trial | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        run: str,
+        graph: JobGraph,
+        manifest: Manifest,
+        history: History,
+        executor: Executor,
+        publisher: Publisher,
+        timeout_ms: int,
+        max_rows: int | None,
+        now_ms: Callable[[], int],
+        listener: Listener,
+        until: Until | None = None,
+        trial: Trial | None = None,
+    ) -> None:
         self.graph = graph
         self.manifest = manifest
         self._run = run
@@ -114,15 +125,10 @@ class EpochRunner:
         """When an epoch is due without new input: for a timer, a split that becomes idle, or elements in iterations."""
         if self.progress.in_flight:
             return 0
-        times = (
-            self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self.now_ms()),
-            self.trial.ends_at_ms(),
-        )  # fmt: skip
+        times = (self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self.now_ms()), self.trial.ends_at_ms())
         return min((t for t in times if t is not None), default=None)
 
-    def step(
-        self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None
-    ) -> bool:
+    def step(self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None) -> bool:
         """Run one epoch if there is anything to do and sinks keep up; False if not. After an error every call raises it again:
         the planner is then ahead of the committed positions."""
         if self._failure is not None:
@@ -160,10 +166,13 @@ class EpochRunner:
         silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
         starts = split_starts(self.graph, self.manifest, now_ms, self._alignment.recently_paused)
         return self._alignment.restrict(
-            self.bound.limits(), self.planner.limits, starts,
-            self.planner.finished_splits(), {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
+            self.bound.limits(),
+            self.planner.limits,
+            starts,
+            self.planner.finished_splits(),
+            {*self.planner.finished(), *(self.graph.by_id[o].uid for o in silent)},
             self.planner.pause,
-        )  # fmt: skip
+        )
 
     @property
     def reached(self) -> bool:
@@ -174,9 +183,7 @@ class EpochRunner:
 
     # -- one epoch
 
-    def _epoch(
-        self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool
-    ) -> bool:
+    def _epoch(self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool) -> bool:
         """Compute and commit an epoch; False if it was discarded and has to be planned again, for one of these reasons:
 
         - It went beyond ``until``.
@@ -189,9 +196,7 @@ class EpochRunner:
         rows = self._compute(context, tasks, frame)
         if mutable := {uid for row in rows for uid in row.one_by_one}:
             if mutable <= self._one_by_one:
-                raise AssertionError(
-                    f"operators {sorted(mutable)} already take outputs one by one and request it again"
-                )
+                raise AssertionError(f"operators {sorted(mutable)} already take outputs one by one and request it again")
             self._one_by_one |= mutable
             return False
         raise_failure(rows)
@@ -211,11 +216,20 @@ class EpochRunner:
         self._reached(epoch, "written")
         amounts = self.progress.amounts.after(rows, self.manifest.parallelism)
         manifest = build_manifest(
-            self.manifest, self.graph, context, rows, positions, run=self._run, created_ms=self._wall_ms(),
-            kind="end" if ends and not _in_flight(rows) else "epoch", drained=drain, withheld=withheld,
-            paused=self._alignment.recently_paused, unpublished=self._publisher.unpublished(),
+            self.manifest,
+            self.graph,
+            context,
+            rows,
+            positions,
+            run=self._run,
+            created_ms=self._wall_ms(),
+            kind="end" if ends and not _in_flight(rows) else "epoch",
+            drained=drain,
+            withheld=withheld,
+            paused=self._alignment.recently_paused,
+            unpublished=self._publisher.unpublished(),
             amounts=to_save(amounts.sums),
-        )  # fmt: skip
+        )
         before = self.manifest
         self._commit(manifest)
         self.progress.amounts = amounts
@@ -256,12 +270,15 @@ class EpochRunner:
         before = self.manifest
         manifest = before.model_copy(
             update={
-                "epoch": before.epoch + 1, "created_ms": self._wall_ms(), "changes": [], "withheld": False,
+                "epoch": before.epoch + 1,
+                "created_ms": self._wall_ms(),
+                "changes": [],
+                "withheld": False,
                 "metadata": {**before.metadata, "savepoint": savepoint},
                 "unpublished": (unpublished := self._publisher.unpublished()),
                 "staged_from": staged_from(before, unpublished),
             }
-        )  # fmt: skip
+        )
         self._commit(manifest)
         self.planner.committed(_native(manifest))
         self._publish(manifest)
@@ -297,9 +314,7 @@ class EpochRunner:
             ended=[] if self.graph.loops else ended,  # the final watermark follows once the loops are empty
             one_by_one=sorted(self._one_by_one),
             trusted=sorted(self._with_outputs - self._one_by_one - self._with_mutable_outputs),
-            snapshot_subtasks=due_snapshots(
-                before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO
-            ),
+            snapshot_subtasks=due_snapshots(before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO),
         )
 
     def _finished_splits(self, finished: frozenset[str]) -> dict[str, Collection[str]]:
@@ -339,9 +354,7 @@ class EpochRunner:
 
     def _remember(self, context: EpochContext, rows: Sequence[CommitRow]) -> None:
         progress = self.progress
-        progress.previous = {
-            f"{row.stage}-{row.subtask}": row.attempt for row in rows if row.stage > 0
-        }  # 0 has no state
+        progress.previous = {f"{row.stage}-{row.subtask}": row.attempt for row in rows if row.stage > 0}  # 0 has no state
         timers = [row.next_processing_timer_ms for row in rows if row.next_processing_timer_ms is not None]
         progress.next_timer_ms = min(timers, default=None)
         progress.in_flight = _in_flight(rows)

@@ -59,9 +59,12 @@ class Executor(Protocol):
         """Call ``fn`` with ``arg`` at least once on each host that runs tasks; waits until there is one."""
 
     def start_streams(
-        self, graph: JobGraph, positions: Mapping[str, SourcePosition], on_batch: OnBatch,
+        self,
+        graph: JobGraph,
+        positions: Mapping[str, SourcePosition],
+        on_batch: OnBatch,
         stops: Mapping[str, SourcePosition] | None = None,
-    ) -> Streams:  # fmt: skip
+    ) -> Streams:
         """Start the DataFrame sources at these positions. ``stops``: where each ends, within its first batch; None: nowhere."""
 
     def staged_frame(self, paths: Sequence[str], type: TypeInformation) -> Any:

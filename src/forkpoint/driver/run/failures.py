@@ -30,9 +30,7 @@ log = logging.getLogger("forkpoint")
 
 
 _BUGS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # user code raises UserFunctionError
-FATAL = (
-    StaleGeneration, OutputLost, InputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS,
-)  # fmt: skip
+FATAL = (StaleGeneration, OutputLost, InputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS)
 """Errors that a restart cannot cure."""
 
 
@@ -46,9 +44,8 @@ class Failures:
 
 
 def next_delay_ms(
-    strategy: RestartStrategy, failures: Failures, error: BaseException, now_ms: int, rng: random.Random, *,
-    proven: bool = True,
-) -> tuple[int | None, Failures]:  # fmt: skip
+    strategy: RestartStrategy, failures: Failures, error: BaseException, now_ms: int, rng: random.Random, *, proven: bool = True
+) -> tuple[int | None, Failures]:
     """The delay before the next attempt (None: give up), and the failures including this one.
 
     Storage, or another system, that does not work uses up no attempts: it cannot be cured by giving up. ``proven``: the run has
@@ -113,9 +110,7 @@ class FailureRecord:
     def after(self, error: BaseException, epoch: int, *, proven: bool) -> Restarting | None:
         """The next restart; None if there is none. ``epoch``: the last committed one. ``proven``: see `next_delay_ms`."""
         monotonic_ms = time.monotonic_ns() // 10**6  # nobody sets this clock
-        delay_ms, self._failures = next_delay_ms(
-            self.strategy, self._failures, error, monotonic_ms, self._rng, proven=proven
-        )
+        delay_ms, self._failures = next_delay_ms(self.strategy, self._failures, error, monotonic_ms, self._rng, proven=proven)
         before, self.outage = self.outage, outage_after(self.outage, error, epoch, self.now_ms())
         if delay_ms is None:
             return None

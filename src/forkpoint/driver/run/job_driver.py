@@ -18,13 +18,7 @@ from forkpoint.driver.commit.skipping import Skipped
 from forkpoint.driver.lead.handing_over import WAY_BACK_EPOCHS
 from forkpoint.driver.lead.standby import HandedOver, LeaderEnded
 from forkpoint.driver.lead.succession import Led
-from forkpoint.driver.observe.events import (
-    AttemptStarted,
-    Listener,
-    Outcome,
-    RunEnded,
-    Steps,
-)
+from forkpoint.driver.observe.events import AttemptStarted, Listener, Outcome, RunEnded, Steps
 from forkpoint.driver.observe.journal import Journal
 from forkpoint.driver.observe.metrics import JobMetrics
 from forkpoint.driver.observe.status import Status
@@ -64,9 +58,15 @@ class JobDriver:
     """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
 
     def __init__(
-        self, run: Run, storage: Storage, executor: Executor, *, now_ms: Callable[[], int] = wall_clock_ms,
-        steps: Steps | None = None, listeners: Sequence[Listener] = (),
-    ) -> None:  # fmt: skip
+        self,
+        run: Run,
+        storage: Storage,
+        executor: Executor,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        steps: Steps | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
         parts = assemble(run, storage, executor, now_ms, steps, listeners, lambda: self.abandoned())
         self.request, self.parts = run, parts
         self.job, self.run_id, self.graph, self.options = run.job, run.id, parts.graph, run.options
@@ -99,9 +99,16 @@ class JobDriver:
     # -- called from other threads
 
     def savepoint(
-        self, directory: str | None = None, label: str | None = None, note: str | None = None,
-        *, stop: bool = False, drain: bool = False, skip_unreadable: bool = False, epoch: int | None = None,
-    ) -> SavepointRequest:  # fmt: skip
+        self,
+        directory: str | None = None,
+        label: str | None = None,
+        note: str | None = None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
+        skip_unreadable: bool = False,
+        epoch: int | None = None,
+    ) -> SavepointRequest:
         """Ask for a savepoint of the next committed epoch or an earlier one; with ``stop``, no epoch is committed after it."""
         request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable, epoch=epoch)
         self._enqueue(request)
@@ -111,9 +118,7 @@ class JobDriver:
         """Ask the job to go on at another parallelism, without a restart."""
         request = RescaleRequest(parallelism)
         if self._on_trial:
-            request.done.set_exception(
-                ConfigError(f"job {self.job!r} is on trial; it can be rescaled once that is over")
-            )
+            request.done.set_exception(ConfigError(f"job {self.job!r} is on trial; it can be rescaled once that is over"))
         else:
             self._enqueue(request)
         return request
@@ -129,9 +134,12 @@ class JobDriver:
         request = CancelRequest()
         self._enqueue(request)
         interrupting = partial(
-            interrupt_until_over, self.executor, self.over,
-            starting=lambda: self.parts.status.status.state in ("starting", "standby"), stuck=lambda: self.on_stuck(),
-        )  # fmt: skip
+            interrupt_until_over,
+            self.executor,
+            self.over,
+            starting=lambda: self.parts.status.status.state in ("starting", "standby"),
+            stuck=lambda: self.on_stuck(),
+        )
         threading.Thread(target=interrupting, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
 
@@ -229,11 +237,7 @@ class JobDriver:
         try:
             check_hosts(self.executor, self.parts.storage, self.graph, self.request.local_dir)
             check_sinks(self.graph)
-            led = (
-                self.parts.succession.lead()
-                if self.standby
-                else Led(self.starter.start(self.request.predecessor), None)
-            )
+            led = self.parts.succession.lead() if self.standby else Led(self.starter.start(self.request.predecessor), None)
         except Exception as error:
             if self.parts.inbox.cancelled and not isinstance(error, StaleGeneration):
                 return self._cancelled(self._newest_epoch())
@@ -255,9 +259,7 @@ class JobDriver:
         try:
             lost, published = isinstance(error, EngineLost), self.parts.publisher.published
             records = self.parts.status.status.run_records
-            self.parts.records.end(
-                outcome, reason, self.now_ms(), engine_lost=lost, published=published, records=records
-            )
+            self.parts.records.end(outcome, reason, self.now_ms(), engine_lost=lost, published=published, records=records)
         except StorageError as unwritten:
             log.warning("job %r: the end of run %s could not be recorded: %s", self.job, self.run_id, unwritten)
         finally:
@@ -313,8 +315,11 @@ class JobDriver:
                 self.parts.listener.on_event(restarting)
                 log.warning(
                     "job %r: %s; restart %d in %.1f s",
-                    self.job, restarting.failure, restarting.restarts, restarting.delay_ms / 1000,
-                )  # fmt: skip
+                    self.job,
+                    restarting.failure,
+                    restarting.restarts,
+                    restarting.delay_ms / 1000,
+                )
                 self.parts.inbox.pause(restarting.delay_ms / 1000)
 
     def _resume(self, manifest: Manifest, failed: Exception) -> Manifest:
@@ -347,15 +352,28 @@ class JobDriver:
         self.executor.start(spec)
         self.parallelism = spec.parallelism
         runner = EpochRunner(
-            run=self.run_id, graph=self.graph, manifest=manifest, history=self.history, executor=self.executor,
-            publisher=self.parts.publisher, timeout_ms=self.options.checkpoint.timeout_ms, max_rows=self.options.max_epoch_rows,
-            now_ms=self.now_ms, listener=self.parts.listener, until=self.request.until, trial=self._trial,
-        )  # fmt: skip
+            run=self.run_id,
+            graph=self.graph,
+            manifest=manifest,
+            history=self.history,
+            executor=self.executor,
+            publisher=self.parts.publisher,
+            timeout_ms=self.options.checkpoint.timeout_ms,
+            max_rows=self.options.max_epoch_rows,
+            now_ms=self.now_ms,
+            listener=self.parts.listener,
+            until=self.request.until,
+            trial=self._trial,
+        )
         self._runner = runner
         started = AttemptStarted(
-            manifest.epoch, self.parts.failures.restarts, manifest.watermarks, self.now_ms(), states_of(manifest),
+            manifest.epoch,
+            self.parts.failures.restarts,
+            manifest.watermarks,
+            self.now_ms(),
+            states_of(manifest),
             from_nothing=manifest.kind == "start" and manifest.parent.kind == "none",
-        )  # fmt: skip
+        )
         self.parts.listener.on_event(started)
         streams: Streams | None = None
         try:
@@ -407,8 +425,10 @@ class JobDriver:
         except Exception as error:
             log.error(
                 "job %r: functions were not notified that epoch %d, the last one, is complete: %s",
-                self.job, runner.manifest.epoch, error,
-            )  # fmt: skip
+                self.job,
+                runner.manifest.epoch,
+                error,
+            )
 
     def _autoscale(self, runner: EpochRunner, *, full: bool) -> None:
         if self.parts.autoscaler is None or runner.trial.active:
@@ -441,9 +461,12 @@ class JobDriver:
         def wait_ms() -> float:
             due = runner.due_ms()
             return pace.wait_ms(
-                worked=worked, passed_ms=(time.monotonic() - began) * 1000, in_flight=bool(runner.progress.in_flight),
-                due_in_ms=None if due is None else due - runner.now_ms(), blocked=not worked and self.parts.publisher.full,
-            )  # fmt: skip
+                worked=worked,
+                passed_ms=(time.monotonic() - began) * 1000,
+                in_flight=bool(runner.progress.in_flight),
+                due_in_ms=None if due is None else due - runner.now_ms(),
+                blocked=not worked and self.parts.publisher.full,
+            )
 
         if wait_ms() > 0:
             with self._lock:

@@ -34,9 +34,13 @@ class SourcePlanner:
     """
 
     def __init__(
-        self, graph: JobGraph, positions: Mapping[str, Any], parallelism: int, max_rows: int | None,
+        self,
+        graph: JobGraph,
+        positions: Mapping[str, Any],
+        parallelism: int,
+        max_rows: int | None,
         stops: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._graph = graph
         self._parallelism = parallelism
         self._stops = stops
@@ -139,9 +143,7 @@ def discard_sources(graph: JobGraph) -> None:
         operator.source.discard()
 
 
-def spread(
-    assignments: Sequence[Assignment], tasks: int, whole: Collection[int] = frozenset()
-) -> list[list[Assignment]]:
+def spread(assignments: Sequence[Assignment], tasks: int, whole: Collection[int] = frozenset()) -> list[list[Assignment]]:
     """Divide ranges into tasks of about equally many rows, in order, so that each task has neighbouring pieces.
 
     All pieces of a split of a ``whole`` source go to one task, in the split's order.
@@ -185,9 +187,14 @@ class Alignment:
         return bool(self._members)
 
     def restrict(
-        self, limits: Limits, usual: Mapping[str, int], starts: Starts, finished: Mapping[str, Collection[str]],
-        inactive: Collection[str], pause: Pause,
-    ) -> Limits:  # fmt: skip
+        self,
+        limits: Limits,
+        usual: Mapping[str, int],
+        starts: Starts,
+        finished: Mapping[str, Collection[str]],
+        inactive: Collection[str],
+        pause: Pause,
+    ) -> Limits:
         """How much the next epoch may read, within ``limits`` (None: all sources; None for one: its ``usual`` limit).
 
         Others do not wait for ``finished`` splits, for ``inactive`` sources (ended, or silent for longer than their idleness
@@ -200,9 +207,7 @@ class Alignment:
             for uid, (operator, _) in self._members.items()
             if uid in given
         }
-        marks = {
-            uid: [] if uid in inactive else _marks(found, bool(finished.get(uid))) for uid, found in splits.items()
-        }
+        marks = {uid: [] if uid in inactive else _marks(found, bool(finished.get(uid))) for uid, found in splits.items()}
         before, self.paused = self.paused, {}
         for uid, found in splits.items():
             alignment = self._members[uid][1]
@@ -216,9 +221,7 @@ class Alignment:
                 del given[uid]
                 continue
             given[uid] = min(given[uid] or usual[uid], self._rows[uid])
-        self.recently_paused = {
-            uid: self.paused.get(uid, frozenset()) | before.get(uid, frozenset()) for uid in self._members
-        }
+        self.recently_paused = {uid: self.paused.get(uid, frozenset()) | before.get(uid, frozenset()) for uid in self._members}
         return given
 
     def committed(self, before: Manifest, after: Manifest) -> None:
@@ -228,10 +231,13 @@ class Alignment:
             old = {} if was is None else was.splits
             rows = sum(s.count - (old[split].count if split in old else 0) for split, s in now.splits.items())
             advance = max(
-                (s.watermark_ms - old[split].watermark_ms for split, s in now.splits.items()
-                 if split in old and old[split].watermark_ms > MIN_MS),
+                (
+                    s.watermark_ms - old[split].watermark_ms
+                    for split, s in now.splits.items()
+                    if split in old and old[split].watermark_ms > MIN_MS
+                ),
                 default=0,
-            )  # fmt: skip
+            )
             if rows:
                 worth = rows * alignment.max_drift_ms // advance if advance else 2 * self._rows[uid]
                 self._rows[uid] = max(MIN_ROWS, min(worth, 2 * self._rows[uid]))

@@ -61,9 +61,7 @@ class HandOverRequest:
 
 Request = SavepointRequest | CancelRequest | RescaleRequest | HandOverRequest
 
-_WANTED = {
-    SavepointRequest: "its savepoint was made", RescaleRequest: "it was rescaled", HandOverRequest: "it was handed over",
-}  # fmt: skip
+_WANTED = {SavepointRequest: "its savepoint was made", RescaleRequest: "it was rescaled", HandOverRequest: "it was handed over"}
 
 
 class Inbox:

@@ -74,6 +74,7 @@ class Stopping:
         log.error(
             "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
             "from before the drain",
-            self.job, failed,
-        )  # fmt: skip
+            self.job,
+            failed,
+        )
         return Result(self.run, "stopped", manifest.epoch)

@@ -46,9 +46,7 @@ class Pace:
     interval_ms: int
     min_pause_ms: int
 
-    def wait_ms(
-        self, *, worked: bool, passed_ms: float, in_flight: bool, due_in_ms: int | None, blocked: bool
-    ) -> float:
+    def wait_ms(self, *, worked: bool, passed_ms: float, in_flight: bool, due_in_ms: int | None, blocked: bool) -> float:
         """``worked``: whether there was an epoch, that began ``passed_ms`` ago. ``in_flight``: whether iterations have elements.
         ``due_in_ms``: when an epoch is due without input. ``blocked``: whether none may run, as output is unpublished."""
         if blocked:

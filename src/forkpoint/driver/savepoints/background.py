@@ -125,10 +125,18 @@ class Savepoints:
             try:
                 report(0, 1)
                 savepoint = export_savepoint(
-                    storage=storage, manifest=manifest, target=target, savepoint_id=savepoint_id, run_tasks=run_tasks,
-                    label=request.label, note=request.note, progress=report, created_ms=self.now_ms(),
-                    schedule_ms=request.schedule_ms, skip_unreadable=request.skip_unreadable,
-                )  # fmt: skip
+                    storage=storage,
+                    manifest=manifest,
+                    target=target,
+                    savepoint_id=savepoint_id,
+                    run_tasks=run_tasks,
+                    label=request.label,
+                    note=request.note,
+                    progress=report,
+                    created_ms=self.now_ms(),
+                    schedule_ms=request.schedule_ms,
+                    skip_unreadable=request.skip_unreadable,
+                )
             except Exception as error:
                 self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, failure=str(error)))
                 raise
@@ -136,8 +144,12 @@ class Savepoints:
         for state in savepoint.left_out:
             log.warning(
                 "job %r: savepoint %s leaves out %d entries of operator %r, state %r, which do not fit its type",
-                savepoint.job, savepoint_id, state.entries, state.uid, state.state,
-            )  # fmt: skip
+                savepoint.job,
+                savepoint_id,
+                state.entries,
+                state.uid,
+                state.state,
+            )
         return target.url
 
     @contextmanager

@@ -49,9 +49,7 @@ class Decision:
     pressure: Pressure
 
 
-def decide(
-    load: Load, pressure: Pressure, parallelism: int, bounds: Autoscale, now_ms: int, calm_until_ms: int
-) -> Decision:
+def decide(load: Load, pressure: Pressure, parallelism: int, bounds: Autoscale, now_ms: int, calm_until_ms: int) -> Decision:
     """What to do about a load. ``calm_until_ms``: nothing before this time."""
     if now_ms < calm_until_ms:
         return Decision(None, Pressure())

@@ -109,9 +109,7 @@ class OperatorState:
                 self.entries[key] = value
 
 
-def redistributed(
-    entries: Mapping[bytes, bytes], states: Iterable[StateInfo], before: int, after: int
-) -> dict[int, Changes]:
+def redistributed(entries: Mapping[bytes, bytes], states: Iterable[StateInfo], before: int, after: int) -> dict[int, Changes]:
     """What changes in each subtask's operator state with the parallelism. Pure."""
     by_state: dict[int, list[bytes]] = defaultdict(list)
     changed: dict[int, dict[bytes, bytes | None]] = defaultdict(dict)
@@ -137,9 +135,16 @@ def written(history: History, epoch: int, changes: Mapping[int, Changes]) -> lis
             history.storage.put(path, data)
         refs.append(
             ChangesRef(
-                stage=STAGE, subtask=subtask, attempt=attempt, kg_start=0, kg_stop=0, path=path,
-                inline=base64.b64encode(data).decode() if path is None else None, entries=len(each), bytes=len(data),
+                stage=STAGE,
+                subtask=subtask,
+                attempt=attempt,
+                kg_start=0,
+                kg_stop=0,
+                path=path,
+                inline=base64.b64encode(data).decode() if path is None else None,
+                entries=len(each),
+                bytes=len(data),
                 checksum=checksum(data),
             )
-        )  # fmt: skip
+        )
     return refs

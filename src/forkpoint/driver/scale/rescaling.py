@@ -104,8 +104,12 @@ class Rescaling:
         self._listener.on_event(RescaleEnded(after.parallelism, after.epoch))
         log.info(
             "job %r: parallelism %d from epoch %d on; its stores are %d epochs behind; the switch took %.2f s",
-            after.job, after.parallelism, after.epoch, after.epoch - current.reached, time.monotonic() - began,
-        )  # fmt: skip
+            after.job,
+            after.parallelism,
+            after.epoch,
+            after.epoch - current.reached,
+            time.monotonic() - began,
+        )
         return Switched(after, replace(current.spec, known_states={state.sid: state for state in after.states}))
 
     def interrupt(self) -> RescaleRequest | None:
@@ -158,12 +162,19 @@ def rescaled(before: Manifest, parallelism: int, now_ms: int) -> Manifest:
     """The first manifest of another layout of the same run, without changes of operator state."""
     return before.model_copy(
         update={
-            "epoch": before.epoch + 1, "kind": "start", "created_ms": now_ms,
-            "processing_time_ms": max(now_ms, before.processing_time_ms), "parallelism": parallelism,
+            "epoch": before.epoch + 1,
+            "kind": "start",
+            "created_ms": now_ms,
+            "processing_time_ms": max(now_ms, before.processing_time_ms),
+            "parallelism": parallelism,
             "rescaled": True,
-            "parent": from_checkpoint(before).parent, "changes": [], "sinks": {}, "drained": False, "metadata": {},
+            "parent": from_checkpoint(before).parent,
+            "changes": [],
+            "sinks": {},
+            "drained": False,
+            "metadata": {},
         }
-    )  # fmt: skip
+    )
 
 
 class _Preparation:
@@ -173,9 +184,7 @@ class _Preparation:
     from there on are still read. While ``ready`` is set, nothing is read or built. The stores of an abandoned one are removed.
     """
 
-    def __init__(
-        self, request: RescaleRequest, spec: JobSpec, manifest: Manifest, executor: Executor, history: History
-    ) -> None:
+    def __init__(self, request: RescaleRequest, spec: JobSpec, manifest: Manifest, executor: Executor, history: History) -> None:
         self.request = request
         self.spec = spec
         self.newest = manifest
@@ -187,9 +196,7 @@ class _Preparation:
         self._executor = executor
         self._ended = self._abandoned = False
         self._again = threading.Event()
-        self._thread = threading.Thread(
-            target=logs.carried(self._work), name=f"forkpoint-rescale-{spec.job}", daemon=True
-        )
+        self._thread = threading.Thread(target=logs.carried(self._work), name=f"forkpoint-rescale-{spec.job}", daemon=True)
         self._thread.start()
 
     def follow(self) -> None:

@@ -47,30 +47,53 @@ class Commands:
         driver = self._driver
         status, doing, now_ms = driver.status(), self._doing(), wall_clock_ms()
         return m.StatusMessage(
-            job=status.job, run=status.run, state=status.state, epoch=status.epoch, started_ms=status.started_ms,
-            now_ms=now_ms, restarts=status.restarts, parallelism=driver.parallelism, records=dict(status.records),
-            sources=[o.uid for o in driver.graph.sources], late_records_dropped=dict(status.late_records_dropped),
-            ignored_files=dict(status.ignored_files), watermarks=dict(status.watermarks),
-            savepoint_progress=self._progress(), rescaling_to=status.rescaling_to, caught_up=status.caught_up,
-            failure=status.failure, pid=os.getpid(), doing=doing,
+            job=status.job,
+            run=status.run,
+            state=status.state,
+            epoch=status.epoch,
+            started_ms=status.started_ms,
+            now_ms=now_ms,
+            restarts=status.restarts,
+            parallelism=driver.parallelism,
+            records=dict(status.records),
+            sources=[o.uid for o in driver.graph.sources],
+            late_records_dropped=dict(status.late_records_dropped),
+            ignored_files=dict(status.ignored_files),
+            watermarks=dict(status.watermarks),
+            savepoint_progress=self._progress(),
+            rescaling_to=status.rescaling_to,
+            caught_up=status.caught_up,
+            failure=status.failure,
+            pid=os.getpid(),
+            doing=doing,
             problems=problems(situation(driver, status, now_ms, doing)),
-        )  # fmt: skip
+        )
 
     def journal(self) -> m.JournalMessage:
         journal, driver = self._driver.journal(), self._driver
         epoch, at_ms = journal.restored or (None, None)
         return m.JournalMessage(
-            driver.job, driver.run_id, list(journal.epochs), list(journal.failures), list(journal.savepoints),
-            journal.committed, journal.failed, epoch, at_ms,
-        )  # fmt: skip
+            driver.job,
+            driver.run_id,
+            list(journal.epochs),
+            list(journal.failures),
+            list(journal.savepoints),
+            journal.committed,
+            journal.failed,
+            epoch,
+            at_ms,
+        )
 
     def metrics(self) -> m.MetricsMessage:
         driver = self._driver
         status = driver.status()
         return metrics_message(
-            status, driver.metrics(), situation(driver, status, wall_clock_ms(), None),
-            sources={o.uid for o in driver.graph.sources}, parallelism=driver.parallelism,
-        )  # fmt: skip
+            status,
+            driver.metrics(),
+            situation(driver, status, wall_clock_ms(), None),
+            sources={o.uid for o in driver.graph.sources},
+            parallelism=driver.parallelism,
+        )
 
     def _accept(self, request: m.LongRequest[Any]) -> m.Accepted:
         self._refuse_ended()
@@ -98,8 +121,7 @@ class Commands:
         with self._changed:
             if request_id not in self._accepted:
                 raise m.Refused(
-                    "not-found",
-                    f"there is no request {request_id!r}; /v1/savepoints, /v1/rescale and /v1/stop return ids",
+                    "not-found", f"there is no request {request_id!r}; /v1/savepoints, /v1/rescale and /v1/stop return ids"
                 )
             request, future = self._accepted[request_id]
             done = future.done()
@@ -146,6 +168,4 @@ class Commands:
     def _refuse_ended(self) -> None:
         driver = self._driver
         if driver.status().state == "ended":
-            raise m.Refused(
-                "job-ended", f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests"
-            )
+            raise m.Refused("job-ended", f"job {driver.job!r} has ended; run {driver.run_id} no longer accepts requests")

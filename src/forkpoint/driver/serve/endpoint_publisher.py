@@ -23,15 +23,22 @@ class EndpointPublisher:
     has one. ``log``: the log file of a detached driver."""
 
     def __init__(
-        self, driver: JobDriver, commands: Commands, *, port: int | None = None, token: str | None = None,
-        log: str | None = None,
-    ) -> None:  # fmt: skip
+        self, driver: JobDriver, commands: Commands, *, port: int | None = None, token: str | None = None, log: str | None = None
+    ) -> None:
         self._storage = driver.history.storage
         self._mailbox = Mailbox(self._storage, driver.job, driver.run_id, commands)
         self._endpoint = Endpoint(
-            job=driver.job, run=driver.run_id, pid=os.getpid(), machine=socket.gethostname(), host=HOST, port=port, token=token,
-            started_ms=wall_clock_ms(), log=log, standby=driver.standby,
-        )  # fmt: skip
+            job=driver.job,
+            run=driver.run_id,
+            pid=os.getpid(),
+            machine=socket.gethostname(),
+            host=HOST,
+            port=port,
+            token=token,
+            started_ms=wall_clock_ms(),
+            log=log,
+            standby=driver.standby,
+        )
         driver.on_leading = self._lead
 
     def begin(self) -> None:

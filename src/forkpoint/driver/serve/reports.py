@@ -33,36 +33,52 @@ def metrics_message(
     """``sources``: their uids, as what they read is also what they emit."""
     size = metrics.state_size
     return MetricsMessage(
-        job=status.job, run=status.run, state=status.state, now_ms=now.now_ms, started_ms=status.started_ms,
-        since_ms=metrics.since_ms, epoch=status.epoch, epochs=metrics.epochs, committed_ms=metrics.committed_ms,
-        epoch_ms=now.epoch_ms, restarts=metrics.restarts, rescalings=metrics.rescalings, parallelism=parallelism,
+        job=status.job,
+        run=status.run,
+        state=status.state,
+        now_ms=now.now_ms,
+        started_ms=status.started_ms,
+        since_ms=metrics.since_ms,
+        epoch=status.epoch,
+        epochs=metrics.epochs,
+        committed_ms=metrics.committed_ms,
+        epoch_ms=now.epoch_ms,
+        restarts=metrics.restarts,
+        rescalings=metrics.rescalings,
+        parallelism=parallelism,
         operators=_operators(metrics, sources),
-        watermarks={
-            uid: watermark_metrics(hold, hold.split) for uid, hold in metrics.holds.items() if hold.split is not None
-        },
+        watermarks={uid: watermark_metrics(hold, hold.split) for uid, hold in metrics.holds.items() if hold.split is not None},
         backlog={
             uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit, files=backlog.files)
             for uid, backlog in metrics.backlog.items()
         },
         user=[UserMetrics(**key._asdict(), **vars(value)) for key, value in sorted(metrics.user.items(), key=_place)],
         durations={part: _durations(found) for part, found in metrics.durations.items()},
-        changelog_bytes=metrics.changes_bytes, snapshot_bytes=metrics.snapshot_bytes,
-        state_entries=None if size is None else size.entries, state_bytes=None if size is None else size.bytes,
+        changelog_bytes=metrics.changes_bytes,
+        snapshot_bytes=metrics.snapshot_bytes,
+        state_entries=None if size is None else size.entries,
+        state_bytes=None if size is None else size.bytes,
         states=None if metrics.states is None else list(metrics.states),
-        catch_ups={
-            kind: CatchUpMetrics(count=found.count, sum_ms=found.sum_ms) for kind, found in metrics.catch_ups.items()
-        },
-        stores_reused=metrics.stores_reused, unpublished=dict(metrics.unpublished), savepoints=metrics.savepoints,
-        savepoints_failed=metrics.savepoints_failed, savepoint_ms=metrics.savepoint_ms, silent_ms=silences(now),
+        catch_ups={kind: CatchUpMetrics(count=found.count, sum_ms=found.sum_ms) for kind, found in metrics.catch_ups.items()},
+        stores_reused=metrics.stores_reused,
+        unpublished=dict(metrics.unpublished),
+        savepoints=metrics.savepoints,
+        savepoints_failed=metrics.savepoints_failed,
+        savepoint_ms=metrics.savepoint_ms,
+        silent_ms=silences(now),
         problems=problems(now),
-    )  # fmt: skip
+    )
 
 
 def watermark_metrics(hold: Hold, split: str) -> WatermarkMetrics:
     return WatermarkMetrics(
-        watermark_ms=_time(hold.watermark_ms), split=split, others=hold.others,
-        next=None if hold.next is None else hold.next[0], behind_ms=hold.behind_ms, notable=hold.notable,
-    )  # fmt: skip
+        watermark_ms=_time(hold.watermark_ms),
+        split=split,
+        others=hold.others,
+        next=None if hold.next is None else hold.next[0],
+        behind_ms=hold.behind_ms,
+        notable=hold.notable,
+    )
 
 
 def _operators(metrics: JobMetrics, sources: Collection[str]) -> dict[str, OperatorMetrics]:
@@ -70,13 +86,16 @@ def _operators(metrics: JobMetrics, sources: Collection[str]) -> dict[str, Opera
     out = {**metrics.records_out, **{uid: n for uid, n in metrics.records_in.items() if uid in sources}}
     return {
         uid: OperatorMetrics(
-            records_in=metrics.records_in.get(uid, 0), records_out=out.get(uid, 0),
-            late_records_dropped=metrics.late_records_dropped.get(uid, 0), busy_ms=metrics.busy_us.get(uid, 0) / 1000,
-            bytes_in=metrics.bytes_in.get(uid, 0), bytes_out=metrics.bytes_out.get(uid, 0),
+            records_in=metrics.records_in.get(uid, 0),
+            records_out=out.get(uid, 0),
+            late_records_dropped=metrics.late_records_dropped.get(uid, 0),
+            busy_ms=metrics.busy_us.get(uid, 0) / 1000,
+            bytes_in=metrics.bytes_in.get(uid, 0),
+            bytes_out=metrics.bytes_out.get(uid, 0),
             watermark_ms=_time(metrics.watermarks.get(uid)),
         )
         for uid in dict.fromkeys(uid for each in counts for uid in each)
-    }  # fmt: skip
+    }
 
 
 def _durations(found: Durations) -> DurationMetrics:
@@ -98,23 +117,39 @@ def situation(driver: JobDriver, status: Status, now_ms: int, doing: str | None)
     finished = set() if manifest is None else {uid for uid, known in manifest.sources.items() if known.finished}
     timed = set() if manifest is None else {state.uid for state in manifest.states if state.kind == "timers-event"}
     return Situation(
-        state=status.state, now_ms=now_ms, silence_ms=driver.options.silence_ms, since_ms=metrics.since_ms,
+        state=status.state,
+        now_ms=now_ms,
+        silence_ms=driver.options.silence_ms,
+        since_ms=metrics.since_ms,
         sources=[_source(graph, each, status, metrics) for each in graph.sources if each.uid not in finished],
         operators=[_timed(graph, each) for each in graph.operators if each.uid in timed],
-        holds=metrics.holds, idleness_ms=_idleness(graph), restarts=status.restarts, failure=status.failure,
-        failures=journal.failures, interval_ms=driver.options.checkpoint.interval_ms, epochs=journal.epochs,
-        epoch_ms=driver.epoch_ms, doing=doing, unpublished=status.unpublished,
-        publishing_problem=status.publishing_problem, behind_ms=metrics.behind_ms,
-    )  # fmt: skip
+        holds=metrics.holds,
+        idleness_ms=_idleness(graph),
+        restarts=status.restarts,
+        failure=status.failure,
+        failures=journal.failures,
+        interval_ms=driver.options.checkpoint.interval_ms,
+        epochs=journal.epochs,
+        epoch_ms=driver.epoch_ms,
+        doing=doing,
+        unpublished=status.unpublished,
+        publishing_problem=status.publishing_problem,
+        behind_ms=metrics.behind_ms,
+    )
 
 
 def _source(graph: JobGraph, operator: Operator, status: Status, metrics: JobMetrics) -> SourceNow:
     assert isinstance(operator.spec, SourceSpec | DataFrameSpec)
     uid = operator.uid
     return SourceNow(
-        uid, operator.spec.bounded, _only_broadcast(graph, operator), metrics.read_ms.get(uid),
-        status.reading_problems.get(uid), metrics.backlog.get(uid), metrics.backlogs.get(uid, ()),
-    )  # fmt: skip
+        uid,
+        operator.spec.bounded,
+        _only_broadcast(graph, operator),
+        metrics.read_ms.get(uid),
+        status.reading_problems.get(uid),
+        metrics.backlog.get(uid),
+        metrics.backlogs.get(uid, ()),
+    )
 
 
 def _only_broadcast(graph: JobGraph, operator: Operator) -> bool:

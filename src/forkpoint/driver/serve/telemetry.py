@@ -42,9 +42,7 @@ class EpochSpan(NamedTuple):
 def epoch_spans(phases: Sequence[EpochReached], committed: EpochCommitted) -> list[EpochSpan]:
     """The whole epoch, then its phases. The span of "compute" says of each operator, by uid, for how long it was at work and with
     how many elements."""
-    whole = EpochSpan(
-        "epoch", phases[0].since_ms, phases[-1].at_ms, {"forkpoint.changes_bytes": committed.changes_bytes}
-    )
+    whole = EpochSpan("epoch", phases[0].since_ms, phases[-1].at_ms, {"forkpoint.changes_bytes": committed.changes_bytes})
     return [whole, *(EpochSpan(PARTS[p.phase], p.since_ms, p.at_ms, _attributes(p, committed)) for p in phases)]
 
 
@@ -96,9 +94,7 @@ class Telemetry(Listener):
     def _trace(self, spans: Sequence[EpochSpan], epoch: int) -> None:
         names = {**self._names, "forkpoint.epoch": epoch}
         whole, *parts = spans
-        root = self._tracer.start_span(
-            whole.name, start_time=whole.start_ms * _NS, attributes={**names, **whole.attributes}
-        )
+        root = self._tracer.start_span(whole.name, start_time=whole.start_ms * _NS, attributes={**names, **whole.attributes})
         within = trace.set_span_in_context(root)
         for part in parts:
             attributes = {**names, **part.attributes}

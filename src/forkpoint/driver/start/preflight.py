@@ -88,9 +88,15 @@ def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str],
     with _laid_out(storage, directories, token):
         sent_ms = _now_ms()
         probe = Probe(
-            token, storage.url, storage_variables(storage.url), local_dir, directories, platform.python_version(),
-            versions([*PACKAGES, *connectors_in_use()]), sent_ms,
-        )  # fmt: skip
+            token,
+            storage.url,
+            storage_variables(storage.url),
+            local_dir,
+            directories,
+            platform.python_version(),
+            versions([*PACKAGES, *connectors_in_use()]),
+            sent_ms,
+        )
         found = executor.run_on_hosts(try_host, msgspec.msgpack.encode(probe))
         answered_ms = _now_ms()
     return [_report(msgspec.msgpack.decode(each, type=Finding), sent_ms, answered_ms) for each in found]
@@ -115,9 +121,7 @@ def _laid_out(storage: Storage, directories: dict[str, str], token: str) -> Iter
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(token.encode())
             except OSError as error:
-                raise ConfigError(
-                    f"the driver cannot write to {place.parent}, the directory of a sink: {error}"
-                ) from error
+                raise ConfigError(f"the driver cannot write to {place.parent}, the directory of a sink: {error}") from error
         yield
     finally:
         for place in markers:
@@ -137,9 +141,16 @@ def rehearse(executor: Executor, layout: JobSpec) -> None:
     """Run that epoch; raises what its tasks raise. ``layout``: of its own, whose stores are removed at the end."""
     executor.start(replace(layout, known_states={}))
     context = EpochContext(
-        generation=0, epoch=1, committed=0, processing_time_ms=0, drain=False, previous={}, splits={}, watermarks={},
+        generation=0,
+        epoch=1,
+        committed=0,
+        processing_time_ms=0,
+        drain=False,
+        previous={},
+        splits={},
+        watermarks={},
         snapshot_subtasks=[],
-    )  # fmt: skip
+    )
     reads_natively = any(source not in layout.graph.frame_sources for source in layout.graph.sources)
     try:
         blobs = executor.run_epoch(context, [_EMPTY_PLAN] * (layout.parallelism if reads_natively else 0))

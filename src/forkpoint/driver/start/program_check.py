@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 def check_program(
-    graph: JobGraph, saved: Savepoint | Manifest, *, allow_non_restored: bool = False,
-    renames: Mapping[str, str] | None = None, must_fit: bool = False,
-) -> RestorePlan:  # fmt: skip
+    graph: JobGraph,
+    saved: Savepoint | Manifest,
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    must_fit: bool = False,
+) -> RestorePlan:
     """Compare a program with a savepoint or checkpoint: the plan that a run would follow, including refused rows.
 
     There is one row for each operator, state and source: restored, migrated (values or keys are converted; ``why`` says
@@ -29,9 +33,13 @@ def check_program(
     """
     states = [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
     return plan_restore(
-        Saved.of(saved), states, [_program_operator(operator) for operator in graph.operators],
-        allow_non_restored=allow_non_restored, renames=renames, check_only=not must_fit,
-    )  # fmt: skip
+        Saved.of(saved),
+        states,
+        [_program_operator(operator) for operator in graph.operators],
+        allow_non_restored=allow_non_restored,
+        renames=renames,
+        check_only=not must_fit,
+    )
 
 
 def _program_operator(operator: Operator) -> ProgramOperator:
@@ -66,7 +74,14 @@ def _state(operator: Operator, state: DeclaredState) -> StateInfo:
     key_type = operator.key.key_type if state.keyed and operator.key is not None else None
     assert (key_type is not None) == state.keyed
     return StateInfo.of(
-        operator.uid, state.name, state.kind, key_type, state.value_type, state.namespace_type, state.ttl_ms,
-        fingerprint=state.fingerprint, version=operator.migrations.version(state.name),
+        operator.uid,
+        state.name,
+        state.kind,
+        key_type,
+        state.value_type,
+        state.namespace_type,
+        state.ttl_ms,
+        fingerprint=state.fingerprint,
+        version=operator.migrations.version(state.name),
         key_version=operator.migrations.key_version if state.keyed else 1,
-    )  # fmt: skip
+    )

@@ -87,9 +87,7 @@ def load_files(storage: Storage, job: str, run: str, program: Program) -> dict[s
         names = archive.namelist()
         for name in names:
             if name.startswith("/") or ".." in name.split("/"):  # they may be extracted into a directory
-                raise SavepointCorrupt(
-                    f"{storage.url}/{path} has a file {name!r}, which is outside the program's directory"
-                )
+                raise SavepointCorrupt(f"{storage.url}/{path} has a file {name!r}, which is outside the program's directory")
         return {name: archive.read(name) for name in names}
 
 
@@ -97,9 +95,7 @@ def find_program(storage: Storage, run: str) -> tuple[str, Program]:
     """The job and program of a run, by its id. Raises JobNotFound, and ForkpointError if no program was recorded."""
     jobs = [job_of(path) for path in storage.list(JOBS) if f"/runs/{escape(run)}/" in path]
     if not jobs or jobs[0] is None:
-        raise JobNotFound(
-            f"there is no run {run!r} under {storage.url}; `forkpoint list -a` and `forkpoint tree` list runs"
-        )
+        raise JobNotFound(f"there is no run {run!r} under {storage.url}; `forkpoint list -a` and `forkpoint tree` list runs")
     program = load_program(storage, jobs[0], run)
     if program is None:
         raise ForkpointError(
@@ -126,10 +122,17 @@ class StartedProgram:
         """Save it with the driver's run, which is about to start."""
         archive = pack(self._files())
         program = Program(
-            app=os.path.abspath(self.path), arguments=list(self.arguments), directory=os.getcwd(), name=self.name,
-            options=_without_secrets(self.options), engine=os.environ.get(ENGINE), pyflink=self.pyflink,
-            submitted=self.submitted, bytes=len(archive), checksum=checksum(archive),
-        )  # fmt: skip
+            app=os.path.abspath(self.path),
+            arguments=list(self.arguments),
+            directory=os.getcwd(),
+            name=self.name,
+            options=_without_secrets(self.options),
+            engine=os.environ.get(ENGINE),
+            pyflink=self.pyflink,
+            submitted=self.submitted,
+            bytes=len(archive),
+            checksum=checksum(archive),
+        )
         save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
 
     def _files(self) -> dict[str, bytes]:

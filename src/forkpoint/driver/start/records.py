@@ -44,18 +44,30 @@ class RunRecords:
         job = Job(job=manifest.job, created_ms=created_ms, generation=manifest.generation, run=manifest.run)
         self.storage.put(self.paths.job_file, JOB.dump(job))
         self._run = Run(
-            job=manifest.job, run=manifest.run, generation=manifest.generation, parent=manifest.parent,
-            started_ms=self.started_ms, code_version=options.parameters.get("code_version"), versions=versions(),
+            job=manifest.job,
+            run=manifest.run,
+            generation=manifest.generation,
+            parent=manifest.parent,
+            started_ms=self.started_ms,
+            code_version=options.parameters.get("code_version"),
+            versions=versions(),
             options={
-                "parallelism": manifest.parallelism, "max_parallelism": manifest.max_parallelism, "engine": options.engine,
-                "state_backend": options.state_backend, "interval_ms": options.checkpoint.interval_ms,
-                "timeout_ms": options.checkpoint.timeout_ms, "min_pause_ms": options.checkpoint.min_pause_ms,
-                "num_retained": options.checkpoint.num_retained, "restart_strategy": asdict(options.restart_strategy),
-                "runtime_mode": options.runtime_mode.name, "max_epoch_rows": options.max_epoch_rows,
+                "parallelism": manifest.parallelism,
+                "max_parallelism": manifest.max_parallelism,
+                "engine": options.engine,
+                "state_backend": options.state_backend,
+                "interval_ms": options.checkpoint.interval_ms,
+                "timeout_ms": options.checkpoint.timeout_ms,
+                "min_pause_ms": options.checkpoint.min_pause_ms,
+                "num_retained": options.checkpoint.num_retained,
+                "restart_strategy": asdict(options.restart_strategy),
+                "runtime_mode": options.runtime_mode.name,
+                "max_epoch_rows": options.max_epoch_rows,
                 "parameters": {name: value for name, value in options.parameters.items() if not is_secret(name)},
             },
-            machine=socket.gethostname(), pid=os.getpid(),
-        )  # fmt: skip
+            machine=socket.gethostname(),
+            pid=os.getpid(),
+        )
         self.storage.put(self.paths.plan_file(manifest.run), PLAN.dump(self.plan))
         self._put(self._run)
 
@@ -77,16 +89,26 @@ class RunRecords:
         self._put(record.model_copy(update=known))
 
     def end(
-        self, outcome: Outcome | Literal["superseded"], reason: str | None, ended_ms: int, *, engine_lost: bool = False,
-        published: int | None = None, records: Mapping[str, int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        outcome: Outcome | Literal["superseded"],
+        reason: str | None,
+        ended_ms: int,
+        *,
+        engine_lost: bool = False,
+        published: int | None = None,
+        records: Mapping[str, int] | None = None,
+    ) -> None:
         """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish; up to epoch
         ``published``, there is none."""
         if self._run is not None:
             end = {
-                "outcome": outcome, "reason": reason, "ended_ms": ended_ms, "engine_lost": engine_lost, "published": published,
+                "outcome": outcome,
+                "reason": reason,
+                "ended_ms": ended_ms,
+                "engine_lost": engine_lost,
+                "published": published,
                 "records": dict(records or {}),
-            }  # fmt: skip
+            }
             self._run = self._run.model_copy(update=end)
             self._put(self._run)
 
@@ -100,16 +122,23 @@ def plan_of(graph: JobGraph) -> Plan:
     def described(operator: Operator) -> PlanOperator:
         inputs = [
             PlanInput(
-                uid=graph.by_id[edge.upstream].uid, ship_strategy=edge.partitioning.ship_strategy, tag=edge.tag,
+                uid=graph.by_id[edge.upstream].uid,
+                ship_strategy=edge.partitioning.ship_strategy,
+                tag=edge.tag,
                 crosses=edge.crosses,
             )
             for edge in operator.inputs
-        ]  # fmt: skip
+        ]
         output = operator.output_type
         return PlanOperator(
-            uid=operator.uid, name=operator.name, kind=operator.kind, stage=operator.stage,
-            generated_uid=operator.generated_uid, stateful=operator.stateful,
-            type=None if output is None else repr(output), inputs=inputs,
-        )  # fmt: skip
+            uid=operator.uid,
+            name=operator.name,
+            kind=operator.kind,
+            stage=operator.stage,
+            generated_uid=operator.generated_uid,
+            stateful=operator.stateful,
+            type=None if output is None else repr(output),
+            inputs=inputs,
+        )
 
     return Plan(operators=[described(operator) for operator in graph.operators])

@@ -109,9 +109,14 @@ def plan_recovery(
     discarded = () if whole or start is None else tuple(epoch for epoch in epochs if epoch > resumed)
     generations = [m.generation for m in readable.values()]
     return RecoveryPlan(
-        tuple(looked), origin, whole, _lost(start, discarded, readable), tuple(sorted({*unreadable, *discarded})),
-        max((*names, resumed), default=0) + 1, max(generations, default=0) + 1 + len(unreadable),
-    )  # fmt: skip
+        tuple(looked),
+        origin,
+        whole,
+        _lost(start, discarded, readable),
+        tuple(sorted({*unreadable, *discarded})),
+        max((*names, resumed), default=0) + 1,
+        max(generations, default=0) + 1 + len(unreadable),
+    )
 
 
 def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progress) -> Manifest | None:
@@ -135,9 +140,7 @@ def go_back(history: History, run: str, epoch: int, reason: str) -> Manifest:
     newest, origin = history.newest(), history.load(epoch)
     if newest is None or newest.run != run:
         now = "nobody" if newest is None else f"run {newest.run}"
-        raise JobFailed(
-            f"job {history.paths.job!r}: what run {run} has done is not undone, as {now} has led the job since"
-        )
+        raise JobFailed(f"job {history.paths.job!r}: what run {run} has done is not undone, as {now} has led the job since")
     manifest = _resumed(origin, uuid.uuid4().hex[:12], newest.generation + 1, newest.epoch + 1)
     _commit(history, manifest, newest.epoch, reason)
     return manifest
@@ -147,19 +150,32 @@ def _commit(history: History, manifest: Manifest, after: int, reason: str) -> No
     """Commit the first manifest of a run that ends at once, and write its record."""
     history.commit(manifest, after=after)
     record = Run(
-        job=manifest.job, run=manifest.run, generation=manifest.generation, parent=manifest.parent,
-        started_ms=manifest.created_ms, ended_ms=wall_clock_ms(), outcome="stopped", reason=reason,
-    )  # fmt: skip
+        job=manifest.job,
+        run=manifest.run,
+        generation=manifest.generation,
+        parent=manifest.parent,
+        started_ms=manifest.created_ms,
+        ended_ms=wall_clock_ms(),
+        outcome="stopped",
+        reason=reason,
+    )
     history.storage.put(history.paths.run_file(manifest.run), RUN.dump(record))
 
 
 def _resumed(origin: Manifest, run: str, generation: int, epoch: int) -> Manifest:
     return origin.model_copy(
         update={
-            "run": run, "generation": generation, "epoch": epoch, "kind": "start", "created_ms": wall_clock_ms(),
-            "changes": [], "sinks": {}, "parent": from_checkpoint(origin).parent, "metadata": {},
+            "run": run,
+            "generation": generation,
+            "epoch": epoch,
+            "kind": "start",
+            "created_ms": wall_clock_ms(),
+            "changes": [],
+            "sinks": {},
+            "parent": from_checkpoint(origin).parent,
+            "metadata": {},
         }
-    )  # fmt: skip
+    )
 
 
 def _load_all(history: History, epochs: Sequence[int]) -> tuple[dict[int, Manifest], dict[int, str]]:
@@ -224,24 +240,39 @@ def _read(saved: Manifest | Savepoint) -> int:
     return sum(split.count for position in positions for split in position.splits.values())
 
 
-def _start(
-    history: History, origin: Manifest | OpenedSavepoint, plan: RecoveryPlan, run: str, progress: Progress
-) -> Manifest:
+def _start(history: History, origin: Manifest | OpenedSavepoint, plan: RecoveryPlan, run: str, progress: Progress) -> Manifest:
     """The recovery's manifest: the first one of a run that ends at once."""
     if isinstance(origin, Manifest):
         return _resumed(origin, run, plan.generation, plan.epoch)
     saved = origin.savepoint
     states = [state.info for operator in saved.operators for state in operator.states]
     snapshots = import_savepoint(
-        opened=origin, storage=history.storage, paths=history.paths, epoch=plan.epoch, parallelism=saved.parallelism,
-        max_parallelism=saved.max_parallelism, states=[StateMapping(s.uid, s.name, s) for s in states],
-        run_tasks=run_here, progress=progress, now_ms=wall_clock_ms(),
-    )  # fmt: skip
+        opened=origin,
+        storage=history.storage,
+        paths=history.paths,
+        epoch=plan.epoch,
+        parallelism=saved.parallelism,
+        max_parallelism=saved.max_parallelism,
+        states=[StateMapping(s.uid, s.name, s) for s in states],
+        run_tasks=run_here,
+        progress=progress,
+        now_ms=wall_clock_ms(),
+    )
     return Manifest(
-        job=history.paths.job, run=run, generation=plan.generation, epoch=plan.epoch, kind="start", created_ms=wall_clock_ms(),
-        processing_time_ms=saved.created_ms, parallelism=saved.parallelism, max_parallelism=saved.max_parallelism,
-        sources=saved.sources, watermarks=saved.watermarks, input_watermarks=saved.input_watermarks, states=states,
+        job=history.paths.job,
+        run=run,
+        generation=plan.generation,
+        epoch=plan.epoch,
+        kind="start",
+        created_ms=wall_clock_ms(),
+        processing_time_ms=saved.created_ms,
+        parallelism=saved.parallelism,
+        max_parallelism=saved.max_parallelism,
+        sources=saved.sources,
+        watermarks=saved.watermarks,
+        input_watermarks=saved.input_watermarks,
+        states=states,
         parent=origin.as_parent(),
         operators=[OperatorInfo(uid=o.uid, name=o.name, kind=o.kind, stage=0) for o in saved.operators],
         snapshots=snapshots,
-    )  # fmt: skip
+    )

@@ -102,9 +102,7 @@ class TimeBound(Bound):
         self._singles = 0
         for operator in graph.sources:
             _check_has_watermarks(operator, self._origins[operator.uid], until)
-        self._passed = {
-            uid for uid, origins in self._origins.items() if _saved_mark_ms(origins, manifest) >= self._time_ms
-        }
+        self._passed = {uid for uid, origins in self._origins.items() if _saved_mark_ms(origins, manifest) >= self._time_ms}
 
     def limits(self) -> Mapping[str, int | None] | None:
         return self._narrowed or {uid: None for uid in self._native if uid not in self._passed}

@@ -125,8 +125,9 @@ class Restorer:
             log.warning(
                 "job %r has finished in epoch %d, with all its input read. To run it again from the beginning, start it without "
                 "its state (-s none)",
-                newest.job, newest.epoch,
-            )  # fmt: skip
+                newest.job,
+                newest.epoch,
+            )
             return None
         if newest.drained_early:
             newest = self._past_drain(newest)
@@ -145,8 +146,10 @@ class Restorer:
             log.warning(
                 "job %r: its last run ended before it had stopped with a drain, in epoch %d. The drain's output was never "
                 "published; the job resumes from epoch %d, as if it had not been asked to stop",
-                newest.job, newest.epoch, before.epoch,
-            )  # fmt: skip
+                newest.job,
+                newest.epoch,
+                before.epoch,
+            )
             return before
         if self.options.allow_drained:
             return newest
@@ -164,9 +167,13 @@ class Restorer:
         target = open_storage(f"{storage.url.rstrip('/')}/{directory}")
         try:
             export_savepoint(
-                storage=storage, manifest=newest, target=target, savepoint_id=new_savepoint_id(), progress=self.progress,
+                storage=storage,
+                manifest=newest,
+                target=target,
+                savepoint_id=new_savepoint_id(),
+                progress=self.progress,
                 run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, "restore: read the checkpoint"),
-            )  # fmt: skip
+            )
             restored = self._from_savepoint(open_savepoint(target), epoch, parallelism)
         finally:
             storage.delete_prefix(directory)
@@ -186,16 +193,23 @@ class Restorer:
             log.warning(
                 "job %r: savepoint %s was drained: all its timers fired early, so results differ from those of a job that "
                 "resumes from a savepoint without a drain",
-                self._job, savepoint.id,
-            )  # fmt: skip
+                self._job,
+                savepoint.id,
+            )
         epoch = max(epoch, savepoint.epoch + 1)
         dispose = partial(dispose_claimed, opened, self.history.storage, self._job)
         snapshots = import_savepoint(
-            opened=opened, storage=self.history.storage, paths=self.history.paths, epoch=epoch, states=plan.states,
-            parallelism=parallelism, max_parallelism=self.graph.max_parallelism, now_ms=self.now_ms(),
+            opened=opened,
+            storage=self.history.storage,
+            paths=self.history.paths,
+            epoch=epoch,
+            states=plan.states,
+            parallelism=parallelism,
+            max_parallelism=self.graph.max_parallelism,
+            now_ms=self.now_ms(),
             run_tasks=lambda fn, args: self.executor.run_tasks(fn, args, f"restore savepoint {savepoint.id}"),
             progress=self.progress,
-        )  # fmt: skip
+        )
         return Restored(
             parent=opened.as_parent(),
             sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
@@ -223,9 +237,14 @@ def from_checkpoint(manifest: Manifest) -> Restored:
     """Resume from a checkpoint of the same job, whose files are used in place."""
     return Restored(
         Parent(kind="checkpoint", job=manifest.job, epoch=manifest.epoch, run=manifest.run),
-        manifest.sources, manifest.watermarks, manifest.input_watermarks, tuple(manifest.states), tuple(manifest.snapshots),
-        manifest.processing_time_ms, None if manifest.amounts is None else tuple(manifest.amounts),
-    )  # fmt: skip
+        manifest.sources,
+        manifest.watermarks,
+        manifest.input_watermarks,
+        tuple(manifest.states),
+        tuple(manifest.snapshots),
+        manifest.processing_time_ms,
+        None if manifest.amounts is None else tuple(manifest.amounts),
+    )
 
 
 def is_usable_in_place(manifest: Manifest, graph: JobGraph, plan: RestorePlan) -> bool:

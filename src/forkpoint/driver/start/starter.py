@@ -33,9 +33,13 @@ class Starter:
     publishes what an earlier run left, which may take long."""
 
     def __init__(
-        self, run: str, restorer: Restorer, records: RunRecords, publisher: Publisher,
+        self,
+        run: str,
+        restorer: Restorer,
+        records: RunRecords,
+        publisher: Publisher,
         on_leading: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.run = run
         self._on_leading = on_leading
         self._restorer = restorer
@@ -73,11 +77,7 @@ class Starter:
             return
         job = self._history.paths.job
         named = "no run" if predecessor.run is None else f"run {predecessor.run}"
-        now = (
-            "its runs have been removed"
-            if newest is None
-            else f"run {found} has led it since, up to epoch {newest.epoch}"
-        )
+        now = "its runs have been removed" if newest is None else f"run {found} has led it since, up to epoch {newest.epoch}"
         if not predecessor.forced:
             raise Overtaken(
                 f"job {job!r}: this start was to succeed {named}, but {now}. Nothing was restored: a late start would repeat "
@@ -108,18 +108,25 @@ class Starter:
         job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
         claim_places(graph, self._history.storage, job, now_ms())
         manifest = start_manifest(
-            job, self.run, graph, base,
-            generation=generation, parallelism=self._restorer.parallelism_after(newest), now_ms=now_ms(),
+            job,
+            self.run,
+            graph,
+            base,
+            generation=generation,
+            parallelism=self._restorer.parallelism_after(newest),
+            now_ms=now_ms(),
             rescaled=self._restorer.inherits_parallelism(newest),
             incarnation=None if newest is None else newest.incarnation,
-        )  # fmt: skip
+        )
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
         if manifest.rescaled and manifest.parallelism != (given := self._restorer.parallelism.given):
             log.warning(
                 "job %r goes on at parallelism %d, as it was rescaled, instead of %d; `forkpoint rescale` changes that, as does "
                 "-p at a start",
-                job, manifest.parallelism, given,
-            )  # fmt: skip
+                job,
+                manifest.parallelism,
+                given,
+            )
         self._on_leading()
         self._records.start(manifest)
         self._on_proven = base.on_proven
@@ -156,9 +163,17 @@ class Starter:
 
 
 def start_manifest(
-    job: str, run: str, graph: JobGraph, restored: Restored, *, generation: int, parallelism: int, now_ms: int,
-    rescaled: bool = False, incarnation: str | None = None,
-) -> Manifest:  # fmt: skip
+    job: str,
+    run: str,
+    graph: JobGraph,
+    restored: Restored,
+    *,
+    generation: int,
+    parallelism: int,
+    now_ms: int,
+    rescaled: bool = False,
+    incarnation: str | None = None,
+) -> Manifest:
     """The first manifest of a run. Committing it fences all older runs of the job."""
     processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(

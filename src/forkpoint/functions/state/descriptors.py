@@ -78,9 +78,7 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T
     kind = "value"
 
     @overload
-    def __init__(
-        self: ValueStateDescriptor[T], name: str, type_info: TypeLike[T], default_value: None = None
-    ) -> None: ...
+    def __init__(self: ValueStateDescriptor[T], name: str, type_info: TypeLike[T], default_value: None = None) -> None: ...
     @overload
     def __init__(self: ValueStateDescriptor[T, T], name: str, type_info: TypeLike[T], default_value: T) -> None: ...
     @overload
@@ -181,9 +179,11 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T
     ) -> None: ...
     @overload
     def __init__(
-        self: ReducingStateDescriptor[Any], name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any],
+        self: ReducingStateDescriptor[Any],
+        name: str,
+        reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any],
         type_info: Any,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
         super().__init__(name, type_info)
         no_class(reduce_function, f"state {name!r}")
@@ -199,9 +199,7 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], ReducingState[T
         self._unbound()
 
 
-class AggregatingStateDescriptor(
-    StateDescriptor[AggregatingState[IN, OUT]], AggregatingState[IN, OUT], Generic[IN, ACC, OUT]
-):
+class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], AggregatingState[IN, OUT], Generic[IN, ACC, OUT]):
     """Declares an accumulator per key. ``state_type_info``: the accumulator's type."""
 
     kind = "aggregating"

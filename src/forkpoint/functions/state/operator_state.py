@@ -12,12 +12,7 @@ from typing import Generic
 from forkpoint.functions.base import Function
 from forkpoint.functions.output_tag import Emitted
 from forkpoint.functions.process import KeyedProcessFunction
-from forkpoint.functions.state.descriptors import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateDescriptor,
-    declared_states,
-)
+from forkpoint.functions.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, declared_states
 from forkpoint.functions.state.handles import ListState, ReadableMap, WritableMap
 from forkpoint.types.variables import IN1, IN2, OUT, K, K_co, K_contra, S, T, V
 
@@ -90,9 +85,7 @@ class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
         """The context of the current broadcast element, which has no key."""
 
         @abstractmethod
-        def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], None]
-        ) -> None:
+        def apply_to_keyed_state(self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], None]) -> None:
             """Call ``function(key, state)`` for each of the subtask's keys that has the state; it may modify the state.
 
             ``state_descriptor``: the descriptor, or the function's attribute (``self.count``). Over all subtasks this covers
@@ -106,15 +99,11 @@ class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
         """The context of the current timer."""
 
     @abstractmethod
-    def process_element(
-        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext[K_contra], /
-    ) -> Emitted[OUT]:
+    def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext[K_contra], /) -> Emitted[OUT]:
         """Return or yield the elements to emit: ``yield x``, or ``yield tag, x`` to a side output."""
 
     @abstractmethod
-    def process_broadcast_element(
-        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context[K_contra], /
-    ) -> Emitted[OUT]:
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context[K_contra], /) -> Emitted[OUT]:
         """Called on every subtask for every broadcast element, so what it emits is emitted once per subtask."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext[K_contra], /) -> Emitted[OUT]:

@@ -234,9 +234,7 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
         no_class(extractor, "with_dynamic_gap()")
         extract = extractor.extract if isinstance(extractor, SessionWindowTimeGapExtractor) else extractor
         if gap_ms is None and not callable(extract):
-            raise ConfigError(
-                f"with_dynamic_gap takes a SessionWindowTimeGapExtractor or a callable, not {extractor!r}"
-            )
+            raise ConfigError(f"with_dynamic_gap takes a SessionWindowTimeGapExtractor or a callable, not {extractor!r}")
         self._extract: Callable[[Any], int | timedelta] | None = extract
 
     @classmethod

@@ -49,9 +49,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
             """States of this key, shared by all its windows."""
 
     @abstractmethod
-    def process(
-        self, key: K_contra, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /
-    ) -> Emitted[OUT]:
+    def process(self, key: K_contra, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /) -> Emitted[OUT]:
         """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``.
 
         Called each time the window fires. The results' timestamp is ``window.max_timestamp()``.

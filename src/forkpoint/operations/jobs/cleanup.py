@@ -25,15 +25,7 @@ from forkpoint.savepoint.format.directory import remove_partial
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal[
-    "unfinished savepoint",
-    "changelog",
-    "snapshot",
-    "source",
-    "staging",
-    "endpoint",
-    "request",
-    "sink claim",
-    "temporary file",
+    "unfinished savepoint", "changelog", "snapshot", "source", "staging", "endpoint", "request", "sink claim", "temporary file"
 ]
 DEFAULT_AGE = timedelta(hours=1)
 
@@ -104,9 +96,7 @@ def find_leftovers(storage: Storage, job: str | None = None, older_than: timedel
             continue
         candidates += [("endpoint", path, [path]) for path in by_job.get(name, []) if is_endpoint(path)]
         candidates += [("request", path, [path]) for path in by_job.get(name, []) if parse_mail_file(path) is not None]
-        found += [
-            each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))
-        ]
+        found += [each for kind, path, files in candidates if (each := _aged(storage, kind, name, path, files, limit_ms))]
     if job is None:
         found += _claims(storage, set(by_job), limit_ms)
         found += _temporary(storage, older_than)

@@ -84,9 +84,7 @@ class _Steps(Announcer):
         self._observer.remark(message)
 
 
-def publish(
-    job: str, *, skip_refused: bool = False, state_root: str | None = None, observer: Observer = SILENT
-) -> Published:
+def publish(job: str, *, skip_refused: bool = False, state_root: str | None = None, observer: Observer = SILENT) -> Published:
     """Publish what a job has committed and its last run left unpublished, as it was killed or gave up, without starting the job.
 
     Runs the recorded program up to there, in this process; call it on the main thread. It can be repeated. ``skip_refused``:

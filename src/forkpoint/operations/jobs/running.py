@@ -67,15 +67,19 @@ def list_jobs(*, ended: bool = False, state_root: str | None = None) -> list[Run
     """Running jobs, those whose driver was killed, and those with output to be published; with ``ended``, all other runs
     too. Newest first."""
     views = list_runs(StateRoot(state_root).existing)
-    return [
-        v for v in views if ended or v.may_be_live or (v.newest and (v.state == "lost" or v.unpublished is not None))
-    ]
+    return [v for v in views if ended or v.may_be_live or (v.newest and (v.state == "lost" or v.unpublished is not None))]
 
 
 def savepoint(
-    job: str, directory: str | None = None, *, label: str | None = None, note: str | None = None,
-    skip_unreadable: bool = False, state_root: str | None = None, observer: Observer = SILENT,
-) -> SavepointTaken:  # fmt: skip
+    job: str,
+    directory: str | None = None,
+    *,
+    label: str | None = None,
+    note: str | None = None,
+    skip_unreadable: bool = False,
+    state_root: str | None = None,
+    observer: Observer = SILENT,
+) -> SavepointTaken:
     """Take a savepoint of a job while it runs.
 
     It is a new directory below ``directory``, a path or URL; by default below the state root. ``skip_unreadable``: leave
@@ -101,9 +105,14 @@ def rescale(job: str, parallelism: int, *, state_root: str | None = None, observ
 
 
 def stop(
-    job: str, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False,
-    state_root: str | None = None, observer: Observer = SILENT,
-) -> Stopped:  # fmt: skip
+    job: str,
+    directory: str | None = None,
+    *,
+    drain: bool = False,
+    skip_unreadable: bool = False,
+    state_root: str | None = None,
+    observer: Observer = SILENT,
+) -> Stopped:
     """Stop a job with a savepoint; nothing is committed after it. ``drain``: fire all timers and windows first."""
     root = StateRoot(state_root)
     with find_live(root.storage, job) as client:

@@ -58,13 +58,7 @@ class Reporter(Announcer):
 
     def failing(self, driver: JobDriver, failure: str) -> None:
         root = plain_place(driver.history.storage.url)
-        failing = {
-            "job": driver.job,
-            "run": driver.run_id,
-            "state": "restarting",
-            "state_root": root,
-            "failing": failure,
-        }
+        failing = {"job": driver.job, "run": driver.run_id, "state": "restarting", "state_root": root, "failing": failure}
         self._say(failing, last=True)
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
@@ -94,9 +88,14 @@ class Started:
 
 
 def start_detached(
-    root: StateRoot, request: RunRequest, on_step: Callable[[str], None], *, verbose: bool = False,
-    called: str | None = None, while_open: int | None = None,
-) -> Started:  # fmt: skip
+    root: StateRoot,
+    request: RunRequest,
+    on_step: Callable[[str], None],
+    *,
+    verbose: bool = False,
+    called: str | None = None,
+    while_open: int | None = None,
+) -> Started:
     """Start ``forkpoint run`` in a session of its own, and wait until its job runs. Raises DriverFailed.
 
     ``on_step`` gets each step of the start: "starting Spark", "restoring 3 of 8". ``called``: names the log; by default the
@@ -111,9 +110,14 @@ def start_detached(
     command += [] if while_open is None else ["--while-open", str(while_open)]
     with open(open_new(str(log), append=True), "ab") as output:
         process = subprocess.Popen(
-            [*command, *request.command_line], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, pass_fds=fds, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+            [*command, *request.command_line],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=fds,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
     os.close(writing)
     report: dict[str, Any] = {}
     run: str | None = None
@@ -142,9 +146,7 @@ def start_detached(
         process.wait()
         failure = report["failure"]
         printed = _without_error(tail(log) or "", failure["message"]) or None
-        raise DriverFailed(
-            f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed, run
-        )
+        raise DriverFailed(f"{failure['message']}\nThe log is {log}", failure["code"], failure["exit_code"], printed, run)
     failing = report.pop("failing", None)
     return Started(**report, pid=process.pid, log=str(log), failure=failing)
 

@@ -103,9 +103,7 @@ class Driving:
         other = None if driver.standby else find_client(storage, driver.job)
         if other is not None:
             at = other.endpoint
-            running = (
-                f"job {driver.job!r} is running already (run {at.run}, process {at.pid} on machine {at.machine!r})"
-            )
+            running = f"job {driver.job!r} is running already (run {at.run}, process {at.pid} on machine {at.machine!r})"
             if not self._patient:
                 raise ConfigError(
                     f"{running} under {storage.url}; stop or "

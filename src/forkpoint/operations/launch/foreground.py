@@ -37,10 +37,15 @@ class ProgramEnd:
 
 
 def drive(
-    request: RunRequest, announcer: Announcer, *, log: str | None = None, state_root: str | None = None,
-    patient: bool = False, rest: Callable[[JobDriver], Rest] | None = None,
+    request: RunRequest,
+    announcer: Announcer,
+    *,
+    log: str | None = None,
+    state_root: str | None = None,
+    patient: bool = False,
+    rest: Callable[[JobDriver], Rest] | None = None,
     work: Callable[[JobDriver], Result] | None = None,
-) -> ProgramEnd:  # fmt: skip
+) -> ProgramEnd:
     """Run a program as ``python app`` would, and its jobs as the request says, to their end.
 
     Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show

@@ -41,9 +41,8 @@ class Invocation:
         """Save it with the driver's run, which is about to start."""
         source = self.source
         StartedProgram(
-            source.path, source.text, source.directories, self.arguments, installed(), self.name, self.options,
-            self.submitted,
-        ).record(driver)  # fmt: skip
+            source.path, source.text, source.directories, self.arguments, installed(), self.name, self.options, self.submitted
+        ).record(driver)
 
 
 def invocation(root: StateRoot, request: RunRequest) -> Invocation:

@@ -58,9 +58,7 @@ class RunRequest:
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
-            raise ConfigError(
-                "RunRequest: only the program can set a schedule's directory; give a schedule without one"
-            )
+            raise ConfigError("RunRequest: only the program can set a schedule's directory; give a schedule without one")
 
         if self.log_format not in (None, "text", "json"):
             raise ConfigError(f"RunRequest: the format of logs is {self.log_format!r}; it must be 'text' or 'json'")
@@ -70,13 +68,17 @@ class RunRequest:
         """What overrides the program's options, as plain data."""
         schedule = self.savepoint_schedule
         given = {
-            "parallelism": self.parallelism, "max_parallelism": self.max_parallelism, "engine": self.engine,
-            "savepoint_schedule": None if schedule is None else {
-                "interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms,
-            },
-            "spark": dict(self.spark) or None, "ship_env": self.ship_env or None, "pass_env": list(self.pass_env) or None,
+            "parallelism": self.parallelism,
+            "max_parallelism": self.max_parallelism,
+            "engine": self.engine,
+            "savepoint_schedule": None
+            if schedule is None
+            else {"interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms},
+            "spark": dict(self.spark) or None,
+            "ship_env": self.ship_env or None,
+            "pass_env": list(self.pass_env) or None,
             "autoscale": None if self.autoscale is None else asdict(self.autoscale),
-        }  # fmt: skip
+        }
         return {option: value for option, value in given.items() if value is not None}
 
     @property
@@ -89,26 +91,40 @@ class RunRequest:
         """The options of ``command_line``."""
         restore, schedule = self.restore, self.savepoint_schedule
         flags = {
-            "-n": restore.allow_non_restored, "--pyflink": self.pyflink, "--allow-drained": restore.allow_drained,
-            "--ship-env": self.ship_env, "--standby": self.standby, "--resumed": self.resumed,
+            "-n": restore.allow_non_restored,
+            "--pyflink": self.pyflink,
+            "--allow-drained": restore.allow_drained,
+            "--ship-env": self.ship_env,
+            "--standby": self.standby,
+            "--resumed": self.resumed,
             "--force": self.force,
-        }  # fmt: skip
+        }
         values = [
-            ("-s", restore.savepoint), ("--until", self.until), ("-p", self.parallelism),
-            ("--max-parallelism", self.max_parallelism), ("--engine", self.engine),
+            ("-s", restore.savepoint),
+            ("--until", self.until),
+            ("-p", self.parallelism),
+            ("--max-parallelism", self.max_parallelism),
+            ("--engine", self.engine),
             *(("--map", f"{old}={new}") for old, new in restore.renames.items()),
-            *([] if schedule is None else [
-                ("--savepoint-every", f"{schedule.interval_ms}ms"),
-                ("--savepoint-keep-last", schedule.keep_last),
-                ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
-            ]),
+            *(
+                []
+                if schedule is None
+                else [
+                    ("--savepoint-every", f"{schedule.interval_ms}ms"),
+                    ("--savepoint-keep-last", schedule.keep_last),
+                    ("--savepoint-keep-for", None if schedule.keep_for_ms is None else f"{schedule.keep_for_ms}ms"),
+                ]
+            ),
             ("--autoscale", None if self.autoscale is None else f"{self.autoscale.minimum}:{self.autoscale.maximum}"),
-            ("--name", self.name), ("--claim-mode", "claim" if restore.claim else None),
+            ("--name", self.name),
+            ("--claim-mode", "claim" if restore.claim else None),
             *(("--conf", f"{name}={value}") for name, value in self.spark.items()),
             ("--pass-env", ",".join(self.pass_env) or None),
-            ("--succeed", self.succeeds), ("--trial-epochs", self.trial_epochs), ("--capture", self.capture),
+            ("--succeed", self.succeeds),
+            ("--trial-epochs", self.trial_epochs),
+            ("--capture", self.capture),
             ("--log-format", self.log_format),
-        ]  # fmt: skip
+        ]
         given = [flag for flag, on in flags.items() if on]
         if self.predecessor is not None:
             job, run = self.predecessor

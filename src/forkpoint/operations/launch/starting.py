@@ -37,9 +37,7 @@ class Replayed:
     savepoint: str | None
 
 
-def run(
-    request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT
-) -> Started:
+def run(request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT) -> Started:
     """Run a program in a background process, which outlives this one; returns once its job runs.
 
     ``verbose``: log full tracebacks. Raises DriverFailed if the process ends first.
@@ -62,17 +60,14 @@ def wait(job: str, run: str, *, state_root: str | None = None) -> RunView:
 
 
 def fork(
-    origin: str, request: RunRequest, *, state_root: str | None = None, verbose: bool = False,
-    observer: Observer = SILENT,
-) -> Started:  # fmt: skip
+    origin: str, request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT
+) -> Started:
     """Run a program as a new job, ``request.name``, from a savepoint, or from the current state of a running job."""
     request = forked(origin, request, state_root=state_root, observer=observer)
     return run(request, state_root=state_root, verbose=verbose, observer=observer)
 
 
-def forked(
-    origin: str, request: RunRequest, *, state_root: str | None = None, observer: Observer = SILENT
-) -> RunRequest:
+def forked(origin: str, request: RunRequest, *, state_root: str | None = None, observer: Observer = SILENT) -> RunRequest:
     """The request that starts a fork. If ``origin`` is a running job, a savepoint of it is taken."""
     storage, name = StateRoot(state_root).storage, request.name
     if name is None:
@@ -110,9 +105,7 @@ def _saved(storage: Storage, origin: str) -> str:
     raise ConfigError(f"job {origin!r} has just been started; try again")
 
 
-def replay(
-    request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT
-) -> Replayed:
+def replay(request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT) -> Replayed:
     """Run a program up to ``request.until`` at full speed, and wait for the savepoint that it stops with there."""
     if request.until is None:
         raise ConfigError("a replay needs an end; give RunRequest(until=…), a time or a savepoint")

@@ -120,9 +120,14 @@ def _signal_name(number: int) -> str:
 
 
 def supervise(
-    request: RunRequest, strategy: RestartStrategy, on_restart: Callable[[Restart], None], *,
-    on_handed_over: Callable[[str], None] = lambda run: None, state_root: str | None = None, options: Sequence[str] = (),
-) -> int:  # fmt: skip
+    request: RunRequest,
+    strategy: RestartStrategy,
+    on_restart: Callable[[Restart], None],
+    *,
+    on_handed_over: Callable[[str], None] = lambda run: None,
+    state_root: str | None = None,
+    options: Sequence[str] = (),
+) -> int:
     """Run a program in a child process until it ends by itself; return its exit code.
 
     A child that is killed, or whose Spark is, is started again as ``strategy`` says, and resumes from the newest checkpoint;
@@ -189,9 +194,11 @@ class _Supervisor:
             supervised = ["--supervisor", str(os.getpid()), str(report.fileno())]
             # In a session of its own, Ctrl-C in a terminal does not reach it twice: that would end it at once.
             self._child = subprocess.Popen(
-                [*command, *supervised, *request.command_line], stdin=subprocess.DEVNULL, start_new_session=True,
+                [*command, *supervised, *request.command_line],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
                 pass_fds=[report.fileno()],
-            )  # fmt: skip
+            )
             self._pass_on()
             code = self._child.wait()
             self._child = None

@@ -48,9 +48,14 @@ def show(savepoint: str, *, state_root: str | None = None) -> SavepointShown:
 
 
 def label(
-    savepoint: str, label: str | None = None, *, note: str | None = None, remove: bool = False, force: bool = False,
+    savepoint: str,
+    label: str | None = None,
+    *,
+    note: str | None = None,
+    remove: bool = False,
+    force: bool = False,
     state_root: str | None = None,
-) -> SavepointShown:  # fmt: skip
+) -> SavepointShown:
     """Set a savepoint's label, note, or both; what is not given stays. Returns the changed savepoint.
 
     An empty note removes the note; ``remove`` removes the label, and the note unless another is given. ``force``: take the
@@ -82,7 +87,9 @@ def dispose(savepoint: str, *, force: bool = False, state_root: str | None = Non
     holding = {(view.job, view.run) for view in list_runs(storage) if view.may_be_live}
     runs = load_runs(storage)
     gone = dispose_savepoint(
-        opened, runs=[run for run in runs if (run.job, run.run) in holding],
-        savepoints=[each for each, _ in known_savepoints(storage, runs).values()], force=force,
-    )  # fmt: skip
+        opened,
+        runs=[run for run in runs if (run.job, run.run) in holding],
+        savepoints=[each for each, _ in known_savepoints(storage, runs).values()],
+        force=force,
+    )
     return Disposed(opened.savepoint.id, plain_place(opened.url), tuple(gone))

@@ -21,14 +21,7 @@ from forkpoint.savepoint.catalog.naming import named_savepoint, savepoint_place
 from forkpoint.savepoint.edit.steps import entries_of as row_objects
 from forkpoint.savepoint.inspect.live import newest_state, while_gone
 from forkpoint.savepoint.inspect.query_limits import QueryLimits
-from forkpoint.state_processor import (
-    LiveState,
-    SavepointDiff,
-    SavepointReader,
-    StateCollection,
-    StateFollower,
-    StateRows,
-)
+from forkpoint.state_processor import LiveState, SavepointDiff, SavepointReader, StateCollection, StateFollower, StateRows
 from forkpoint.state_processor import diff as compare
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
@@ -109,15 +102,13 @@ def _shown(schema: str, view: str, state: StateRows) -> StateShown:
     inner = () if state.is_timers else ("map_key", "namespace", "value")
     types = tuple(part.type for part in state.layout.parts if part.role in inner)
     return StateShown(
-        state.uid, state.name, state.kind, state.key_type, types, state.count, state.size, schema, view,
-        tuple(state.schema.names),
-    )  # fmt: skip
+        state.uid, state.name, state.kind, state.key_type, types, state.count, state.size, schema, view, tuple(state.schema.names)
+    )
 
 
 def entries(
-    savepoint: str, uid: str, state: str, key: str | None = None, *, limit: int | None = LIMIT,
-    state_root: str | None = None,
-) -> StateEntries:  # fmt: skip
+    savepoint: str, uid: str, state: str, key: str | None = None, *, limit: int | None = LIMIT, state_root: str | None = None
+) -> StateEntries:
     """The rows of a state of a savepoint or job, or of ``"timers"``; with ``key``, those of one key, read from the files that
     can hold it.
 
@@ -134,8 +125,7 @@ def entries_of(
     own = [each.name for each in saved.states if each.uid == uid and not each.is_timers]
     chosen = saved.timers(uid) if state == "timers" and state not in own else saved.state(uid, state)
     rows = [
-        {role: value for role, value in row._asdict().items() if role != "key_group"}
-        for row in islice(_rows(chosen, key), limit)
+        {role: value for role, value in row._asdict().items() if role != "key_group"} for row in islice(_rows(chosen, key), limit)
     ]
     total = chosen.count if key is None else None
     return StateEntries(plain_place(saved.path), saved.job, saved.epoch, uid, chosen.name, total, tuple(rows))
@@ -245,17 +235,13 @@ def job_of_name(storage: Storage, name: str) -> str | None:
         try:
             savepoint_place(storage, name)
         except SavepointNotFound as error:
-            raise SavepointNotFound(
-                f"{error}. Nor is there a job of that name; `forkpoint list -a` lists jobs"
-            ) from None
+            raise SavepointNotFound(f"{error}. Nor is there a job of that name; `forkpoint list -a` lists jobs") from None
         return None
     try:
         savepoint_place(storage, name)
     except SavepointNotFound:
         return name
-    raise ConfigError(
-        f"{name!r} is a job and the label of a savepoint: write {JOB}{name} for the job, or the savepoint's id"
-    )
+    raise ConfigError(f"{name!r} is a job and the label of a savepoint: write {JOB}{name} for the job, or the savepoint's id")
 
 
 def _has_checkpoints(storage: Storage, job: str) -> bool:

@@ -16,10 +16,16 @@ from forkpoint.savepoint.catalog.listing import LATEST
 
 
 def check(
-    app: str, arguments: Sequence[str] = (), savepoint: str = LATEST, *, name: str | None = None,
-    allow_non_restored: bool = False, renames: Mapping[str, str] | None = None, pyflink: bool = False,
+    app: str,
+    arguments: Sequence[str] = (),
+    savepoint: str = LATEST,
+    *,
+    name: str | None = None,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    pyflink: bool = False,
     state_root: str | None = None,
-) -> CheckResult:  # fmt: skip
+) -> CheckResult:
     """Find out what a restore would do with a savepoint's state in a program.
 
     ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs
@@ -35,9 +41,7 @@ def inspect_program(app: str, arguments: Sequence[str], name: str | None, root: 
     """Run the program up to its first execute(), and return the job."""
     options: dict[str, Any] = {} if root.given is None else {"state_root": root.place}
     found: list[Inspected] = []
-    launch = Launch(
-        options=options, state_root=root.place, job_name=name, inspect=found.append, generated_uids=installed()
-    )
+    launch = Launch(options=options, state_root=root.place, job_name=name, inspect=found.append, generated_uids=installed())
     source = Source.read(app)
     with launching(launch), as_main(source, arguments):
         try:

@@ -57,9 +57,16 @@ class VersionsCompared:
 
 
 def ab(
-    savepoint: str, request: RunRequest, app_b: str, *, keys: Keys | None = None, samples: int = 5, keep: str | None = None,
-    state_root: str | None = None, observer: Observer = SILENT,
-) -> VersionsCompared:  # fmt: skip
+    savepoint: str,
+    request: RunRequest,
+    app_b: str,
+    *,
+    keys: Keys | None = None,
+    samples: int = 5,
+    keep: str | None = None,
+    state_root: str | None = None,
+    observer: Observer = SILENT,
+) -> VersionsCompared:
     """Run two versions from a savepoint over the same inputs, one after the other, and compare their output.
 
     ``request``: the first version, and how to run both; they read up to its ``until``, by default up to the current position
@@ -129,9 +136,12 @@ class _Trials:
         request = replace(self.request, app=app, name=version, until=until, capture=str(self.place / version))
         with open(log, "ab") as output:
             process = subprocess.Popen(
-                [*driver_command(self.root), *request.command_line], stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )  # fmt: skip
+                [*driver_command(self.root), *request.command_line],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
         with process:
             code = self._wait(process, version, report)
         if code:
@@ -157,9 +167,7 @@ class _Trials:
                 f"--key: no sink {', '.join(map(repr, unknown))} got rows; sinks with rows: {', '.join(map(repr, uids))}"
             )
         return tuple(
-            compare_rows(
-                uid, *(_rows(found[v].get(uid)) for v in VERSIONS), key=keys.get(uid, keys.get(None)), samples=samples
-            )
+            compare_rows(uid, *(_rows(found[v].get(uid)) for v in VERSIONS), key=keys.get(uid, keys.get(None)), samples=samples)
             for uid in uids
         )
 
@@ -220,7 +228,12 @@ def compare_rows(
     differing = sorted(only_a.keys() | only_b.keys())
     keys = by_key_a.keys() | by_key_b.keys()
     return Comparison(
-        uid, len(rows_a), len(rows_b), _total(only_a), _total(only_b), columns,
+        uid,
+        len(rows_a),
+        len(rows_b),
+        _total(only_a),
+        _total(only_b),
+        columns,
         keys_same=len(keys) - len(differing),
         keys_different=sum(1 for k in differing if k in by_key_a and k in by_key_b),
         keys_only_a=len(by_key_a.keys() - by_key_b.keys()),
@@ -229,7 +242,7 @@ def compare_rows(
             KeyDifference(json.loads(k), _some(only_a.get(k, Counter())), _some(only_b.get(k, Counter())))
             for k in differing[:samples]
         ],
-    )  # fmt: skip
+    )
 
 
 def _inferred(rows: Sequence[Any]) -> list[str] | None:

@@ -152,11 +152,7 @@ class Replacement:
                         f"it has not caught up with the job within {self.timeout_seconds:g} s, but {doing}. If it waits for room "
                         "in the cluster, use --stop-first; if its functions take long to open, give it more time with --timeout",
                     )
-                report(
-                    "building stores, opening functions"
-                    if status.epoch == 0
-                    else f"its stores are at epoch {status.epoch}"
-                )
+                report("building stores, opening functions" if status.epoch == 0 else f"its stores are at epoch {status.epoch}")
                 time.sleep(_POLL_SECONDS)
         try:
             pending = old.hand_over(started.run)
@@ -331,15 +327,13 @@ class Replacement:
 
     def _restart(
         self, restore: RestoreOptions, last: Manifest, savepoint: str | None, problem: DriverFailed, after: str | None
-    ) -> Upgraded:  # fmt: skip
+    ) -> Upgraded:
         """Start the old program again, as the successor of run ``after``. What the new version withheld is never published."""
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
         self.observer.remark(f"the new version failed: {problem}\nrolling back to the program of run {self.run}")
         rescaled_to = last.parallelism if last.rescaled else None  # a start from a savepoint would not know
-        old = RunRequest(
-            f"{PREFIX}{self.run}", restore=restore, parallelism=rescaled_to, predecessor=(self.job, after)
-        )  # fmt: skip
+        old = RunRequest(f"{PREFIX}{self.run}", restore=restore, parallelism=rescaled_to, predecessor=(self.job, after))
         try:
             with self.observer.steps(f"rolling back to run {self.run}") as report:
                 started = start_detached(self.root, old, report, verbose=self.verbose, called=self.job)
@@ -356,10 +350,8 @@ class Replacement:
 
     def _result(
         self, outcome: Outcome, started: Started, savepoint: str | None, downtime_ms: int | None, failure: str | None = None
-    ) -> Upgraded:  # fmt: skip
-        return Upgraded(
-            self.job, outcome, started.run, self.run, savepoint, downtime_ms, failure, started.pid, started.log
-        )
+    ) -> Upgraded:
+        return Upgraded(self.job, outcome, started.run, self.run, savepoint, downtime_ms, failure, started.pid, started.log)
 
     def _downtime_ms(self, run: str, last: Manifest) -> int | None:
         """From the old program's last epoch to the run's first; None if that is not there."""

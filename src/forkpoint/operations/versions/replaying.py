@@ -44,9 +44,7 @@ def until_from(storage: Storage, given: str) -> Until:
 
 def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -> str:
     """Write positions to a file; return it in the form that ``--until`` takes."""
-    path.write_text(
-        json.dumps({"name": name, "sources": {uid: p.model_dump(mode="json") for uid, p in sources.items()}})
-    )
+    path.write_text(json.dumps({"name": name, "sources": {uid: p.model_dump(mode="json") for uid, p in sources.items()}}))
     return f"{POSITIONS}{path}"
 
 

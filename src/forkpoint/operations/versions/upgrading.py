@@ -43,9 +43,16 @@ class Refused:
 
 
 def upgrade(
-    job: str, request: RunRequest, *, watch_epochs: int = WATCH_EPOCHS, timeout_seconds: float = TIMEOUT_SECONDS,
-    stop_first: bool = False, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT,
-) -> Upgraded | Refused:  # fmt: skip
+    job: str,
+    request: RunRequest,
+    *,
+    watch_epochs: int = WATCH_EPOCHS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    stop_first: bool = False,
+    state_root: str | None = None,
+    verbose: bool = False,
+    observer: Observer = SILENT,
+) -> Upgraded | Refused:
     """Replace the program of a job; roll back if the new one fails.
 
     The program is first checked against the job's state. Then it is started beside the old one, brings its stores up to the job's
@@ -70,10 +77,12 @@ def upgrade(
         if plan.refused:
             return Refused(job, run, plan)
         request = replace(
-            request, savepoint_schedule=request.savepoint_schedule or _schedule(old),
-            autoscale=request.autoscale or _autoscale(old), name=job if program.name != job else None,
+            request,
+            savepoint_schedule=request.savepoint_schedule or _schedule(old),
+            autoscale=request.autoscale or _autoscale(old),
+            name=job if program.name != job else None,
             engine=request.engine or (_engine(old) if program.options.engine is None else None),
-        )  # fmt: skip
+        )
         replacement = Replacement(root, job, run, request, watch_epochs, timeout_seconds, verbose, observer)
         if not stop_first and is_usable_in_place(newest, program.graph, plan):
             try:
@@ -105,9 +114,7 @@ def _newest(root: StateRoot, job: str, run: str) -> Manifest:
     return newest
 
 
-def _plan(
-    client: RunClient, newest: Manifest, graph: JobGraph, restore: RestoreOptions, observer: Observer
-) -> RestorePlan:
+def _plan(client: RunClient, newest: Manifest, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
     """The plan for restoring the job's state to the new program."""
     renames = restore.renames
     plan = check_program(graph, newest, allow_non_restored=restore.allow_non_restored, renames=renames)

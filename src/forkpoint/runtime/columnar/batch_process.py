@@ -201,9 +201,7 @@ class BatchProcess(KeyedOperator):
             try:
                 columns.append(column if column.type == field.type else column.cast(field.type))
             except pa.ArrowException as error:
-                raise UserFunctionError(
-                    f"operator {self.uid!r}: column {field.name!r} of the results: {error}"
-                ) from error
+                raise UserFunctionError(f"operator {self.uid!r}: column {field.name!r} of the results: {error}") from error
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _output(self, batch: Batch, order: Longs, collected: list[tuple[pa.RecordBatch, Longs]]) -> Batch:

@@ -50,9 +50,7 @@ class SavedLists:
         starts = np.stack((begins, len(self.values) + segments.starts[:-1]), axis=1).ravel()
         return ranges(starts, np.stack((self.lengths, segments.sizes), axis=1).ravel())
 
-    def paired(
-        self, segments: Segments, source: Source, *, as_written: bool = False, falling: bool = False
-    ) -> Paired | None:
+    def paired(self, segments: Segments, source: Source, *, as_written: bool = False, falling: bool = False) -> Paired | None:
         """All saved values, then all rows, each with its group; see ``ordered`` and ``Ordered.paired``."""
         ranks = ordered(segments.picked(source), self.values, source.type, as_written=as_written)
         groups = np.repeat(np.arange(segments.count), self.lengths)

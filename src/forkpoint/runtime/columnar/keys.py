@@ -137,9 +137,7 @@ class KeySet:
         """The store keys of timers, for the keys at ``which``."""
         return self._names(sid, which, spaces, times_ms)
 
-    def _names(
-        self, sid: int, which: Longs | None, spaces: pa.BinaryArray | None, times_ms: Longs | None
-    ) -> list[bytes]:
+    def _names(self, sid: int, which: Longs | None, spaces: pa.BinaryArray | None, times_ms: Longs | None) -> list[bytes]:
         """See state/keys.py for their layout."""
         groups, keys = self.groups, self.encoded
         if which is not None:

@@ -24,9 +24,7 @@ Layout = tuple["bytes | Kind", ...]
 Numbers = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
-_KINDS: dict[str, Kind] = {
-    "byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool",
-}  # fmt: skip
+_KINDS: dict[str, Kind] = {"byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool"}
 _PAD = np.zeros(9, np.uint8)
 
 # By first byte: how many bytes follow, and whether they are a signed number. 255: not a number.
@@ -102,9 +100,7 @@ def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np
     block[:, 1:] = n.astype(">i8").view(np.uint8).reshape(count, 8)
     negative = n < 0
     # The width of a negative number follows from its two's complement bits beyond the sign.
-    size = np.where(
-        negative, np.searchsorted(_NEGATIVE, -(n + 1), side="left"), np.searchsorted(_POSITIVE, n, side="left")
-    )
+    size = np.where(negative, np.searchsorted(_NEGATIVE, -(n + 1), side="left"), np.searchsorted(_POSITIVE, n, side="left"))
     head = np.where(negative, _NEGATIVE_HEAD[size], _POSITIVE_HEAD[size])
     block[:, 0] = np.where(size == 0, block[:, 8], head)
     mask = _WIDTHS[size][:, None] > np.arange(8, -1, -1)[None, :]

@@ -16,10 +16,24 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import OptionalType, SequenceType
 from forkpoint.types.kinds.records import RecordType
 
-_EXACT = frozenset((
-    "byte", "short", "int", "long", "big_int", "big_dec", "double", "boolean", "string", "char", "bytes", "uuid", "date",
-    "duration",
-))  # fmt: skip
+_EXACT = frozenset(
+    (
+        "byte",
+        "short",
+        "int",
+        "long",
+        "big_int",
+        "big_dec",
+        "double",
+        "boolean",
+        "string",
+        "char",
+        "bytes",
+        "uuid",
+        "date",
+        "duration",
+    )
+)
 _OF_DAY = frozenset(("time", "timestamp", "instant"))  # their fold is lost in columns
 
 _class = type  # shadowed by parameters
@@ -41,10 +55,17 @@ def as_columns(batch: Batch) -> Batch:
     if columns is None:
         return batch
     return Batch(
-        batch.size, batch.positions, batch.splits, batch.sequence, values=values,
-        table=pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema), type=batch.type,
-        timestamps=batch.timestamps, keys=batch.keys, ordered=batch.ordered,
-    )  # fmt: skip
+        batch.size,
+        batch.positions,
+        batch.splits,
+        batch.sequence,
+        values=values,
+        table=pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema),
+        type=batch.type,
+        timestamps=batch.timestamps,
+        keys=batch.keys,
+        ordered=batch.ordered,
+    )
 
 
 def _fits(values: list[Any], type: TypeInformation) -> bool:

@@ -83,9 +83,7 @@ def ordered(new: pa.Array, saved: pa.Array, type: TypeInformation, *, as_written
         return _floats(numbers(new), numbers(saved), arrow, as_written=as_written)
     if type.kind in _TIMES:
         bits = pa.int32() if arrow.bit_width == 32 else pa.int64()
-        return Ordered(
-            _whole(new.view(bits)), _whole(saved.view(bits)), lambda ranks: pa.array(ranks, bits).view(arrow)
-        )
+        return Ordered(_whole(new.view(bits)), _whole(saved.view(bits)), lambda ranks: pa.array(ranks, bits).view(arrow))
     if type.kind == "boolean":
         return Ordered(_whole(new), _whole(saved), lambda ranks: pa.array(ranks == 1))
     return Ordered(_whole(new), _whole(saved), lambda ranks: pa.array(ranks, arrow))

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from forkpoint.errors import GraphError, TypeNotSupported, UserFunctionError
-from forkpoint.functions import (
-    MAX_WATERMARK,
-    MIN_WATERMARK,
-    WatermarkGenerator,
-    WatermarkOutput,
-    WatermarkStrategy,
-    epoch_ms,
-)
+from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, WatermarkGenerator, WatermarkOutput, WatermarkStrategy, epoch_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
@@ -64,9 +57,7 @@ class PieceClock:
                 batch.stamp(column_ms(column), self._column)
                 return
         if self._assign is None:
-            raise GraphError(
-                f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first"
-            )
+            raise GraphError(f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first")
         stamps = results_for(batch, self._uid, map(self._assign, batch.values, batch.stamps.tolist()))
         batch.stamp(self._checked(batch, stamps), None)
 

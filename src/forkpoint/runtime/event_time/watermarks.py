@@ -87,11 +87,7 @@ class Splits:
 
 
 def join_pieces(
-    start: Mapping[str, SplitStart],
-    progress: Iterable[SplitProgress],
-    *,
-    released: bool = False,
-    finished: Collection[str] = (),
+    start: Mapping[str, SplitStart], progress: Iterable[SplitProgress], *, released: bool = False, finished: Collection[str] = ()
 ) -> Splits:
     """Complete each split's running watermark over the pieces that were read in this epoch.
 
@@ -112,10 +108,7 @@ def join_pieces(
         (marked_at_end.add if p.marked_idle else marked_at_end.discard)(p.split)
         if p.count:
             with_elements.add(p.split)
-    idle = {
-        split for split in ends.keys() - with_elements
-        if split in finished or (split in start and start[split].idle)
-    }  # fmt: skip
+    idle = {split for split in ends.keys() - with_elements if split in finished or (split in start and start[split].idle)}
     active = set() if released and not with_elements else set(ends) - idle - (marked & marked_at_end)
     waiting = active - marked_at_end - set(finished)
     order = {s: i for i, s in enumerate(sorted(ends))}
@@ -131,11 +124,14 @@ def origin_splits(graph: JobGraph, context: EpochContext, progress: Iterable[Spl
         by_origin.setdefault(p.origin, []).append(p)
     return {
         o.id: join_pieces(
-            context.splits.get(str(o.id), {}), by_origin.get(o.id, ()),
-            released=o.id in context.released, finished=context.finished.get(str(o.id), ()),
+            context.splits.get(str(o.id), {}),
+            by_origin.get(o.id, ()),
+            released=o.id in context.released,
+            finished=context.finished.get(str(o.id), ()),
         )
-        for o in graph.operators if isinstance(o.spec, WatermarkSpec)
-    }  # fmt: skip
+        for o in graph.operators
+        if isinstance(o.spec, WatermarkSpec)
+    }
 
 
 @dataclass(frozen=True)
@@ -180,8 +176,7 @@ def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Chann
 def source_channel(splits: Splits, last_ms: int) -> Channel:
     """The watermark of a source, or an assigner of timestamps: that of its splits combined."""
     channels = [
-        Channel(splits.starts[split], end, split in splits.active, split in splits.waiting)
-        for split, end in splits.ends.items()
+        Channel(splits.starts[split], end, split in splits.active, split in splits.waiting) for split, end in splits.ends.items()
     ]
     if splits.no_splits_yet:
         channels.append(Channel(MIN_MS, MIN_MS, True, True))
@@ -228,10 +223,11 @@ def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, S
             united = [
                 combined(
                     [channels[e.upstream] for e in operator.inputs if e.ordinal == ordinal],
-                    last[ordinal] if ordinal < len(last) else before, union=True,
+                    last[ordinal] if ordinal < len(last) else before,
+                    union=True,
                 )
                 for ordinal in sorted({e.ordinal for e in operator.inputs})
-            ]  # fmt: skip
+            ]
             if len(united) < len(operator.inputs):
                 inputs[operator.uid] = [c.end for c in united]
             channel = united[0] if len(united) == 1 else combined(united, before, union=False)

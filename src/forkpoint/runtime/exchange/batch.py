@@ -38,9 +38,19 @@ class Batch:
     """
 
     __slots__ = (
-        "_timestamps", "_values", "keys", "ordered", "pending", "positions", "sequence", "size", "splits", "table",
-        "time_column", "type",
-    )  # fmt: skip
+        "_timestamps",
+        "_values",
+        "keys",
+        "ordered",
+        "pending",
+        "positions",
+        "sequence",
+        "size",
+        "splits",
+        "table",
+        "time_column",
+        "type",
+    )
 
     def __init__(
         self,
@@ -127,9 +137,15 @@ class Batch:
     def with_values(self, values: list[Any], type: TypeInformation | None) -> Batch:
         """Other elements, one for one, in the same places and with the same timestamps."""
         return Batch(
-            self.size, self.positions, self.splits, self.sequence,
-            values=values, type=type, timestamps=self.timestamps, ordered=self.ordered,
-        )  # fmt: skip
+            self.size,
+            self.positions,
+            self.splits,
+            self.sequence,
+            values=values,
+            type=type,
+            timestamps=self.timestamps,
+            ordered=self.ordered,
+        )
 
     def with_table(self, table: pa.RecordBatch, order: Indices, type: TypeInformation) -> Batch:
         """Columns computed from this batch's elements, one for one, in another order."""
@@ -139,9 +155,11 @@ class Batch:
         """Positions, splits, sequence and timestamps of the elements in another order."""
         timestamps = self.timestamps
         return (
-            pick(self.positions, order), pick(self.splits, order), self.sequence[order],
+            pick(self.positions, order),
+            pick(self.splits, order),
+            self.sequence[order],
             None if timestamps is None else timestamps[order],
-        )  # fmt: skip
+        )
 
     def expand(self, values: list[Any], counts: Sequence[int] | Longs, type: TypeInformation | None) -> Batch:
         """The outputs of this batch's elements, ``counts[i]`` of them from the i-th."""
@@ -183,15 +201,26 @@ class Batch:
         return self._part(rows, stop - start, table, self._timestamps, lambda objects: objects[rows])
 
     def _part(
-        self, rows: Rows, size: int, table: pa.RecordBatch | None, timestamps: Longs | None,
+        self,
+        rows: Rows,
+        size: int,
+        table: pa.RecordBatch | None,
+        timestamps: Longs | None,
         objects_of: Callable[[list[Any]], list[Any]],
-    ) -> Batch:  # fmt: skip
+    ) -> Batch:
         part = Batch(
-            size, pick(self.positions, rows), pick(self.splits, rows), self.sequence[rows],
-            values=None if self._values is None else objects_of(self._values), table=table, type=self.type,
-            timestamps=None if timestamps is None else timestamps[rows], time_column=self.time_column,
-            keys=None if self.keys is None else objects_of(self.keys), ordered=self.ordered,
-        )  # fmt: skip
+            size,
+            pick(self.positions, rows),
+            pick(self.splits, rows),
+            self.sequence[rows],
+            values=None if self._values is None else objects_of(self._values),
+            table=table,
+            type=self.type,
+            timestamps=None if timestamps is None else timestamps[rows],
+            time_column=self.time_column,
+            keys=None if self.keys is None else objects_of(self.keys),
+            ordered=self.ordered,
+        )
         part.pending = self.pending
         return part
 

@@ -225,9 +225,7 @@ class SubtaskPart(msgspec.Struct, frozen=True, array_like=True):
 
     def joined(self, common: EpochContext, subtask: int) -> EpochContext:
         """The context of the subtask's tasks."""
-        return msgspec.structs.replace(
-            common, previous=self.previous, snapshot_subtasks=[subtask] if self.snapshot else []
-        )
+        return msgspec.structs.replace(common, previous=self.previous, snapshot_subtasks=[subtask] if self.snapshot else [])
 
 
 def divide(context: EpochContext, parallelism: int) -> tuple[EpochContext, list[SubtaskPart]]:

@@ -159,9 +159,7 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
     if pa.types.is_integer(column.type):
         numbers = column.to_numpy(zero_copy_only=False)
         order, ordered = stable_order(numbers)
-        starts = (
-            np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
-        )
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(ordered) else np.empty(0, int)
         return Groups(ordered[starts].tolist(), order, np.append(starts, len(ordered)))
     encoded = column.dictionary_encode()
     assert key.key_type is not None

@@ -74,9 +74,7 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
 
 
 def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
-    (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(
-        blob
-    )
+    (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(blob)
     if table is not None:
         assert edge.type is not None
         columns, rest = table
@@ -162,8 +160,7 @@ def unpack(packed: Packed) -> Longs:
 def pack_columns(table: pa.RecordBatch) -> tuple[list[Packed | None], bytes | None]:
     """Columns of plain 64-bit integers packed (None for others), and the others as an Arrow record batch."""
     packed = [
-        pack(column.to_numpy()) if pa.types.is_int64(column.type) and not column.null_count else None
-        for column in table.columns
+        pack(column.to_numpy()) if pa.types.is_int64(column.type) and not column.null_count else None for column in table.columns
     ]
     others = [i for i, one in enumerate(packed) if one is None]
     return packed, table.select(others).serialize().to_pybytes() if others else None

@@ -124,9 +124,11 @@ def _retried(invoke: Invoke, strategy: AsyncRetryStrategy) -> Invoke:
         error = state.outcome.exception()
         if error is None:
             return on_result is not None and on_result(state.outcome.result())
-        return on_exception is not None and isinstance(error, Exception) and (
-            not isinstance(error, ForkpointError) and on_exception(error)
-        )  # fmt: skip
+        return (
+            on_exception is not None
+            and isinstance(error, Exception)
+            and (not isinstance(error, ForkpointError) and on_exception(error))
+        )
 
     def last_outcome(state: tenacity.RetryCallState) -> list[Any]:
         assert state.outcome is not None
@@ -192,10 +194,7 @@ async def call_either(method: Callable[..., Any], *args: Any) -> None:
 
 
 async def run_all(
-    work: Callable[[T], Awaitable[R]],
-    items: Sequence[T],
-    capacity: int,
-    failed: Callable[[T, BaseException], Exception],
+    work: Callable[[T], Awaitable[R]], items: Sequence[T], capacity: int, failed: Callable[[T, BaseException], Exception]
 ) -> list[R]:
     """The result for each item, at most ``capacity`` at a time. The first failure cancels the others and is raised as
     ``failed`` describes it."""

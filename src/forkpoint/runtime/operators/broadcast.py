@@ -237,9 +237,7 @@ class KeyedWritingContext(WritingContext, KeyedBroadcastProcessFunction.Context)
     every_key: EveryKey | None = None
     provisional = False
 
-    def apply_to_keyed_state(
-        self, state_descriptor: StateDescriptor | State, function: Callable[[Any, Any], None]
-    ) -> None:
+    def apply_to_keyed_state(self, state_descriptor: StateDescriptor | State, function: Callable[[Any, Any], None]) -> None:
         assert self.every_key is not None
         if not self.provisional:
             self.every_key.apply(state_descriptor, function)
@@ -298,9 +296,14 @@ class KeyedBroadcast(KeyedProcess):
     """Runs one KeyedBroadcastProcessFunction."""
 
     def __init__(
-        self, info: TaskInfo, backend: KeyedBackend, fn: KeyedBroadcastProcessFunction,
-        states: BroadcastStates, time: BroadcastTime, descriptors: Sequence[MapStateDescriptor[Any, Any]],
-    ) -> None:  # fmt: skip
+        self,
+        info: TaskInfo,
+        backend: KeyedBackend,
+        fn: KeyedBroadcastProcessFunction,
+        states: BroadcastStates,
+        time: BroadcastTime,
+        descriptors: Sequence[MapStateDescriptor[Any, Any]],
+    ) -> None:
         self._descriptors = descriptors
         self._time = time
         self._waiting: list[tuple[int, int]] = []  # heap of (time, key): each inactive key's next timer

@@ -48,9 +48,7 @@ class _Waiting(NamedTuple):
 class BroadcastTime:
     """The waiting elements of one operator on one subtask, and what its epochs see of them."""
 
-    def __init__(
-        self, uid: str, type: TypeInformation | None, waiting: BroadcastMap, states: Sequence[BroadcastMap]
-    ) -> None:
+    def __init__(self, uid: str, type: TypeInformation | None, waiting: BroadcastMap, states: Sequence[BroadcastMap]) -> None:
         self._uid, self._type = uid, type
         self._state, self._others = waiting, states
         self._waiting = sorted(_Waiting._make((*entry[:4], number)) for number, entry in waiting.items())
@@ -124,11 +122,7 @@ class BroadcastTime:
     def _batch(self, waiting: list[_Waiting], time: EventTime) -> Batch:
         if not waiting:
             return Batch(0, 0, 0, np.empty(0, np.int64), values=[], type=self._type)
-        positions, splits, sequence, stamps, numbers = (
-            np.array(column, np.int64) for column in zip(*waiting, strict=True)
-        )
+        positions, splits, sequence, stamps, numbers = (np.array(column, np.int64) for column in zip(*waiting, strict=True))
         positions = np.where(positions <= 2 * time.start, _FIRST, positions)  # ahead of all elements that see ``start``
         values = [self._state.get(number)[4] for number in numbers.tolist()]
-        return Batch(
-            len(values), positions, splits, sequence, values=values, type=self._type, timestamps=stamps, ordered=False
-        )
+        return Batch(len(values), positions, splits, sequence, values=values, type=self._type, timestamps=stamps, ordered=False)

@@ -18,16 +18,7 @@ from forkpoint.functions import MapStateDescriptor, OutputTag
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import timer_positions
-from forkpoint.runtime.exchange.batch import (
-    NO_TIMESTAMP_MS,
-    Batch,
-    DerivedBatch,
-    Longs,
-    Places,
-    concat,
-    spread,
-    stable_order,
-)
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, concat, spread, stable_order
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
@@ -118,9 +109,7 @@ class EventTimeSort(KeyedOperator):
         counts = np.array(list(map(len, lists)), dtype=np.int64)
         stamps: Longs = np.repeat(np.array([t.ts_ms for t in found], dtype=np.int64), counts)
         keys = [t.key for t, elements in zip(found, lists, strict=True) for _ in elements]
-        return Batch(
-            len(values), 0, 0, np.zeros(len(values), np.int64), values=values, type=self._type, timestamps=stamps
-        ), keys
+        return Batch(len(values), 0, 0, np.zeros(len(values), np.int64), values=values, type=self._type, timestamps=stamps), keys
 
     def _keep(self, batch: Batch, rows: Longs) -> None:
         """Add elements to what waits."""

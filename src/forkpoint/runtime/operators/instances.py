@@ -60,9 +60,7 @@ class Checkpointed:
         self.inner.close()
 
 
-def make_instance(
-    info: TaskInfo, store: Store | None, *, restored: bool
-) -> tuple[OperatorInstance, CheckpointListener | None]:
+def make_instance(info: TaskInfo, store: Store | None, *, restored: bool) -> tuple[OperatorInstance, CheckpointListener | None]:
     """An operator's instance for one subtask, with its own copy of the function, and that copy if it is a listener."""
     spec = pickle.loads(dumps(info.operator.spec))  # subtasks in one process must not share its function's attributes
     assert isinstance(spec, RunnableSpec)

@@ -63,11 +63,15 @@ class IterationStart(StatefulOperator):
             return Outputs(batch)
         positions, splits, sequence, timestamps, values = zip(*rows, strict=True)
         back = Batch(
-            len(values), np.array(positions, dtype=np.int64),
+            len(values),
+            np.array(positions, dtype=np.int64),
             np.maximum(np.array(splits, dtype=np.int64) - _ROUND, _LOWEST),
-            np.array(sequence, dtype=np.int64), values=list(values), type=self._type, ordered=False,
+            np.array(sequence, dtype=np.int64),
+            values=list(values),
+            type=self._type,
+            ordered=False,
             timestamps=np.array([NO_TIMESTAMP_MS if t is None else t for t in timestamps], dtype=np.int64),
-        )  # fmt: skip
+        )
         return Outputs(concat([back, batch] if batch.size else [back], self._type).in_order())
 
     def changes(self) -> ChangeLog:
@@ -108,9 +112,13 @@ class IterationEnd(StatefulOperator):
         if not batch.size:
             return []
         places = zip(
-            spread(batch.positions, batch.size).tolist(), spread(batch.splits, batch.size).tolist(),
-            batch.sequence.tolist(), batch.stamps.tolist(), batch.values, strict=True,
-        )  # fmt: skip
+            spread(batch.positions, batch.size).tolist(),
+            spread(batch.splits, batch.size).tolist(),
+            batch.sequence.tolist(),
+            batch.stamps.tolist(),
+            batch.values,
+            strict=True,
+        )
         encode, accept = self._stored.encode, self._guard.accept
         return [
             encode(Row(position, split, sequence, None if stamp == NO_TIMESTAMP_MS else stamp, accept(value)))

@@ -192,9 +192,7 @@ class ReduceSpec(KeyedSpec):
 class RunningReduction(OneValue):
     """Emits the value so far for each element."""
 
-    def __init__(
-        self, info: TaskInfo, backend: KeyedBackend, type: TypeInformation, reduce: Callable[[Any, Any], Any]
-    ) -> None:
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, type: TypeInformation, reduce: Callable[[Any, Any], Any]) -> None:
         super().__init__(info, backend, type)
         self._reduce = reduce
         self._all_exact = present(type).all_exact

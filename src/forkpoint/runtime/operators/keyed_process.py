@@ -15,16 +15,7 @@ from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomai
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
-from forkpoint.runtime.exchange.batch import (
-    EMPTY_LONGS,
-    NO_TIMESTAMP_MS,
-    OBJECT_ROWS,
-    Batch,
-    DerivedBatch,
-    Longs,
-    Places,
-    spread,
-)
+from forkpoint.runtime.exchange.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, OBJECT_ROWS, Batch, DerivedBatch, Longs, Places, spread
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
@@ -84,9 +75,11 @@ class Emission:
                 timestamps = np.full(len(order), NO_TIMESTAMP_MS)
             timestamps = np.insert(timestamps, at, stamps)
         return (
-            repeat_each(positions, counts), repeat_each(splits, counts), np.repeat(sequence, counts),
+            repeat_each(positions, counts),
+            repeat_each(splits, counts),
+            np.repeat(sequence, counts),
             None if timestamps is None else np.repeat(timestamps, counts),
-        )  # fmt: skip
+        )
 
 
 @dataclass(slots=True)
@@ -172,9 +165,7 @@ class TimerContext(KeyContext, KeyedProcessFunction.OnTimerContext):
 class KeyedProcess(KeyedOperator):
     """Runs one KeyedProcessFunction; subclasses run windows and functions of two inputs."""
 
-    def __init__(
-        self, info: TaskInfo, backend: KeyedBackend, fn: Any, namespace: TypeInformation | None = None
-    ) -> None:
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: Any, namespace: TypeInformation | None = None) -> None:
         super().__init__(info, backend)
         self._stage = info.operator.stage
         self._outlet = Outlet(info.operator)
@@ -336,9 +327,7 @@ class KeyedProcess(KeyedOperator):
         except NOT_USERS:
             raise
         except BaseException as error:
-            raise user_error(
-                self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True
-            ) from error
+            raise user_error(self._uid, error, f"timer at {time_ms} ms", self._backend.current_key, keyed=True) from error
         self._timers.closed(False)
         self._moment.fired_at = None
         event = domain is TimeDomain.EVENT_TIME

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError, ForkpointError, GraphError, JobFailed, SystemUnavailable
 from forkpoint.functions import AsyncLookupFunction, AsyncRetryStrategy, LookupFunction
-from forkpoint.runtime.operators.async_wait import (
-    LoopThread,
-    RequestExpired,
-    call_either,
-    own_cancellation,
-    run_all,
-    within,
-)
+from forkpoint.runtime.operators.async_wait import LoopThread, RequestExpired, call_either, own_cancellation, run_all, within
 from forkpoint.runtime.operators.base import NOT_USERS, Context, TaskInfo, shorten, user_failure
 
 if TYPE_CHECKING:

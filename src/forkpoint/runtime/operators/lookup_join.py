@@ -14,13 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from forkpoint.errors import JobFailed
-from forkpoint.functions import (
-    AsyncLookupFunction,
-    AsyncRetryStrategy,
-    Function,
-    LookupFunction,
-    ValueStateDescriptor,
-)
+from forkpoint.functions import AsyncLookupFunction, AsyncRetryStrategy, Function, LookupFunction, ValueStateDescriptor
 from forkpoint.functions.joins import is_flat
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, Longs
@@ -124,9 +118,11 @@ class LookupJoin(KeyedOperator):
         self._cache = None if spec.cache is None else Cache(backend, spec.cache, spec.cache_misses)
         self._current: Any = None  # the key whose answer is being checked
         self._guard = Guard(
-            optional(spec.found_type), f"operator {self._uid!r}, lookup", lambda: f" of key {shorten(self._current)}",
+            optional(spec.found_type),
+            f"operator {self._uid!r}, lookup",
+            lambda: f" of key {shorten(self._current)}",
             "Return what fits the type, or declare another",
-        )  # fmt: skip
+        )
         self._flat = is_flat(spec.fn)
         self._owner: Function | None = spec.fn if isinstance(spec.fn, Function) else None
         self._fn: Any = spec.fn if self._owner is None else self._owner.join  # type: ignore[attr-defined]

@@ -82,9 +82,7 @@ class BroadcastMap(_Reader, BroadcastState[Any, Any]):
 
     def mark(self) -> None:
         """Remember the entries, for ``roll_back``."""
-        self._marked = (
-            dict(self._kept), dict(self._numbers), self._next, dict(self._changed), list(self._removed)
-        )  # fmt: skip
+        self._marked = (dict(self._kept), dict(self._numbers), self._next, dict(self._changed), list(self._removed))
 
     def roll_back(self) -> None:
         """Undo all changes since ``mark``."""

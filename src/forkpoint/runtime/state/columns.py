@@ -74,9 +74,7 @@ class ValueColumns(BatchState):
         columns, mask = self._columns_of(entries, count), _mask_of(where, count, self._backend.uid, self.name)
         for field, column in zip(self.type.arrow_schema, columns, strict=True):
             if column.null_count and not field.nullable and (numbers(column.is_null()) & mask).any():
-                raise self._unfit(
-                    f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out"
-                )
+                raise self._unfit(f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out")
         if not mask.all():
             places = np.arange(count)
             columns = [merged(old, new, mask, places) for old, new in zip(self._columns, columns, strict=True)]

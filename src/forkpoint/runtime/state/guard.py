@@ -73,9 +73,7 @@ class Guard:
         self.encode: Callable[[Any], bytes] = encode_value
         self.keep: Callable[[Any], Any] = accept_value if unchanging else keep_bytes
         self.give: Callable[[Any], Any] = (
-            (lambda kept: kept)
-            if unchanging
-            else lambda kept: decode_value(kept) if kept.__class__ is Encoded else kept
+            (lambda kept: kept) if unchanging else lambda kept: decode_value(kept) if kept.__class__ is Encoded else kept
         )
         self.encoded: Callable[[Any], bytes] = (
             encode if unchanging else lambda kept: kept if kept.__class__ is Encoded else encode(kept)

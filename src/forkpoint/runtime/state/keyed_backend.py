@@ -88,8 +88,14 @@ def check_known(record: StateInfo, known: StateInfo | None) -> None:
 class KeyedBackend:
     """All keyed states of one operator on one subtask."""
 
-    def __init__(self, uid: str, key_type: TypeInformation, max_parallelism: int, store: Store,
-                 known: Mapping[int, StateInfo] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        uid: str,
+        key_type: TypeInformation,
+        max_parallelism: int,
+        store: Store,
+        known: Mapping[int, StateInfo] | None = None,
+    ) -> None:
         self.uid = uid
         self._known = known or {}
         self.key_type = key_type
@@ -116,8 +122,15 @@ class KeyedBackend:
     def sid(self, name: str) -> int:
         return state_id(self.uid, name)
 
-    def record(self, kind: str, name: str, value: TypeInformation | None, namespace: TypeInformation | None = None,
-               ttl_ms: int | None = None, fingerprint: str | None = None) -> None:  # fmt: skip
+    def record(
+        self,
+        kind: str,
+        name: str,
+        value: TypeInformation | None,
+        namespace: TypeInformation | None = None,
+        ttl_ms: int | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
         record = StateInfo.of(self.uid, name, kind, self.key_type, value, namespace, ttl_ms, fingerprint)
         check_known(record, self._known.get(record.sid))
         self.records.append(record)
@@ -150,9 +163,13 @@ class KeyedBackend:
         sid, ttl = self.sid(name), descriptor.ttl
         keys = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
         self.record(
-            descriptor.kind, name, descriptor.value_type, keys if namespace is None else namespace.type,
-            None if ttl is None else ttl.ttl_ms, descriptor.fingerprint,
-        )  # fmt: skip
+            descriptor.kind,
+            name,
+            descriptor.value_type,
+            keys if namespace is None else namespace.type,
+            None if ttl is None else ttl.ttl_ms,
+            descriptor.fingerprint,
+        )
         guard = self.guard(name, descriptor.value_type)
         if ttl is not None:
             guard = stamped = TtlGuard(guard, Expiry(ttl, self))

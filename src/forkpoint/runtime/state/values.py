@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
 Combine = Callable[[Any, Any], Any]
-SingleValueDescriptor = (
-    ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | AggregatingStateDescriptor[Any, Any, Any]
-)
+SingleValueDescriptor = ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | AggregatingStateDescriptor[Any, Any, Any]
 
 
 class KeyCell:

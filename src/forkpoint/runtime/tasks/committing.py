@@ -32,9 +32,7 @@ class Commit:
     newest: int
 
 
-def commits(
-    sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int
-) -> list[bytes]:
+def commits(sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int) -> list[bytes]:
     """The tasks that commit a sink's output of some epochs, one for each group. The ``context`` is of no group."""
     return [
         pickle.dumps(Commit(context.uid, dumps((sink, replace(context, group=group))), own, newest))

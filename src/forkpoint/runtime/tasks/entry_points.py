@@ -38,9 +38,7 @@ def run_frame_task(
     return _guarded(work, lambda: read_frame(work, spec.graph.by_id[operator], batches))
 
 
-def run_subtask(
-    spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]
-) -> Iterator[ChunkRow]:
+def run_subtask(spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows: Iterable[ChunkRow]) -> Iterator[ChunkRow]:
     """One subtask of stage 1 or later, with all rows sent to it, in any order."""
     work = StageTask(spec, ctx, stage, subtask)
     return _guarded(work, lambda: work.run(rows))

@@ -48,7 +48,7 @@ def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
             )
         )
         for subtask in range(spec.parallelism)
-    ]  # fmt: skip
+    ]
 
 
 def prepare_store(encoded: bytes) -> bytes:

@@ -72,9 +72,7 @@ class SourceTask(Task):
         if table is not None:
             self.bytes_in[operator.uid] += table.nbytes
         values = None if isinstance(elements, pa.RecordBatch) else self._outlet(operator).take_all(elements)
-        batch = Batch(
-            size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps
-        )
+        batch = Batch(size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps)
         place = self._stamp(operator, batch, split, piece)
         positions = batch.positions
         if not isinstance(positions, int) and run.sides:
@@ -83,9 +81,14 @@ class SourceTask(Task):
         for side, sequence in zip(run.sides, of_sides, strict=True):
             taken = self._outlet(operator).take_all(side.elements, side.tag)
             beside = Batch(
-                len(taken), pick(positions, side.before), 0, sequence, values=taken, type=side.tag.type_info,
+                len(taken),
+                pick(positions, side.before),
+                0,
+                sequence,
+                values=taken,
+                type=side.tag.type_info,
                 timestamps=side.timestamps,
-            )  # fmt: skip
+            )
             self._emit(operator, beside, place, side.tag.tag_id)
 
     def _numbered(self, operator: Operator, split: str, piece: int, size: int) -> int:
@@ -159,9 +162,12 @@ class SourceTask(Task):
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
-            self.context.epoch, Window(MIN_MS, MIN_MS, MAX_MS), self.context.processing_time_ms,
-            on_watermark_read=self._on_watermark_read, one_by_one=operator.uid in self.context.one_by_one,
-        )  # fmt: skip
+            self.context.epoch,
+            Window(MIN_MS, MIN_MS, MAX_MS),
+            self.context.processing_time_ms,
+            on_watermark_read=self._on_watermark_read,
+            one_by_one=operator.uid in self.context.one_by_one,
+        )
         outputs = instance.run([batch], epoch)
         self.used[operator.uid] = operator.id
         self.records_out[operator.uid] += outputs.main.size

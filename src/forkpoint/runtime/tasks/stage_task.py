@@ -104,15 +104,18 @@ class StageTask(Task):
         ended = self.spec.graph.batch and window.end == MAX_MS
         context, uid = self.context, operator.uid
         return Epoch(
-            context.epoch, window, context.processing_time_ms, fires_all=ended, one_by_one=uid in context.one_by_one,
-            trusted=uid in context.trusted, first=watermarks.first.get(operator.id) if self.spec.periodic_watermarks else None,
-        )  # fmt: skip
+            context.epoch,
+            window,
+            context.processing_time_ms,
+            fires_all=ended,
+            one_by_one=uid in context.one_by_one,
+            trusted=uid in context.trusted,
+            first=watermarks.first.get(operator.id) if self.spec.periodic_watermarks else None,
+        )
 
     # -- in
 
-    def _deliver(
-        self, inbox: Inbox, operators: tuple[Operator, ...], origins: dict[int, Splits], waiting: Waiting
-    ) -> None:
+    def _deliver(self, inbox: Inbox, operators: tuple[Operator, ...], origins: dict[int, Splits], waiting: Waiting) -> None:
         ranks = {o: rank for rank, o in enumerate(sorted(origins))}
         for operator in operators:
             for edge in operator.inputs:
@@ -191,10 +194,7 @@ class StageTask(Task):
             state.offer(self.context.epoch, self.stage, self.attempt, _NO_CHANGES)
             return None
         columns, seconds = change_columns(log), sum(self.clock.seconds.values())
-        data, grown = (
-            write_change_columns(columns),
-            state.growth[self.stage].growth(*columns, state.store.get_many, seconds),
-        )
+        data, grown = (write_change_columns(columns), state.growth[self.stage].growth(*columns, state.store.get_many, seconds))
         state.offer(self.context.epoch, self.stage, self.attempt, data)
         if len(data) <= self.spec.inline_bytes:
             return ChangesPart(None, data, len(log), len(data), checksum(data), grown)

@@ -22,9 +22,7 @@ class SubtaskState:
     """A store, and the changes that this process wrote in the last epoch, in case they are accepted. ``host``: those of all
     processes of the host, if there are several."""
 
-    def __init__(
-        self, store: Store, storage: Storage, paths: JobPaths, share: Share, host: HostChanges | None = None
-    ) -> None:
+    def __init__(self, store: Store, storage: Storage, paths: JobPaths, share: Share, host: HostChanges | None = None) -> None:
         self.store = store
         self._state_root = CommittedState(storage, paths, share)
         self._paths = paths

@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.graph.job import InEdge, Operator
-from forkpoint.runtime.exchange.control import (
-    CommitRow,
-    EpochContext,
-    Failure,
-    JobSpec,
-    Measured,
-    UserMetric,
-    encode_commit,
-)
+from forkpoint.runtime.exchange.control import CommitRow, EpochContext, Failure, JobSpec, Measured, UserMetric, encode_commit
 from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.measuring import Stopwatch
@@ -88,9 +80,7 @@ class Task(ABC):
 
     def failed(self, *, one_by_one: Sequence[str] = (), failure: Failure | None = None) -> ChunkRow:
         """The report of a task that has done nothing else."""
-        return self.report(
-            CommitRow(self.stage, self.subtask, self.attempt, one_by_one=list(one_by_one), failure=failure)
-        )
+        return self.report(CommitRow(self.stage, self.subtask, self.attempt, one_by_one=list(one_by_one), failure=failure))
 
     def abort(self) -> None:
         for sink in self.sinks.values():

@@ -149,9 +149,7 @@ class TaskLog:
             return
         second.told = True
         left_out, second.left_out = second.left_out, Counter()
-        limits = (
-            f"more than {self._how.max_lines} lines or {self._how.max_bytes:,} bytes of one task in one epoch or second"
-        )
+        limits = f"more than {self._how.max_lines} lines or {self._how.max_bytes:,} bytes of one task in one epoch or second"
         for uid, number in left_out.items():
             text = f"{number:,} further lines {'' if uid is None else f'of {uid!r} '}were left out: {limits}"
             about = self.about() if uid is None else {**self.about(), "uid": uid}

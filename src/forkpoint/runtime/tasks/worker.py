@@ -85,9 +85,11 @@ class Worker:
     def _at_committed(self, operator: Operator, subtask: int, context: EpochContext) -> tuple[_Kept, bool]:
         """The instance with the state of the committed epoch, and whether it is the one that computed that epoch."""
         kept = self.instances.get((operator.id, subtask))
-        accepted = kept is not None and kept.epoch == context.committed and (
-            context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt
-        )  # fmt: skip
+        accepted = (
+            kept is not None
+            and kept.epoch == context.committed
+            and (context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt)
+        )
         if kept is None or (isinstance(kept.instance, Checkpointed) and not accepted):
             if kept is not None:
                 kept.instance.close()
@@ -124,11 +126,7 @@ class Worker:
 
 def listening(graph: JobGraph) -> list[Operator]:
     """The operators whose functions listen for checkpoints."""
-    return [
-        o
-        for o in graph.operators
-        if isinstance(o.spec, RunnableSpec) and isinstance(o.spec.function, CheckpointListener)
-    ]
+    return [o for o in graph.operators if isinstance(o.spec, RunnableSpec) and isinstance(o.spec.function, CheckpointListener)]
 
 
 _workers: dict[tuple[int, str], Worker] = {}

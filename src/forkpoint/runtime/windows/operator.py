@@ -10,12 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from forkpoint.functions import (
-    EventTimeSessionWindows,
-    EventTimeTrigger,
-    SlidingEventTimeWindows,
-    TumblingEventTimeWindows,
-)
+from forkpoint.functions import EventTimeSessionWindows, EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
 from forkpoint.runtime.columnar.keys import key_parts
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, window_plan

@@ -124,10 +124,7 @@ class SessionColumns(ColumnKernel[Sessions]):
     def _divide(self, saved: Saved, rows: Rows) -> Sessions:
         """Raises ColumnarUnsupported for rows whose session does not follow from the rows before them."""
         count, gap, lateness = len(saved.starts), self._gap_ms, self._lateness_ms
-        parts = [
-            pa.concat_arrays([old, new])
-            for old, new in zip(parts_of(saved.keys, self._by), rows.keys, strict=True)
-        ]  # fmt: skip
+        parts = [pa.concat_arrays([old, new]) for old, new in zip(parts_of(saved.keys, self._by), rows.keys, strict=True)]
         order, codes = stable_order(codes_of(parts))
         low = np.concatenate((saved.starts, rows.timestamps))[order]
         high = np.concatenate((saved.ends - gap, rows.timestamps))[order]
@@ -152,12 +149,14 @@ class SessionColumns(ColumnKernel[Sessions]):
         last = np.append(first[1:], len(order)) - 1
         ended = is_row[first] & (low[first] + gap - 1 <= moment[first])
         late = ended & (low[first] + gap - 1 + lateness <= moment[first])
-        unclear = np.concatenate((
-            self._rows_needing_fallback(begins, new_key, session, first, low, floor, before),
-            first[late][last[late] > first[late]],
-            first[ended & ~late],
-            np.flatnonzero(~begins & (moment >= before + gap - 1)),
-        ))  # fmt: skip
+        unclear = np.concatenate(
+            (
+                self._rows_needing_fallback(begins, new_key, session, first, low, floor, before),
+                first[late][last[late] > first[late]],
+                first[ended & ~late],
+                np.flatnonzero(~begins & (moment >= before + gap - 1)),
+            )
+        )
         if len(unclear):
             raise ColumnarUnsupported(np.unique(order[unclear]) - count)
         keep = np.flatnonzero(~late)
@@ -171,9 +170,18 @@ class SessionColumns(ColumnKernel[Sessions]):
         is_late = np.repeat(late, last - first + 1)
         sizes = np.add.reduceat(is_row, first, dtype=np.int64)[keep]
         return Sessions(
-            keys, key_of[begun], starts, ends, kept_starts, kept_ends, order[is_row & ~is_late] - count, sizes,
-            np.sort(order[is_late] - count), from_saved, saved,
-        )  # fmt: skip
+            keys,
+            key_of[begun],
+            starts,
+            ends,
+            kept_starts,
+            kept_ends,
+            order[is_row & ~is_late] - count,
+            sizes,
+            np.sort(order[is_late] - count),
+            from_saved,
+            saved,
+        )
 
     def _rows_needing_fallback(
         self, begins: Bools, new_key: Bools, session: Longs, first: Longs, low: Longs, floor: Longs, before: Longs
@@ -209,9 +217,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         self._set_timers(log, windows, np.flatnonzero(touched & ~status.expired & ~status.ended), 0)
         if self._lateness_ms:
             # Also those that end: the allowed lateness may have changed since the session began.
-            self._set_timers(
-                log, windows, np.flatnonzero((touched | status.ended) & ~status.expired), self._lateness_ms
-            )
+            self._set_timers(log, windows, np.flatnonzero((touched | status.ended) & ~status.expired), self._lateness_ms)
         return log
 
     def _timers_of(self, windows: Sessions, at: Longs, behind_ms: int) -> list[bytes]:

@@ -94,9 +94,17 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         begin = starts[first]
         end = begin + self._size_ms
         return TimeWindows(
-            keys, np.cumsum(new_key) - 1, begin, end, begin, end, rows[order[~of_due] - count if count else order], sizes,
-            late, dues,
-        )  # fmt: skip
+            keys,
+            np.cumsum(new_key) - 1,
+            begin,
+            end,
+            begin,
+            end,
+            rows[order[~of_due] - count if count else order],
+            sizes,
+            late,
+            dues,
+        )
 
     def _lookups(self, windows: TimeWindows, status: Status) -> Bools:
         # A window that ends in this epoch without a due timer is not saved.

@@ -42,9 +42,12 @@ def savepoint_html(savepoint: Savepoint, path: str) -> str:
     """What ``forkpoint show`` prints of a savepoint, as HTML."""
     entries, total = totals(savepoint)
     told = {
-        "path": path, "label": savepoint.label, "note": savepoint.note,
+        "path": path,
+        "label": savepoint.label,
+        "note": savepoint.note,
         "job": f"{savepoint.job}, run {savepoint.run}, epoch {savepoint.epoch}",
-        "created": f"{moment(savepoint.created_ms)} UTC", "state": f"{number(entries)} entries, {size(total)}",
-    }  # fmt: skip
+        "created": f"{moment(savepoint.created_ms)} UTC",
+        "state": f"{number(entries)} entries, {size(total)}",
+    }
     operators = table(OPERATOR_TITLES, operator_rows(savepoint), right=("entries", "size"))
     return page(f"Savepoint {savepoint.id}", facts(told), operators)

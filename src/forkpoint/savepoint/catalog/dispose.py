@@ -69,8 +69,10 @@ def dispose_claimed(opened: OpenedSavepoint, state_root: Storage, job: str) -> N
         if found := dependents(savepoint_id, runs, others):
             log.warning(
                 "job %r: savepoint %s stays, though it is claimed, because of %s; `forkpoint dispose` deletes it",
-                job, savepoint_id, "; ".join(found),
-            )  # fmt: skip
+                job,
+                savepoint_id,
+                "; ".join(found),
+            )
         else:
             dispose_savepoint(opened, runs=[], savepoints=[], force=True)
     except ForkpointError as error:

@@ -70,9 +70,7 @@ def _with_label(savepoint: Savepoint, given: Label) -> Savepoint:
 def check_label(label: str) -> str:
     """The label. Raises ConfigError if it could not name a savepoint."""
     if not label or label in _RESERVED or "/" in label or "\\" in label or not label.isprintable():
-        raise ConfigError(
-            f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}"
-        )
+        raise ConfigError(f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}")
     return label
 
 

@@ -102,9 +102,7 @@ class Fitter:
         """Raises EditRefused if ``columns`` names a column that the state does not have."""
         known = {name for part in self.layout.parts for name in (part.role, *part.names)}
         if unknown := sorted(set(self.columns) - known):
-            raise EditRefused(
-                f"{self._where}: it has no column {unknown[0]!r}; it has {', '.join(self.layout.schema.names)}"
-            )
+            raise EditRefused(f"{self._where}: it has no column {unknown[0]!r}; it has {', '.join(self.layout.schema.names)}")
 
     @property
     def _where(self) -> str:
@@ -156,9 +154,7 @@ class Fitter:
             found = {name: self._column(self._named(part, name), table, used) for name in part.names}
         inner = [each.type for each in part.type.fields] if part.type.fields else [part.type]
         return [
-            self._default(part, name, of, table)
-            if found[name] is None
-            else self._fitted(part, name, f, of, found[name])
+            self._default(part, name, of, table) if found[name] is None else self._fitted(part, name, f, of, found[name])
             for name, f, of in zip(part.names, part.fields, inner, strict=True)
         ]
 

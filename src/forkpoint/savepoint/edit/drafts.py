@@ -94,14 +94,25 @@ def _savepoint(draft: Draft, new: NewSavepoint) -> Savepoint:
         for uid, operator in draft.operators.items()
     ]
     return Savepoint(
-        id=draft.savepoint_id or new_savepoint_id(), job=draft.job, run=draft.run, epoch=0 if base is None else base.epoch,
-        created_ms=time.time_ns() // 1_000_000, parent=draft.parent, label=draft.label, note=draft.note,
-        drained=base is not None and base.drained, edited=True,
+        id=draft.savepoint_id or new_savepoint_id(),
+        job=draft.job,
+        run=draft.run,
+        epoch=0 if base is None else base.epoch,
+        created_ms=time.time_ns() // 1_000_000,
+        parent=draft.parent,
+        label=draft.label,
+        note=draft.note,
+        drained=base is not None and base.drained,
+        edited=True,
         versions=written_by(None if base is None else base.versions.spark),
-        code_version=None if base is None else base.code_version, max_parallelism=draft.max_parallelism,
-        parallelism=draft.parallelism, sources=draft.sources, watermarks=draft.watermarks,
-        input_watermarks=draft.input_watermarks, operators=operators,
-    )  # fmt: skip
+        code_version=None if base is None else base.code_version,
+        max_parallelism=draft.max_parallelism,
+        parallelism=draft.parallelism,
+        sources=draft.sources,
+        watermarks=draft.watermarks,
+        input_watermarks=draft.input_watermarks,
+        operators=operators,
+    )
 
 
 @dataclass
@@ -288,9 +299,7 @@ class PlannedState:
         return replace(self, info=self.info.named(uid, name))
 
 
-def described(
-    uid: str, descriptor: StateDescriptor, key_type: TypeInformation, old: PlannedState | None
-) -> PlannedState:
+def described(uid: str, descriptor: StateDescriptor, key_type: TypeInformation, old: PlannedState | None) -> PlannedState:
     """The state that a descriptor declares, without rows. It keeps the windows, versions and fingerprint of the state it
     replaces. Raises EditRefused if that is window state of another kind."""
     kind = _KEYED.get(type(descriptor))

@@ -45,9 +45,7 @@ def store_order(rows: Rows) -> list[bytes]:
     if layout.info.kind == "broadcast":
         return [operator_key(0, 0, 0) + key for key in rows.encoded("map_key")]
     if layout.info.is_operator_state:
-        return [
-            operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)
-        ]
+        return [operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)]
     space: Role = "map_key" if layout.has("map_key") else "namespace"
     spaces = rows.encoded(space) if layout.has(space) else [b""] * rows.count
     groups, keys = numbers("key_group"), rows.encoded("key")
@@ -113,9 +111,7 @@ def _indexed(layout: Layout, table: pa.Table, indexes: Any) -> pa.Table:
 
 def _twice(layout: Layout, row: pa.Table) -> EditRefused:
     shown = {part.role: Rows(layout, row).objects(part.role)[0] for part in layout.parts if not part.raw}
-    what = ", ".join(
-        f"{role} {shown[role]!r}" for role in ("key", "map_key", "namespace", "subtask", "index") if role in shown
-    )
+    what = ", ".join(f"{role} {shown[role]!r}" for role in ("key", "map_key", "namespace", "subtask", "index") if role in shown)
     return EditRefused(
         f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
         "aggregate the data first"

@@ -67,9 +67,7 @@ class Keep:
                     found.append(place)
             except Exception as error:
                 name = getattr(self.condition, "__qualname__", repr(self.condition))
-                raise EditRefused(
-                    f"{layout.info.where}: the filter {name} failed with {error!r} for {entry!r}"
-                ) from error
+                raise EditRefused(f"{layout.info.where}: the filter {name} failed with {error!r} for {entry!r}") from error
         return found
 
 
@@ -90,9 +88,7 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
             found = connection.sql(sql).to_arrow_table()
         except (duckdb.Error, EditRefused) as error:
             columns = ", ".join(table.column_names)
-            raise EditRefused(
-                f"{where}: the condition {condition!r} is invalid: {error}; the columns are {columns}"
-            ) from error
+            raise EditRefused(f"{where}: the condition {condition!r} is invalid: {error}; the columns are {columns}") from error
     return np.sort(found.column(0).to_numpy())
 
 

@@ -17,15 +17,7 @@ from forkpoint.errors import EditRefused
 from forkpoint.functions import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.savepoint.edit.data import Fitter
-from forkpoint.savepoint.edit.drafts import (
-    Draft,
-    DraftOperator,
-    ExternalData,
-    PlannedState,
-    SavedRows,
-    described,
-    write_draft,
-)
+from forkpoint.savepoint.edit.drafts import Draft, DraftOperator, ExternalData, PlannedState, SavedRows, described, write_draft
 from forkpoint.savepoint.edit.steps import Condition, Keep, Transform, matching
 from forkpoint.savepoint.format.layout import layout_of, typed
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, no_progress, run_here
@@ -66,28 +58,28 @@ class SavepointWriter:
         opened, base = reader.opened, reader.metadata
         operators = {
             operator.uid: DraftOperator(
-                operator.name,
-                operator.kind,
-                {s.info.name: PlannedState(s.info, SavedRows(opened, s)) for s in operator.states},
+                operator.name, operator.kind, {s.info.name: PlannedState(s.info, SavedRows(opened, s)) for s in operator.states}
             )
             for operator in base.operators
         }
         draft = Draft(
-            base.job, base.max_parallelism, base.parallelism, base.run, base, opened.as_parent(), operators,
-            dict(base.sources), dict(base.watermarks), dict(base.input_watermarks),
-        )  # fmt: skip
+            base.job,
+            base.max_parallelism,
+            base.parallelism,
+            base.run,
+            base,
+            opened.as_parent(),
+            operators,
+            dict(base.sources),
+            dict(base.watermarks),
+            dict(base.input_watermarks),
+        )
         return SavepointWriter(draft, reader.path)
 
     # -- states
 
     def with_state(
-        self,
-        uid: str,
-        descriptor: StateDescriptor,
-        data: Any,
-        *,
-        key_type: Any = None,
-        columns: Mapping[str, str] | None = None,
+        self, uid: str, descriptor: StateDescriptor, data: Any, *, key_type: Any = None, columns: Mapping[str, str] | None = None
     ) -> SavepointWriter:
         """Bootstrap a keyed state from a table; one with that name is replaced.
 
@@ -105,13 +97,7 @@ class SavepointWriter:
         return self._give(operator, planned, data, columns)
 
     def with_timers(
-        self,
-        uid: str,
-        data: Any,
-        *,
-        domain: str = "event",
-        key_type: Any = None,
-        columns: Mapping[str, str] | None = None,
+        self, uid: str, data: Any, *, domain: str = "event", key_type: Any = None, columns: Mapping[str, str] | None = None
     ) -> SavepointWriter:
         """Set an operator's timers of one time domain, "event" or "processing": columns ``key`` and ``timestamp`` (a
         timestamp, or ms since 1970); for windows also ``namespace``. The rest as for ``with_state``."""
@@ -373,9 +359,7 @@ class SavepointWriter:
         wanted = None if given is None else type_of(given)
         found = wanted if info is None else typed(info.key_type, info, "key")
         if found is None:
-            raise EditRefused(
-                f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: say key_type="
-            )
+            raise EditRefused(f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: say key_type=")
         if wanted is not None and wanted != found:
             raise EditRefused(f"operator {uid!r} has keys of type {found!r}, not {wanted!r}; re_key() them first")
         return found

@@ -80,9 +80,7 @@ class ChainReader:
         for base in self.files.bases:
             start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
             if start < stop:
-                pieces = [
-                    piece for file in self.open(self._wanted(base, start, stop)) for piece in _read(file, start, stop)
-                ]
+                pieces = [piece for file in self.open(self._wanted(base, start, stop)) for piece in _read(file, start, stop)]
                 some = _merge(pieces if sid is None else [_of_state(piece, sid) for piece in pieces])
                 keys += some[0]
                 values += some[1]
@@ -135,9 +133,7 @@ class ChainReader:
     def _wanted(self, base: Base, start: int, stop: int) -> list[Wanted]:
         wanted = [] if base.snapshot is None else [(base.snapshot, SNAPSHOT)]
         return wanted + [
-            (change.file, CHANGES)
-            for change in self.files.changes
-            if change.epoch > base.epoch and change.overlaps(start, stop)
+            (change.file, CHANGES) for change in self.files.changes if change.epoch > base.epoch and change.overlaps(start, stop)
         ]
 
 

@@ -22,9 +22,7 @@ _AHEAD = 32  # manifests that are read at once
 
 def epoch_gone(job: str, epoch: int) -> EpochGone:
     """The error for files of an epoch that the job has removed."""
-    return EpochGone(
-        f"job {job!r}: the files of epoch {epoch} are gone, because the job has gone on since; open its state again"
-    )
+    return EpochGone(f"job {job!r}: the files of epoch {epoch} are gone, because the job has gone on since; open its state again")
 
 
 class CommittedEpochs:

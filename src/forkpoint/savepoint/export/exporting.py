@@ -53,14 +53,26 @@ def export_savepoint(
         remove_partial(target)
         raise SavepointCorrupt(_unreadable(manifest, left_out))
     savepoint = Savepoint(
-        id=savepoint_id, job=manifest.job, run=manifest.run, epoch=manifest.epoch,
+        id=savepoint_id,
+        job=manifest.job,
+        run=manifest.run,
+        epoch=manifest.epoch,
         created_ms=time.time_ns() // 1_000_000 if created_ms is None else created_ms,
-        parent=manifest.parent if parent is None else parent, label=label, note=note, drained=manifest.drained,
-        schedule_ms=schedule_ms, versions=written_by(spark_version), code_version=code_version,
-        max_parallelism=manifest.max_parallelism, parallelism=manifest.parallelism, sources=whole(storage, manifest.sources),
-        watermarks=manifest.watermarks, input_watermarks=manifest.input_watermarks,
-        operators=_operators(new, manifest), left_out=left_out,
-    )  # fmt: skip
+        parent=manifest.parent if parent is None else parent,
+        label=label,
+        note=note,
+        drained=manifest.drained,
+        schedule_ms=schedule_ms,
+        versions=written_by(spark_version),
+        code_version=code_version,
+        max_parallelism=manifest.max_parallelism,
+        parallelism=manifest.parallelism,
+        sources=whole(storage, manifest.sources),
+        watermarks=manifest.watermarks,
+        input_watermarks=manifest.input_watermarks,
+        operators=_operators(new, manifest),
+        left_out=left_out,
+    )
     new.complete(savepoint)
     return savepoint
 
@@ -86,11 +98,13 @@ def _by_state(left_out: Sequence[LeftOutState]) -> list[LeftOutState]:
         by_state.setdefault((one.uid, one.state), []).append(one)
     return [
         LeftOutState(
-            uid=uid, state=state, entries=sum(one.entries for one in some),
+            uid=uid,
+            state=state,
+            entries=sum(one.entries for one in some),
             examples=[example for one in some for example in one.examples][:SHOWN],
         )
         for (uid, state), some in by_state.items()
-    ]  # fmt: skip
+    ]
 
 
 def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:

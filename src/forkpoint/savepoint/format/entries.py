@@ -120,9 +120,7 @@ class ValueCodec(Codec):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        self._space: Role | None = (
-            "map_key" if layout.has("map_key") else "namespace" if layout.has("namespace") else None
-        )
+        self._space: Role | None = "map_key" if layout.has("map_key") else "namespace" if layout.has("namespace") else None
         self._ttl = layout.has("ttl_stamp")
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
@@ -278,13 +276,15 @@ class TimerCodec(Codec):
         with _explained(self.layout, "stored timers"):
             split = list(map(decode_timer_key, keys))
             domain = self.layout.info.kind.removeprefix("timers-")
-            return self.layout.table({
-                "key_group": _small(groups),
-                "key": self._decoded("key", list(map(_key, split))),
-                "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
-                "namespace": self._decoded("namespace", list(map(_namespace, split))),
-                "timestamp": _longs(list(map(_timestamp, split))),
-            })  # fmt: skip
+            return self.layout.table(
+                {
+                    "key_group": _small(groups),
+                    "key": self._decoded("key", list(map(_key, split))),
+                    "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
+                    "namespace": self._decoded("namespace", list(map(_namespace, split))),
+                    "timestamp": _longs(list(map(_timestamp, split))),
+                }
+            )
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         sid = target.sid
@@ -304,11 +304,13 @@ class OperatorCodec(Codec):
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored elements"):
             split: list[OperatorKey] = list(map(decode_operator_key, keys))
-            return self.layout.table({
-                "subtask": _small(np.array([k.subtask for k in split], np.int64)),
-                "index": _longs([k.element for k in split]),
-                "value": self._decoded("value", values),
-            })  # fmt: skip
+            return self.layout.table(
+                {
+                    "subtask": _small(np.array([k.subtask for k in split], np.int64)),
+                    "index": _longs([k.element for k in split]),
+                    "value": self._decoded("value", values),
+                }
+            )
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         with _explained(self.layout, "saved elements"):
@@ -323,11 +325,13 @@ class BroadcastCodec(Codec):
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored entries"):
             pairs = list(map(unpack_entry, values))
-            return self.layout.table({
-                "index": _longs([decode_operator_key(key).element for key in keys]),
-                "map_key": self._decoded("map_key", [key for key, _ in pairs]),
-                "value": self._decoded("value", [value for _, value in pairs]),
-            })  # fmt: skip
+            return self.layout.table(
+                {
+                    "index": _longs([decode_operator_key(key).element for key in keys]),
+                    "map_key": self._decoded("map_key", [key for key, _ in pairs]),
+                    "value": self._decoded("value", [value for _, value in pairs]),
+                }
+            )
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         with _explained(self.layout, "saved entries"):
@@ -336,9 +340,7 @@ class BroadcastCodec(Codec):
             return keys, list(map(pack_entry, rows.encoded("map_key"), rows.encoded("value")))
 
 
-def redistribute(
-    kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int
-) -> Entries:
+def redistribute(kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int) -> Entries:
     """The operator state entries of one subtask, from those of all subtasks in the savepoint. Pure.
 
     A list is split evenly and in order, or stays as it is if the parallelism (``saved``) does; of a union every subtask

@@ -35,9 +35,7 @@ from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.types import TypeInformation, Types, from_description
 from forkpoint.types.keys import key_form
 
-Role = Literal[
-    "key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"
-]  # fmt: skip
+Role = Literal["key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"]
 
 Columns = Sequence[pa.Array | pa.ChunkedArray]
 

@@ -26,9 +26,15 @@ from forkpoint.storage.base import Storage
 _IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
 _UNREADABLE = (
-    pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, ValueError, TypeError, OverflowError, RecursionError,
+    pa.ArrowException,
+    msgspec.MsgspecError,
+    TypeNotSupported,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
     struct.error,
-)  # fmt: skip
+)
 
 
 class PartWriter:
@@ -54,9 +60,12 @@ class PartWriter:
     def _open(self) -> Any:
         if self._writer is None:
             self._writer = pq.ParquetWriter(
-                self._sink, self._layout.schema, compression="zstd", compression_level=_LEVEL,
+                self._sink,
+                self._layout.schema,
+                compression="zstd",
+                compression_level=_LEVEL,
                 use_dictionary=_dictionary_columns(self._layout.schema),
-            )  # fmt: skip
+            )
         return self._writer
 
 
@@ -78,9 +87,8 @@ class WrittenPart:
     def file(self, kg_start: int, kg_stop: int) -> SavepointFile:
         """Its entry in ``savepoint.json``, with its range of key groups."""
         return SavepointFile(
-            path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start,
-            kg_stop=kg_stop,
-        )  # fmt: skip
+            path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start, kg_stop=kg_stop
+        )
 
 
 def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:

@@ -16,17 +16,7 @@ from forkpoint.savepoint.format.directory import SEAL_FILE, check_links, is_own_
 from forkpoint.savepoint.format.layout import layout_of, typed
 from forkpoint.savepoint.format.parquet import SavedFile, errors_naming
 from forkpoint.savepoint.format.rows import checked_tables
-from forkpoint.savepoint.format.tasks import (
-    FileRef,
-    Progress,
-    RunTasks,
-    TaskOf,
-    TaskRunner,
-    encode,
-    no_progress,
-    run_here,
-    task,
-)
+from forkpoint.savepoint.format.tasks import FileRef, Progress, RunTasks, TaskOf, TaskRunner, encode, no_progress, run_here, task
 from forkpoint.storage.base import Storage, open_storage
 
 
@@ -47,9 +37,8 @@ class OpenedSavepoint:
         """The parent of a run, or of another savepoint, that starts from it."""
         saved = self.savepoint
         return Parent(
-            kind="savepoint", job=saved.job, epoch=saved.epoch, run=saved.run, savepoint_id=saved.id,
-            savepoint_path=self.url,
-        )  # fmt: skip
+            kind="savepoint", job=saved.job, epoch=saved.epoch, run=saved.run, savepoint_id=saved.id, savepoint_path=self.url
+        )
 
     def path(self, inside: str) -> str:
         """A path inside the savepoint, relative to the storage."""
@@ -147,9 +136,8 @@ def _verify_file(plan: _VerifyFile) -> str | None:
     try:
         with errors_naming(file.name):
             tables = checked_tables(
-                open_storage(plan.storage_url), file, layout_of(plan.info), plan.max_parallelism, plan.parallelism,
-                groups=groups,
-            )  # fmt: skip
+                open_storage(plan.storage_url), file, layout_of(plan.info), plan.max_parallelism, plan.parallelism, groups=groups
+            )
             file.check_found(sum(table.num_rows for table in tables))
     except (SavepointCorrupt, NotFound) as error:
         return str(error)
@@ -159,9 +147,7 @@ def _verify_file(plan: _VerifyFile) -> str | None:
 _verify_files = TaskOf[_VerifyFile, str | None](_verify_file, str | None)  # type: ignore[arg-type]
 
 
-def verify_files(
-    opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, progress: Progress = no_progress
-) -> Verified:
+def verify_files(opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, progress: Progress = no_progress) -> Verified:
     """Read every file and compare it with its record.
 
     Raises SavepointCorrupt that names every file that is damaged or missing, and every unlisted one in the savepoint's

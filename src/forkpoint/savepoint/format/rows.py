@@ -82,9 +82,8 @@ class Rows:
 
 
 def checked_tables(
-    storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *,
-    groups: tuple[int, int] | None,
-) -> Iterator[pa.Table]:  # fmt: skip
+    storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *, groups: tuple[int, int] | None
+) -> Iterator[pa.Table]:
     """``SavedFile.tables``, with each table checked. The parallelisms are the savepoint's.
 
     Raises SavepointCorrupt, which names the state, the value found and the one expected.

@@ -18,9 +18,8 @@ INLINE_BYTES = 2_000  # what stays in the manifest: the entries of single batche
 
 
 def stored(
-    storage: Storage, paths: JobPaths, epoch: int, positions: Mapping[str, SourcePosition],
-    before: Mapping[str, SourcePosition],
-) -> dict[str, SourcePosition]:  # fmt: skip
+    storage: Storage, paths: JobPaths, epoch: int, positions: Mapping[str, SourcePosition], before: Mapping[str, SourcePosition]
+) -> dict[str, SourcePosition]:
     """The positions for the manifest of ``epoch``, by uid, with large log files written unless ``before`` has them already."""
     return {uid: _stored(storage, paths, epoch, uid, each, before.get(uid)) for uid, each in positions.items()}
 

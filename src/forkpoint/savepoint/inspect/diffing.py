@@ -86,9 +86,13 @@ class SavepointDiff:
 
 
 def diff(
-    before: SavepointReader | str, after: SavepointReader | str, *, samples: int = 5, stamps: bool = True,
+    before: SavepointReader | str,
+    after: SavepointReader | str,
+    *,
+    samples: int = 5,
+    stamps: bool = True,
     progress: Progress = no_progress,
-) -> SavepointDiff:  # fmt: skip
+) -> SavepointDiff:
     """Compare two savepoints by uid and state name. ``samples``: the most differing entries to keep of each state.
     ``stamps``: whether to compare the times from which entries' time to live counts.
 
@@ -116,9 +120,7 @@ def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[ValueDiff
     return tuple(ValueDiff(uid, before.get(uid), after.get(uid)) for uid in uids if before.get(uid) != after.get(uid))
 
 
-def _states(
-    a: SavepointReader, b: SavepointReader, samples: int, stamps: bool, progress: Progress
-) -> Iterator[StateDiff]:
+def _states(a: SavepointReader, b: SavepointReader, samples: int, stamps: bool, progress: Progress) -> Iterator[StateDiff]:
     ours, theirs = ({(s.uid, s.kind == "timers", s.name): s for s in each.states} for each in (a, b))
     names = dict.fromkeys([*ours, *theirs])
     for number, name in enumerate(names):
@@ -143,9 +145,7 @@ def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> Stat
         if why == "" and one.equals(other):
             continue
         with collector_paused():
-            ours, theirs = (
-                _Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other))
-            )
+            ours, theirs = (_Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other)))
             before, after = ours.content, theirs.content
             fewer = [name for name in before if name not in after]
             more = [name for name in after if name not in before]

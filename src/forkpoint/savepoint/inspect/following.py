@@ -111,9 +111,13 @@ class StateFollower:
     """
 
     def __init__(
-        self, state_root: str | os.PathLike[str], job: str, *, directory: str | os.PathLike[str] | None = None,
+        self,
+        state_root: str | os.PathLike[str],
+        job: str,
+        *,
+        directory: str | os.PathLike[str] | None = None,
         cache_bytes: int = CACHE_BYTES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._storage = open_storage(state_root)
         self._job = job
         self._directory = None if directory is None else os.fspath(directory)
@@ -134,9 +138,7 @@ class StateFollower:
         asked = time.monotonic() - max_age_seconds
         with self._lock:
             if self._closed:
-                raise ForkpointError(
-                    f"the state of job {self._job!r} is not followed any more: the follower was closed"
-                )
+                raise ForkpointError(f"the state of job {self._job!r} is not followed any more: the follower was closed")
             # Of several threads that wait here, one looks for all that were waiting before it began.
             if self._newest is None or self._looked < asked:
                 looked = time.monotonic()
@@ -169,9 +171,7 @@ class StateFollower:
             else:
                 failed.append(error)
         if failed:
-            raise next(
-                (each for each in failed if not isinstance(each, NotFound)), epoch_gone(self._job, manifest.epoch)
-            )
+            raise next((each for each in failed if not isinstance(each, NotFound)), epoch_gone(self._job, manifest.epoch))
         return {checksum: self._files[checksum] for checksum in wanted}
 
     def close(self) -> None:
@@ -184,7 +184,5 @@ class StateFollower:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()

@@ -22,6 +22,7 @@ class QueryLimits:
     def config(self) -> dict[str, Any]:
         """DuckDB's settings."""
         return {
-            "threads": self.threads, "memory_limit": f"{self.memory_bytes}B",
+            "threads": self.threads,
+            "memory_limit": f"{self.memory_bytes}B",
             "max_temp_directory_size": f"{self.spill_bytes}B",
-        }  # fmt: skip
+        }

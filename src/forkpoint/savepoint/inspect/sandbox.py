@@ -61,9 +61,7 @@ def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, f
     """A view of Parquet files."""
     listed = ", ".join(map(_text, files))
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}").fetchall()
-    connection.execute(
-        f"CREATE VIEW {quoted(schema)}.{quoted(name)} AS SELECT * FROM read_parquet([{listed}])"
-    ).fetchall()
+    connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(name)} AS SELECT * FROM read_parquet([{listed}])").fetchall()
 
 
 def quoted(name: str) -> str:
@@ -83,9 +81,10 @@ def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, st
     if parsed.get("error"):
         said = str(parsed.get("error_message"))
         raise EditRefused(
-            "the query may only read: give one SELECT" if "Only SELECT" in said
+            "the query may only read: give one SELECT"
+            if "Only SELECT" in said
             else f"the query is invalid: {said}; give one SELECT"
-        )  # fmt: skip
+        )
     statements = parsed.get("statements") or []
     if len(statements) != 1:
         raise EditRefused(f"the query {'is empty' if not statements else 'has several statements'}; give one SELECT")

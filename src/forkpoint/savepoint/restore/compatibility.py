@@ -18,17 +18,7 @@ from forkpoint.graph.transformations import Migrations
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.rows import Rows
 from forkpoint.savepoint.restore.evolution import Conversion, Migration
-from forkpoint.types import (
-    Evolution,
-    Misfit,
-    Step,
-    TypeInformation,
-    Types,
-    evolve,
-    from_description,
-    same_bytes,
-    same_keys,
-)
+from forkpoint.types import Evolution, Misfit, Step, TypeInformation, Types, evolve, from_description, same_bytes, same_keys
 from forkpoint.types.evolution import SAME
 from forkpoint.types.wire import shown
 
@@ -131,8 +121,7 @@ def _evolution(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | N
     remedy = f"migrate_state({saved.version}, …, state={saved.name!r})"
     if saved.kind != wanted.kind:
         return Verdict(
-            False,
-            f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name, or register {remedy}",
+            False, f"was {saved.kind} state and is declared as {wanted.kind} state; give it a new name, or register {remedy}"
         )
     if not same_bytes(saved.namespace_type, wanted.namespace_type):
         what = "map key" if saved.kind in ("map", "broadcast") else "namespace"

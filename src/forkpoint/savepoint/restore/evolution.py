@@ -179,9 +179,7 @@ def _explained(info: StateInfo) -> Iterator[None]:
     try:
         yield
     except (TypeNotSupported, pa.ArrowException, _Failed) as error:
-        raise RestoreRefused(
-            f"{info.where}: the saved state cannot be converted to the declared one: {error}"
-        ) from error
+        raise RestoreRefused(f"{info.where}: the saved state cannot be converted to the declared one: {error}") from error
 
 
 def _functions(data: bytes) -> tuple[Migration, ...]:

@@ -126,9 +126,7 @@ def _all_entries(source: Storage, state: StateImport) -> Iterator[Entry]:
         yield from _entries(source, state, file, None)[0]
 
 
-def _entries(
-    source: Storage, state: StateImport, file: SavedFile, groups: tuple[int, int] | None
-) -> tuple[list[Entry], int]:
+def _entries(source: Storage, state: StateImport, file: SavedFile, groups: tuple[int, int] | None) -> tuple[list[Entry], int]:
     """A file's rows as store entries, and their number; with ``groups`` only those with these saved key groups."""
     saved = layout_of(state.info)
     target = state.info if state.change is None else state.change.target
@@ -182,9 +180,7 @@ def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
     """Sorted entries as a snapshot file. Duplicate keys raise SavepointCorrupt, or RestoreRefused if a change of keys
     merged them; duplicate timers that it merged become one."""
     if rekeyed:
-        entries = [
-            entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]
-        ]
+        entries = [entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]]
     try:
         return write_snapshot(entries)
     except ValueError:

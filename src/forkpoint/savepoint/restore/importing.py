@@ -18,14 +18,7 @@ from forkpoint.savepoint.format.reading import OpenedSavepoint
 from forkpoint.savepoint.format.sorting import Run, Slice, cut_subtasks, wanted_slices
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.savepoint.restore.evolution import Change
-from forkpoint.savepoint.restore.import_task import (
-    CutFiles,
-    ImportSlice,
-    StateImport,
-    WrittenSnapshot,
-    cut_files,
-    import_slice,
-)
+from forkpoint.savepoint.restore.import_task import CutFiles, ImportSlice, StateImport, WrittenSnapshot, cut_files, import_slice
 from forkpoint.savepoint.restore.restore_plan import StateMapping
 from forkpoint.storage.base import Storage
 from forkpoint.types import dumps
@@ -52,9 +45,7 @@ def import_savepoint(
     Every file is verified as it is read. On any error (SavepointCorrupt, NotFound, StorageError, or one raised by
     ``progress``) the files written so far are removed.
     """
-    plan = _Plan(
-        opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12]
-    )
+    plan = _Plan(opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12])
     try:
         refs = plan.run(run_tasks, progress)
     except BaseException:
@@ -105,13 +96,7 @@ class _Plan:
             validator = b"" if mapping.validates is None else dumps(mapping.validates)
             found.append(
                 StateImport(
-                    info,
-                    target,
-                    files,
-                    savepoint.max_parallelism,
-                    savepoint.parallelism,
-                    _change(mapping, info),
-                    validator,
+                    info, target, files, savepoint.max_parallelism, savepoint.parallelism, _change(mapping, info), validator
                 )
             )
         return found
@@ -158,10 +143,7 @@ class _Plan:
             smallest = sizes.index(min(sizes))
             groups[smallest].setdefault(number, []).append(file)
             sizes[smallest] += entries
-        return [
-            tuple(replace(states[number], files=tuple(files)) for number, files in sorted(group.items()))
-            for group in groups
-        ]
+        return [tuple(replace(states[number], files=tuple(files)) for number, files in sorted(group.items())) for group in groups]
 
     def run(self, run_tasks: RunTasks, progress: Progress) -> list[SnapshotRef]:
         cutting = self.cut_tasks() if self.regrouped else []
@@ -172,11 +154,18 @@ class _Plan:
             self.check_all_read(written)
         return [
             SnapshotRef(
-                subtask=piece.subtask, attempt=self.slice_attempt(piece), epoch=self.epoch, path=file.path,
-                entries=file.entries, bytes=file.size, checksum=file.checksum, kg_start=piece.kg_start, kg_stop=piece.kg_stop,
+                subtask=piece.subtask,
+                attempt=self.slice_attempt(piece),
+                epoch=self.epoch,
+                path=file.path,
+                entries=file.entries,
+                bytes=file.size,
+                checksum=file.checksum,
+                kg_start=piece.kg_start,
+                kg_stop=piece.kg_stop,
             )
             for piece, file in zip(self.slices, written, strict=True)
-        ]  # fmt: skip
+        ]
 
     def check_all_read(self, written: Sequence[WrittenSnapshot]) -> None:
         """Raises SavepointCorrupt if rows are outside of the key groups that savepoint.json lists for their file."""
@@ -199,11 +188,18 @@ class _Plan:
         states = [] if self.regrouped else [_overlapping(s, piece) for s in self.keyed]
         operator_state = tuple(state for state in self.imports if state.info.is_operator_state) if piece.first else ()
         return ImportSlice(
-            self.opened.storage.url, self.storage.url, self.snapshot_path(piece), piece.kg_start, piece.kg_stop,
+            self.opened.storage.url,
+            self.storage.url,
+            self.snapshot_path(piece),
+            piece.kg_start,
+            piece.kg_stop,
             tuple(state for state in states if state.files),
             tuple(run.file for run in runs if run.slice == piece.number),
-            operator_state, piece.subtask, self.parallelism, self.rekeyed,
-        )  # fmt: skip
+            operator_state,
+            piece.subtask,
+            self.parallelism,
+            self.rekeyed,
+        )
 
 
 def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
@@ -212,9 +208,12 @@ def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
         return None
     target = mapping.target
     declared = info.replace(
-        kind=target.kind, key_type=target.key_type, value_type=target.value_type, namespace_type=target.namespace_type,
+        kind=target.kind,
+        key_type=target.key_type,
+        value_type=target.value_type,
+        namespace_type=target.namespace_type,
         canonical_keys=target.canonical_keys,
-    )  # fmt: skip
+    )
     values, keys = (dumps(steps) if steps else b"" for steps in (mapping.values, mapping.keys))
     return Change(declared, mapping.step, values, keys)
 

@@ -224,9 +224,7 @@ class _Planner:
         why = f"{verdict.why}; " if verdict.why else ""
         return "kept", f"{why}not declared up front; available when the function requests it"
 
-    def _map(
-        self, state: StateInfo, wanted: StateInfo, found: Verdict, declared: TypeInformation | None = None
-    ) -> None:
+    def _map(self, state: StateInfo, wanted: StateInfo, found: Verdict, declared: TypeInformation | None = None) -> None:
         rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
         validated = declared if declared is not None and declared.validates else None
         how = {each.name: getattr(found, each.name) for each in fields(Conversion)}
@@ -242,9 +240,12 @@ class _Planner:
                 self._row("source", new, "", "kept", "not in the program; its position is kept in case it returns")
             elif operator.source != kind:
                 self._row(
-                    "source", new, "", "refused",
+                    "source",
+                    new,
+                    "",
+                    "refused",
                     f"its position is of a {kind} source, the program has a {operator.source} source; give it a new uid",
-                )  # fmt: skip
+                )
             else:
                 found[old] = new
                 self._row("source", new, "", "restored")
@@ -263,9 +264,12 @@ class _Planner:
             if first is not mapping:
                 other = first.target
                 self._row(
-                    "state", target.uid, target.name, "refused",
+                    "state",
+                    target.uid,
+                    target.name,
+                    "refused",
                     f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators",
-                )  # fmt: skip
+                )
 
 
 def _list(names: Iterable[str]) -> str:

@@ -115,11 +115,18 @@ def runs(entry: Job, request: Request) -> m.Runs:
     def shown(view: Any) -> m.RunShown:
         program = load_program(entry.storage, entry.name, view.run)
         return m.RunShown(
-            run=view.run, state=view.state, newest=view.newest, started_ms=view.started_ms, ended_ms=view.ended_ms,
-            epoch=view.epoch, restarts=view.restarts, reason=view.reason, parent=view.parent.model_dump(mode="json"),
+            run=view.run,
+            state=view.state,
+            newest=view.newest,
+            started_ms=view.started_ms,
+            ended_ms=view.ended_ms,
+            epoch=view.epoch,
+            restarts=view.restarts,
+            reason=view.reason,
+            parent=view.parent.model_dump(mode="json"),
             program=None if program is None else program.app,
             arguments=program.arguments if program is not None and operates else None,
-        )  # fmt: skip
+        )
 
     return m.Runs(runs=[shown(view) for view in entry.runs])
 
@@ -159,14 +166,17 @@ def take_savepoint(entry: Job, body: m.SavepointBody, request: Request, served: 
     def work(asked: Asked) -> dict[str, Any]:
         name, root = entry.name, entry.root.place
         if body.cancel_job:
-            stopped = operations.stop(
-                name, directory, skip_unreadable=body.skip_unreadable, state_root=root, observer=asked
-            )
+            stopped = operations.stop(name, directory, skip_unreadable=body.skip_unreadable, state_root=root, observer=asked)
             return {"job": name, "run": stopped.run, "savepoint": stopped.savepoint}
         taken = operations.savepoint(
-            name, directory, label=body.label, note=body.note, skip_unreadable=body.skip_unreadable, state_root=root,
+            name,
+            directory,
+            label=body.label,
+            note=body.note,
+            skip_unreadable=body.skip_unreadable,
+            state_root=root,
             observer=asked,
-        )  # fmt: skip
+        )
         return {"job": name, "run": taken.run, "savepoint": taken.savepoint}
 
     return served.begin("savepoint", entry.name, request, work, body.trigger_id)
@@ -180,9 +190,13 @@ def stop(entry: Job, body: m.StopBody, request: Request, served: Served) -> m.Re
 
     def work(asked: Asked) -> dict[str, Any]:
         stopped = operations.stop(
-            entry.name, directory, drain=body.drain, skip_unreadable=body.skip_unreadable,
-            state_root=entry.root.place, observer=asked,
-        )  # fmt: skip
+            entry.name,
+            directory,
+            drain=body.drain,
+            skip_unreadable=body.skip_unreadable,
+            state_root=entry.root.place,
+            observer=asked,
+        )
         return {"job": entry.name, "run": stopped.run, "savepoint": stopped.savepoint, "drained": stopped.drained}
 
     return served.begin("savepoint", entry.name, request, work, body.trigger_id)
@@ -217,9 +231,7 @@ def cancel(entry: Job, served: Served, mode: Literal["cancel"] = "cancel") -> m.
 
 
 @router.patch("/jobs/{job}/rescaling", status_code=202, response_model=m.RequestId, openapi_extra=command("rescale"))
-def rescale(
-    entry: Job, parallelism: Annotated[int, Query(ge=1, le=32768)], request: Request, served: Served
-) -> m.RequestId:
+def rescale(entry: Job, parallelism: Annotated[int, Query(ge=1, le=32768)], request: Request, served: Served) -> m.RequestId:
     """Change the parallelism of a running job."""
     served.service.client(entry).close()
 

@@ -36,9 +36,11 @@ Vertex = Annotated[PlanOperator, Depends(vertex_of)]
 
 @router.get("/jobs/metrics", response_model=list[m.AggregatedMetric], response_model_exclude_none=True)
 def jobs_metrics(
-    served: Served, get: Get = None, agg: Agg = None,
+    served: Served,
+    get: Get = None,
+    agg: Agg = None,
     jobs: Annotated[str | None, Query(description="ids or names of jobs, with commas; all by default")] = None,
-) -> list[m.AggregatedMetric]:  # fmt: skip
+) -> list[m.AggregatedMetric]:
     """The names of jobs' metrics, or some of them over several jobs."""
     service = served.service
     entries = service.jobs() if jobs is None else [service.job(each) for each in dict.fromkeys(jobs.split(","))]
@@ -69,9 +71,7 @@ def vertex_details(entry: Job, operator: Vertex, served: Served) -> m.VertexDeta
     return m.VertexDetails(**dict(vertex), now=now)
 
 
-@router.get(
-    "/jobs/{job}/vertices/{vertex}/metrics", response_model=list[m.MetricValue], response_model_exclude_none=True
-)
+@router.get("/jobs/{job}/vertices/{vertex}/metrics", response_model=list[m.MetricValue], response_model_exclude_none=True)
 def vertex_metrics(entry: Job, operator: Vertex, served: Served, get: Get = None) -> list[m.MetricValue]:
     """The names of an operator's metrics, or the values of some: of all subtasks, and with a number before the name of one."""
     found, _ = _of_vertex(entry, operator, served)
@@ -79,13 +79,16 @@ def vertex_metrics(entry: Job, operator: Vertex, served: Served, get: Get = None
 
 
 @router.get(
-    "/jobs/{job}/vertices/{vertex}/subtasks/metrics", response_model=list[m.AggregatedMetric],
-    response_model_exclude_none=True,
-)  # fmt: skip
+    "/jobs/{job}/vertices/{vertex}/subtasks/metrics", response_model=list[m.AggregatedMetric], response_model_exclude_none=True
+)
 def subtasks_metrics(
-    entry: Job, operator: Vertex, served: Served, get: Get = None, agg: Agg = None,
+    entry: Job,
+    operator: Vertex,
+    served: Served,
+    get: Get = None,
+    agg: Agg = None,
     subtasks: Annotated[str | None, Query(description="some subtasks: refused, as counts are of all")] = None,
-) -> list[m.AggregatedMetric]:  # fmt: skip
+) -> list[m.AggregatedMetric]:
     """The names of an operator's metrics, or some of them over its subtasks."""
     if subtasks is not None:
         raise ConfigError("counts are of all subtasks together; leave out `subtasks`")
@@ -93,9 +96,7 @@ def subtasks_metrics(
     return flink_metrics.aggregated_subtasks(found, 1 if measured is None else measured.parallelism, get, agg)
 
 
-@router.get(
-    "/jobs/{job}/vertices/{vertex}/watermarks", response_model=list[m.MetricValue], response_model_exclude_none=True
-)
+@router.get("/jobs/{job}/vertices/{vertex}/watermarks", response_model=list[m.MetricValue], response_model_exclude_none=True)
 def watermarks(entry: Job, operator: Vertex, served: Served) -> list[m.MetricValue]:
     """The watermark that each subtask of an operator has received; of a source, none."""
     found, _ = _of_vertex(entry, operator, served)
@@ -103,8 +104,6 @@ def watermarks(entry: Job, operator: Vertex, served: Served) -> list[m.MetricVal
     return flink_metrics.selected(of_each, ",".join(name for name in of_each if name[0].isdigit()))
 
 
-def _of_vertex(
-    entry: JobEntry, operator: PlanOperator, served: Context
-) -> tuple[dict[str, VertexMetric], MetricsMessage | None]:
+def _of_vertex(entry: JobEntry, operator: PlanOperator, served: Context) -> tuple[dict[str, VertexMetric], MetricsMessage | None]:
     measured, journal = served.service.metrics(entry), served.service.journal(entry)
     return flink_metrics.vertex_metrics(operator, measured, journal), measured

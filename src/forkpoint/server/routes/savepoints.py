@@ -119,9 +119,7 @@ def show(savepoint: str, served: Served, root: RootQuery = None) -> dict[str, An
 def label(savepoint: str, body: LabelBody, served: Served, root: RootQuery = None) -> dict[str, Any]:
     """Set the label or note of a savepoint, or both."""
     at, path = served.service.savepoint(savepoint, root)
-    named = operations.label(
-        path, body.label, note=body.note, remove=body.remove, force=body.force, state_root=at.place
-    )
+    named = operations.label(path, body.label, note=body.note, remove=body.remove, force=body.force, state_root=at.place)
     changed = named.savepoint
     return {"id": changed.id, "path": named.path, "label": changed.label, "note": changed.note}
 
@@ -161,10 +159,14 @@ def states(savepoint: str, served: Served, root: RootQuery = None) -> dict[str, 
 
 @router.get("/catalog/savepoints/{savepoint}/states/{uid}/{state}", openapi_extra=command("state get"))
 def entries(
-    savepoint: str, uid: str, state: str, served: Served, root: RootQuery = None,
+    savepoint: str,
+    uid: str,
+    state: str,
+    served: Served,
+    root: RootQuery = None,
     key: Annotated[str | None, Query(description="text as it is, other types as JSON")] = None,
     limit: Annotated[int, Query(ge=1, le=ROWS)] = 100,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The rows of a state in a savepoint, or those of one key."""
     at, path = served.service.savepoint(savepoint, root)
     return entries_json(operations.entries(path, uid, state, key, limit=limit, state_root=at.place))
@@ -178,20 +180,26 @@ def query(savepoint: str, body: QueryBody, served: Served, root: RootQuery = Non
         return query_json(operations.query(path, body.sql, limits=limits, state_root=at.place))
 
 
-@router.post("/catalog/savepoints/{savepoint}/edit", status_code=202, response_model=m.RequestId,
-             openapi_extra=command("edit"))  # fmt: skip
+@router.post("/catalog/savepoints/{savepoint}/edit", status_code=202, response_model=m.RequestId, openapi_extra=command("edit"))
 def edit(savepoint: str, body: EditBody, request: Request, served: Served, root: RootQuery = None) -> m.RequestId:
     """Write a changed copy of a savepoint."""
     at, path = served.service.savepoint(savepoint, root)
     if body.label is not None:
         check_label(body.label)
     wanted = EditRequest(
-        path, remove_uids=body.remove_uids, remove_states=[(each.uid, each.state) for each in body.remove_states],
-        filters=[StateFilter(each.uid, each.condition, each.state) for each in body.filters], positions=body.positions,
-        remove_positions=body.remove_positions, reset_watermarks=body.reset_watermarks,
-        max_parallelism=body.max_parallelism, rename_uids=body.rename_uids,
-        rename_states={(each.uid, each.state): each.to for each in body.rename_states}, label=body.label, note=body.note,
-    )  # fmt: skip
+        path,
+        remove_uids=body.remove_uids,
+        remove_states=[(each.uid, each.state) for each in body.remove_states],
+        filters=[StateFilter(each.uid, each.condition, each.state) for each in body.filters],
+        positions=body.positions,
+        remove_positions=body.remove_positions,
+        reset_watermarks=body.reset_watermarks,
+        max_parallelism=body.max_parallelism,
+        rename_uids=body.rename_uids,
+        rename_states={(each.uid, each.state): each.to for each in body.rename_states},
+        label=body.label,
+        note=body.note,
+    )
 
     def work(asked: Asked) -> dict[str, Any]:
         return edited_json(operations.edit(wanted, state_root=at.place, observer=asked))
@@ -241,8 +249,6 @@ def recover(entry: Job, body: RecoverBody, request: Request, served: Served) -> 
     """Make a job resume from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged."""
 
     def work(asked: Asked) -> dict[str, Any]:
-        return recovery_json(
-            operations.recover(entry.name, dry_run=body.dry_run, state_root=entry.root.place, observer=asked)
-        )
+        return recovery_json(operations.recover(entry.name, dry_run=body.dry_run, state_root=entry.root.place, observer=asked))
 
     return served.begin("recover", entry.name, request, work)

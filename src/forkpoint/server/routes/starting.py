@@ -154,10 +154,16 @@ def programs(served: Served) -> ProgramList:
 
 
 @router.post(
-    "/programs", status_code=201, response_model=ProgramShown,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {
-        "type": "string", "format": "binary", "minLength": 1}}}}},
-)  # fmt: skip
+    "/programs",
+    status_code=201,
+    response_model=ProgramShown,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}}},
+        }
+    },
+)
 async def upload(
     request: Request, served: Served, name: Annotated[str, Query(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py$")]
 ) -> ProgramShown:
@@ -174,9 +180,17 @@ def run(body: RunBody, request: Request, served: Served, root: Annotated[str | N
         _, restored = served.service.savepoint(restored, at.place)
     until = None if body.until is None else _until(served, at, body.until)
     asked = _request(
-        served, at, body, name=body.name, until=until, standby=body.standby, savepoint=restored, claim=body.claim,
-        allow_drained=body.allow_drained, force=body.force,
-    )  # fmt: skip
+        served,
+        at,
+        body,
+        name=body.name,
+        until=until,
+        standby=body.standby,
+        savepoint=restored,
+        claim=body.claim,
+        allow_drained=body.allow_drained,
+        force=body.force,
+    )
     asked = with_predecessor(at, asked)
     return _begin(served, request, "run", body.name, at, ["run", "-d", *asked.command_line])
 
@@ -223,9 +237,7 @@ def upgrade(entry: Job, body: UpgradeBody, request: Request, served: Served) -> 
 
 
 @router.post("/check", status_code=202, response_model=m.RequestId, openapi_extra=command("check"))
-def check(
-    body: CheckBody, request: Request, served: Served, root: Annotated[str | None, Query()] = None
-) -> m.RequestId:
+def check(body: CheckBody, request: Request, served: Served, root: Annotated[str | None, Query()] = None) -> m.RequestId:
     """Check what a restore would do with a savepoint's state in a program."""
     at, saved = served.service.root(root), body.savepoint
     if saved != "latest":
@@ -248,9 +260,7 @@ def ab(body: AbBody, request: Request, served: Served) -> m.RequestId:
     return _begin(served, request, "ab", None, at, ["ab", *options, *asked.options, "--", saved, a, b, *body.arguments])
 
 
-def _begin(
-    served: Context, request: Request, kind: str, job: str | None, at: StateRoot, arguments: Sequence[str]
-) -> m.RequestId:
+def _begin(served: Context, request: Request, kind: str, job: str | None, at: StateRoot, arguments: Sequence[str]) -> m.RequestId:
     limit_seconds = CHECK_SECONDS if kind == "check" else None
 
     def work(asked: Asked) -> dict[str, Any]:
@@ -260,25 +270,40 @@ def _begin(
 
 
 def _request(
-    served: Context, at: StateRoot, body: ProgramBody, *, savepoint: str | None = None, claim: bool = False,
-    allow_drained: bool = False, **more: Any,
-) -> RunRequest:  # fmt: skip
+    served: Context,
+    at: StateRoot,
+    body: ProgramBody,
+    *,
+    savepoint: str | None = None,
+    claim: bool = False,
+    allow_drained: bool = False,
+    **more: Any,
+) -> RunRequest:
     app = f"{PREFIX}{body.run}" if body.program is None else str(_programs(served).find(body.program).file)
     started, schedule, bounds = _started(body, app), body.savepoint_schedule, body.autoscale
     return replace(
-        started, restore=replace(started.restore, savepoint=savepoint, claim=claim, allow_drained=allow_drained),
+        started,
+        restore=replace(started.restore, savepoint=savepoint, claim=claim, allow_drained=allow_drained),
         savepoint_schedule=None if schedule is None else SavepointSchedule(**schedule.model_dump()),
-        autoscale=None if bounds is None else Autoscale(bounds.minimum, bounds.maximum), **more,
-    )  # fmt: skip
+        autoscale=None if bounds is None else Autoscale(bounds.minimum, bounds.maximum),
+        **more,
+    )
 
 
 def _started(body: StartBody, app: str) -> RunRequest:
     """A program that is started like this."""
     return RunRequest(
-        app, tuple(body.arguments), restore=RestoreOptions(None, body.allow_non_restored_state, dict(body.renames)),
-        parallelism=body.parallelism, max_parallelism=body.max_parallelism, engine=body.engine, pyflink=body.pyflink,
-        spark=dict(body.conf), ship_env=body.ship_env, pass_env=tuple(body.pass_env),
-    )  # fmt: skip
+        app,
+        tuple(body.arguments),
+        restore=RestoreOptions(None, body.allow_non_restored_state, dict(body.renames)),
+        parallelism=body.parallelism,
+        max_parallelism=body.max_parallelism,
+        engine=body.engine,
+        pyflink=body.pyflink,
+        spark=dict(body.conf),
+        ship_env=body.ship_env,
+        pass_env=tuple(body.pass_env),
+    )
 
 
 def _until(served: Context, at: StateRoot, given: str) -> str:

@@ -24,10 +24,13 @@ def states(entry: Job, served: Served) -> dict[str, Any]:
 
 @router.get("/jobs/{job}/state/{uid}/{state}")
 def entries(
-    entry: Job, uid: str, state: str, served: Served,
+    entry: Job,
+    uid: str,
+    state: str,
+    served: Served,
     key: Annotated[str | None, Query(description="text as it is, other types as JSON")] = None,
     limit: Annotated[int, Query(ge=1, le=ROWS)] = 100,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The rows of a state of a job, or those of one key."""
     return entries_json(operations.entries_of(served.service.state(entry), uid, state, key, limit=limit))
 

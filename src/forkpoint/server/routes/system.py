@@ -96,10 +96,14 @@ def config(request: Request, served: Served) -> ServerConfig:
     """What this server is."""
     own = version("forkpoint")
     return ServerConfig(
-        flink_version=f"forkpoint {own}", flink_revision=own, features=Features(web_submit=served.programs is not None),
-        forkpoint_version=own, roots=[root.place for root in served.service.roots], only=served.service.only,
+        flink_version=f"forkpoint {own}",
+        flink_revision=own,
+        features=Features(web_submit=served.programs is not None),
+        forkpoint_version=own,
+        roots=[root.place for root in served.service.roots],
+        only=served.service.only,
         role=str(request.state.role),
-    )  # fmt: skip
+    )
 
 
 @router.get("/overview", response_model=ClusterOverview)
@@ -109,9 +113,12 @@ def overview(served: Served) -> ClusterOverview:
     own = version("forkpoint")
     return ClusterOverview(
         jobs_running=sum(each in ("RUNNING", "INITIALIZING", "RESTARTING") for each in states),
-        jobs_finished=states.count("FINISHED"), jobs_cancelled=states.count("CANCELED"),
-        jobs_failed=states.count("FAILED") + states.count("SUSPENDED"), flink_version=f"forkpoint {own}", flink_commit=own,
-    )  # fmt: skip
+        jobs_finished=states.count("FINISHED"),
+        jobs_cancelled=states.count("CANCELED"),
+        jobs_failed=states.count("FAILED") + states.count("SUSPENDED"),
+        flink_version=f"forkpoint {own}",
+        flink_commit=own,
+    )
 
 
 @router.get("/health", response_model=Health)
@@ -119,8 +126,9 @@ def health(served: Served) -> Health:
     """What is wrong with the jobs, in sentences, and how bad that is."""
     found = [
         HealthProblem(job=entry.name, jid=entry.id, **structs.asdict(problem))
-        for entry in served.service.jobs() for problem in entry.view.problems
-    ]  # fmt: skip
+        for entry in served.service.jobs()
+        for problem in entry.view.problems
+    ]
     problems = sorted(found, key=lambda each: each.severity)
     return Health(status=problems[0].severity if problems else "ok", problems=problems)
 

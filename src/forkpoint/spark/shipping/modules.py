@@ -34,12 +34,12 @@ def ship_program(sc: SparkContext) -> None:
         if size > MAX_BYTES:
             log.warning(
                 "the Python files below %s are not sent to the executors, as they take more than %d MiB: put the program and its "
-                "modules into a directory of their own, or give --py-files", home, MAX_BYTES >> 20,
-            )  # fmt: skip
+                "modules into a directory of their own, or give --py-files",
+                home,
+                MAX_BYTES >> 20,
+            )
             return
-    archive = (
-        Path(sc._temp_dir) / f"program-{_digest(files)}.zip"
-    )  # Spark serves it from there, and removes it in the end
+    archive = Path(sc._temp_dir) / f"program-{_digest(files)}.zip"  # Spark serves it from there, and removes it in the end
     if files and not archive.exists():
         _write(files, archive)
         sc.addPyFile(str(archive))

@@ -64,9 +64,7 @@ class Provisions:
     def _ship(self, conf: SparkConf) -> None:
         given = conf.get(_EXECUTORS_PYTHON)
         if given not in (None, PYTHON):
-            raise ConfigError(
-                f"--ship-env and {_EXECUTORS_PYTHON} = {given} exclude each other; leave out one of the two"
-            )
+            raise ConfigError(f"--ship-env and {_EXECUTORS_PYTHON} = {given} exclude each other; leave out one of the two")
         self.on_step("packing the environment")
         archive = packed_environment(lambda done, total: None)
         others = [each for each in (conf.get(_ARCHIVES) or "").split(",") if each]

@@ -42,9 +42,7 @@ from forkpoint.types.shipping import dumps
 from forkpoint.types.wire import pack, shown, type_name
 
 LIST, SET, FROZENSET, DICT, BIG_INT, DECIMAL, UUID_, DATE, TIME, TIMESTAMP, DURATION, ROW = range(1, 13)
-RECORD, MEMBER, BYTEARRAY, COMPLEX, RANGE, DEQUE, ORDERED_DICT, COUNTER, DEFAULT_DICT, ARRAY, NUMBER, PICKLE = range(
-    13, 25
-)
+RECORD, MEMBER, BYTEARRAY, COMPLEX, RANGE, DEQUE, ORDERED_DICT, COUNTER, DEFAULT_DICT, ARRAY, NUMBER, PICKLE = range(13, 25)
 
 INT64_MIN, UINT64_MAX = -(2**63), 2**64 - 1
 
@@ -127,22 +125,7 @@ def _pickled(value: Any) -> Ext:
 
 FACTORIES: dict[str, Any] = {
     factory.__name__: factory
-    for factory in (
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        tuple,
-        list,
-        dict,
-        set,
-        frozenset,
-        Counter,
-        OrderedDict,
-        deque,
-    )
+    for factory in (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, Counter, OrderedDict, deque)
 }
 _NUMPY = "?biufcmMSU"
 

@@ -231,8 +231,7 @@ class RecordType(TypeInformation):
 
             return columns
         return lambda values: (
-            classes.issuperset(map(type, values))
-            and all(exact(list(map(self._gets[index], values))) for index, exact in parts)
+            classes.issuperset(map(type, values)) and all(exact(list(map(self._gets[index], values))) for index, exact in parts)
         )
 
     @cached_property

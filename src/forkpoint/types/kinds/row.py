@@ -146,9 +146,7 @@ class Row:
         if not isinstance(other, Row):
             return NotImplemented
         named = self._names is not None and other._names is not None
-        return (
-            self._values == other._values and self._kind is other._kind and (not named or self._names == other._names)
-        )
+        return self._values == other._values and self._kind is other._kind and (not named or self._names == other._names)
 
     def __hash__(self) -> int:
         return hash(tuple(self._values))

@@ -179,9 +179,15 @@ def _naive(label: str, python_class: type, arrow: pa.DataType, wire: Any = None)
         return value
 
     return ScalarSpec(
-        label, python_class, arrow, to_array, wire=wire, lower=lower, exact="@.tzinfo is None and not @.fold",
+        label,
+        python_class,
+        arrow,
+        to_array,
+        wire=wire,
+        lower=lower,
+        exact="@.tzinfo is None and not @.fold",
         all_exact=_all_in_zone(None),
-    )  # fmt: skip
+    )
 
 
 def _instants(values: list[Any]) -> pa.Array:
@@ -229,13 +235,27 @@ SPECS: dict[str, ScalarSpec] = {
     "long": _integer("LONG", pa.int64(), "q"),
     # Floats are not sortable: NaN has no place in an order.
     "float": ScalarSpec(
-        "FLOAT", float, pa.float32(), _to_float32, sortable=False, lower=_float32, exact="_has_32_bits(@)",
-        all_exact=_all_have_32_bits, takes=_NUMPY_NUMBERS,
+        "FLOAT",
+        float,
+        pa.float32(),
+        _to_float32,
+        sortable=False,
+        lower=_float32,
+        exact="_has_32_bits(@)",
+        all_exact=_all_have_32_bits,
+        takes=_NUMPY_NUMBERS,
     ),
     "double": ScalarSpec("DOUBLE", float, pa.float64(), _arrow(pa.float64()), sortable=False, takes=_NUMPY_NUMBERS),
     "big_int": ScalarSpec(
-        "BIG_INT", int, pa.string(), _digits, _parsed(int), wire=int | bytes, lower=_big_int_lower,
-        lift=_big_int_lift, takes=_NUMPY_INTEGERS,
+        "BIG_INT",
+        int,
+        pa.string(),
+        _digits,
+        _parsed(int),
+        wire=int | bytes,
+        lower=_big_int_lower,
+        lift=_big_int_lift,
+        takes=_NUMPY_INTEGERS,
     ),
     "big_dec": ScalarSpec("BIG_DEC", Decimal, pa.string(), _decimals, _parsed(Decimal), sortable=False, takes=(int,)),
     "boolean": ScalarSpec("BOOLEAN", bool, pa.bool_(), _arrow(pa.bool_()), takes=(np.bool_,)),
@@ -243,28 +263,43 @@ SPECS: dict[str, ScalarSpec] = {
     "char": _text("CHAR"),
     "bytes": ScalarSpec("BYTES", bytes, pa.binary(), _arrow(pa.binary()), _pylist, takes=(bytearray, memoryview)),
     "uuid": ScalarSpec(
-        "UUID", UUID, pa.string(), lambda values: pa.array([str(UUID(int=v.int)) for v in values], pa.string()),
-        _parsed(UUID),
+        "UUID", UUID, pa.string(), lambda values: pa.array([str(UUID(int=v.int)) for v in values], pa.string()), _parsed(UUID)
     ),
     "date": ScalarSpec("SQL_DATE", date, pa.date32(), _dates),
     "time": _naive("SQL_TIME", time, pa.time64("us")),
     "timestamp": _naive("SQL_TIMESTAMP", datetime, pa.timestamp("us"), Annotated[datetime, Meta(tz=False)]),
     "instant": ScalarSpec(
-        "INSTANT", datetime, pa.timestamp("us", "UTC"), _instants, _from_instants,
-        wire=Annotated[datetime, Meta(tz=True)], lower=_instant_lower, exact="@.tzinfo is _UTC and not @.fold",
+        "INSTANT",
+        datetime,
+        pa.timestamp("us", "UTC"),
+        _instants,
+        _from_instants,
+        wire=Annotated[datetime, Meta(tz=True)],
+        lower=_instant_lower,
+        exact="@.tzinfo is _UTC and not @.fold",
         all_exact=_all_in_zone(UTC),
     ),
     "duration": ScalarSpec(
-        "DURATION", timedelta, pa.duration("us"), _arrow(pa.duration("us")),
-        exact="-_LONGEST <= @ <= _LONGEST", all_exact=_all_short,
+        "DURATION",
+        timedelta,
+        pa.duration("us"),
+        _arrow(pa.duration("us")),
+        exact="-_LONGEST <= @ <= _LONGEST",
+        all_exact=_all_short,
     ),
     "null": ScalarSpec("NULL", type(None), pa.null(), _arrow(pa.null()), _pylist, sortable=False),
     "any": ScalarSpec(
-        "ANY", object, pa.binary(), lambda values: pa.array(map(dynamic.encode_any, values), pa.binary()),
-        _parsed(dynamic.decode_any), sortable=False, wire=Raw, lower=lambda value: Raw(dynamic.encode_any(value)),
+        "ANY",
+        object,
+        pa.binary(),
+        lambda values: pa.array(map(dynamic.encode_any, values), pa.binary()),
+        _parsed(dynamic.decode_any),
+        sortable=False,
+        wire=Raw,
+        lower=lambda value: Raw(dynamic.encode_any(value)),
         lift=dynamic.decode_any,
     ),
-}  # fmt: skip
+}
 
 
 # -- the types ---------------------------------------------------------------------------------------------------------
@@ -379,9 +414,7 @@ class AnyType(ScalarType):
     accept_all = staticmethod(dynamic.accept_all_any)
 
 
-_WITHOUT_CLASSES = replace(
-    SPECS["any"], to_values=_parsed(dynamic.decode_without_classes), lift=dynamic.decode_without_classes
-)
+_WITHOUT_CLASSES = replace(SPECS["any"], to_values=_parsed(dynamic.decode_without_classes), lift=dynamic.decode_without_classes)
 
 
 class ClasslessAnyType(AnyType):

@@ -9,9 +9,9 @@ MODE = "BATCH"
 
 
 def program(readings):
-    keyed = readings.map(
-        lambda r: (r[0], r[2], r[3]), Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
-    ).key_by(lambda r: r[0], Types.STRING())
+    keyed = readings.map(lambda r: (r[0], r[2], r[3]), Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])).key_by(
+        lambda r: r[0], Types.STRING()
+    )
 
     def most(windows):
         return windows.reduce(lambda a, b: (a[0], max(a[1], b[1]), a[2] + b[2]))

@@ -17,10 +17,4 @@ class Contents(ProcessWindowFunction):
 def program(readings):
     windows = EventTimeSessionWindows.with_gap(Time.seconds(4))
     trigger = ContinuousEventTimeTrigger.of(Time.seconds(3))
-    return (
-        readings.filter(lambda r: r[0] != "tail")
-        .key_by(lambda r: r[0])
-        .window(windows)
-        .trigger(trigger)
-        .process(Contents())
-    )
+    return readings.filter(lambda r: r[0] != "tail").key_by(lambda r: r[0]).window(windows).trigger(trigger).process(Contents())

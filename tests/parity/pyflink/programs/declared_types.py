@@ -29,5 +29,6 @@ def program(readings):
         "double of int": shown(readings, Types.DOUBLE(), lambda v: v),
         "long of bool": shown(readings, Types.LONG(), lambda v: v > 40),
         "row in any order": readings.map(lambda r: Row(amount=r[3] / 2, info="i", key=r[0]), named)
-        .key_by(lambda v: v[0]).process(Named()),
-    }  # fmt: skip
+        .key_by(lambda v: v[0])
+        .process(Named()),
+    }

@@ -19,10 +19,6 @@ class Contents(ProcessWindowFunction):
 def program(readings):
     windows = EventTimeSessionWindows.with_gap(Time.seconds(2))
     found = (
-        readings.key_by(lambda r: r[0])
-        .window(windows)
-        .allowed_lateness(3_000)
-        .side_output_late_data(LATE)
-        .process(Contents())
+        readings.key_by(lambda r: r[0]).window(windows).allowed_lateness(3_000).side_output_late_data(LATE).process(Contents())
     )
     return {"sessions": found, "late": found.get_side_output(LATE)}

@@ -26,9 +26,16 @@ class Entries(KeyedProcessFunction):
         else:
             self.entries.put(name, seq)
         yield (
-            value[0], seq, before, self.entries.contains(name), self.entries.is_empty(), sorted(self.entries.items()),
-            sorted(self.entries.keys()), sorted(self.entries.values()), "both" in self.entries,
-        )  # fmt: skip
+            value[0],
+            seq,
+            before,
+            self.entries.contains(name),
+            self.entries.is_empty(),
+            sorted(self.entries.items()),
+            sorted(self.entries.keys()),
+            sorted(self.entries.values()),
+            "both" in self.entries,
+        )
 
 
 def program(readings):

@@ -29,9 +29,7 @@ class Mean(AggregateFunction):
 
 class Figures(KeyedProcessFunction):
     def open(self, runtime_context: RuntimeContext):
-        self.greatest = runtime_context.get_reducing_state(
-            ReducingStateDescriptor("greatest", Greatest(), Types.LONG())
-        )
+        self.greatest = runtime_context.get_reducing_state(ReducingStateDescriptor("greatest", Greatest(), Types.LONG()))
         accumulator = Types.TUPLE([Types.LONG(), Types.LONG()])
         self.mean = runtime_context.get_aggregating_state(AggregatingStateDescriptor("mean", Mean(), accumulator))
 

@@ -23,7 +23,5 @@ def program(readings):
     return {
         "tumbling": readings.window_all(CountTumblingWindowAssigner.of(7)).process(Sequence()),
         "sliding": readings.window_all(CountSlidingWindowAssigner.of(9, 6)).process(Sequence()),
-        "global": readings.window_all(GlobalWindows.create())
-        .trigger(PurgingTrigger.of(CountTrigger.of(8)))
-        .process(Sequence()),
+        "global": readings.window_all(GlobalWindows.create()).trigger(PurgingTrigger.of(CountTrigger.of(8))).process(Sequence()),
     }
