@@ -283,7 +283,7 @@ def test_at_least_one_checkpoint_is_retained() -> None:
 
 
 def test_manifests_of_a_job_without_state_go() -> None:
-    history = {epoch: make_manifest(epoch, 2, [], []).model_copy(update={"states": []}) for epoch in range(10)}
+    history = {epoch: make_manifest(epoch, 2, [], []).replace(states=[]) for epoch in range(10)}
     manifests = [PATHS.manifest(epoch) for epoch in range(10)]
     assert plan_gc("j", history.values(), manifests, num_retained=2).manifests == tuple(manifests[7::-1])
 
@@ -291,6 +291,6 @@ def test_manifests_of_a_job_without_state_go() -> None:
 def test_what_was_there_before_a_state_came_goes_but_for_the_last() -> None:
     history = {epoch: make_manifest(epoch, 2, [], []) for epoch in range(10)}
     for epoch in range(6):
-        history[epoch] = history[epoch].model_copy(update={"states": []})
+        history[epoch] = history[epoch].replace(states=[])
     manifests = [PATHS.manifest(epoch) for epoch in range(10)]
     assert plan_gc("j", history.values(), manifests, num_retained=1).manifests == tuple(manifests[4::-1])

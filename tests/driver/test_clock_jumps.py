@@ -133,7 +133,7 @@ def test_scheduled_savepoints_go_on_when_the_clock_is_set_back(tmp_path: Path) -
 
     def due(at_ms: int, epoch: int) -> bool:
         now[0] = at_ms
-        request = schedule.due(manifest.model_copy(update={"epoch": epoch}))
+        request = schedule.due(manifest.replace(epoch=epoch))
         if request is not None:
             request.done.set_result("made")
         return request is not None

@@ -152,17 +152,17 @@ def test_changes_and_committables_are_this_epochs_only_and_snapshots_all(graph: 
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=12))
-def test_snapshots_cover_each_key_group_once_and_the_newest_wins(taken: list[tuple[int, int]]) -> None:
+def test_snapshots_cover_each_key_group_once_and_the_newest_wins(graph: JobGraph, taken: list[tuple[int, int]]) -> None:
     """Runs of changing parallelism, each taking a snapshot of one subtask."""
     newest: dict[int, int] = {}
     refs: list[SnapshotRef] = []
     from forkpoint.driver.commit.manifests import _snapshots
     from forkpoint.state import key_group_range
 
-    base = Manifest.model_construct(parallelism=1, max_parallelism=12, snapshots=[])
+    base = start(graph).replace(epoch=100, max_parallelism=12)
     for epoch, (parallelism, which) in enumerate(taken, 1):
         subtask = which % parallelism
-        manifest = base.model_copy(update={"parallelism": parallelism, "snapshots": refs})
+        manifest = base.replace(parallelism=parallelism, snapshots=refs)
         refs = _snapshots(manifest, [CommitRow(1, subtask, "a", snapshot=Snapshot("p", epoch, 1, 1, HASH))])
         newest.update(dict.fromkeys(range(*key_group_range(subtask, parallelism, 12)), epoch))
     found = [(kg, ref.epoch) for ref in refs for kg in range(ref.kg_start, ref.kg_stop)]
@@ -199,7 +199,7 @@ def state(sid: int, name: str, **more: Any) -> StateInfo:
 
 
 def test_states_are_kept_and_two_with_one_number_refused() -> None:
-    rows = [CommitRow(1, 0, "a", states=[state(5, "five").model_dump(), state(9, "nine", ttl_ms=10).model_dump()])]
+    rows = [CommitRow(1, 0, "a", states=[state(5, "five"), state(9, "nine", ttl_ms=10)])]
     found = merge_states([state(9, "nine"), state(3, "three")], rows)
     assert [(s.sid, s.name, s.ttl_ms) for s in found] == [(3, "three", None), (5, "five", None), (9, "nine", 10)]
     with pytest.raises(RestoreRefused, match="'five' of operator 'sum' gets the same id as state 'other'"):
@@ -226,13 +226,13 @@ def test_snapshots_are_due_after_many_epochs_or_many_bytes(graph: JobGraph) -> N
     assert due_snapshots(manifest, {0: (9, 0), 1: (10, 0)}, chain=10, ratio=1.0) == [1]
     assert due_snapshots(manifest, {0: (3, 9 * mib), 1: (3, 7 * mib)}, chain=10, ratio=1.0) == [0]
     assert due_snapshots(manifest, {0: (2, 10**12)}, chain=10, ratio=1.0) == []
-    with_big = manifest.model_copy(update={"snapshots": [big]})
+    with_big = manifest.replace(snapshots=[big])
     assert due_snapshots(with_big, {1: (3, 400 * mib)}, chain=10, ratio=1.0) == []
     assert due_snapshots(with_big, {1: (3, 501 * mib)}, chain=10, ratio=1.0) == [1]
 
 
 def test_a_new_run_goes_on_with_the_old_chains(graph: JobGraph) -> None:
     ref = SnapshotRef(subtask=1, attempt="a", kg_start=64, kg_stop=128, epoch=30, path="p", entries=1, bytes=1, checksum=HASH)
-    manifest = start(graph).model_copy(update={"epoch": 40, "snapshots": [ref]})
+    manifest = start(graph).replace(epoch=40, snapshots=[ref])
     assert chains(manifest) == {0: (39, 0), 1: (10, 0)}
-    assert chains(manifest.model_copy(update={"parallelism": 4})) == {0: (39, 0), 1: (39, 0), 2: (10, 0), 3: (10, 0)}
+    assert chains(manifest.replace(parallelism=4)) == {0: (39, 0), 1: (39, 0), 2: (10, 0), 3: (10, 0)}

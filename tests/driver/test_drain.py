@@ -221,7 +221,7 @@ def test_a_checkpoint_that_an_older_version_drained_is_refused(tmp_path: Path) -
     past = history(tmp_path / "state")
     newest = past.newest()
     assert newest is not None
-    past.storage.put(past.paths.manifest(newest.epoch), MANIFEST.dump(newest.model_copy(update={"metadata": {}})))
+    past.storage.put(past.paths.manifest(newest.epoch), MANIFEST.dump(newest.replace(metadata={})))
     write(tmp_path, "2", *SECOND)
     with pytest.raises(RestoreRefused, match=r"fired early.*\(-s latest\).*\(--allow-drained\).*'none'"):
         run(tmp_path, StopsDrained(len(FIRST + SECOND)))

@@ -208,7 +208,7 @@ def with_changes(history: History, before: Manifest, subtasks: int = 5) -> Manif
                 path=PATHS.changelog(epoch, 1, subtask, "accepted"),
             )
         )
-    following = manifest(epoch, before.run, before.generation).model_copy(update={"changes": changes})
+    following = manifest(epoch, before.run, before.generation).replace(changes=changes)
     history.commit(following)
     return following
 

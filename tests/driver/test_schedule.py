@@ -194,7 +194,7 @@ def test_what_a_run_started_from_stays_until_that_has_ended(tmp_path: Path) -> N
     (path,) = [path for path in storage.list("jobs/fork/runs") if path.endswith("run.json")]
     ended = RUN.load(storage, path)
     assert ended.parent.savepoint_id == first.id
-    storage.put(path, RUN.dump(ended.model_copy(update={"ended_ms": None, "outcome": None})))
+    storage.put(path, RUN.dump(ended.replace(ended_ms=None, outcome=None)))
 
     def remove() -> list[str]:
         return remove_expired(storage, storage, JobPaths("test").savepoints, "test", keep, clock())
@@ -310,7 +310,7 @@ def test_a_claimed_savepoint_stays_while_a_fork_of_it_runs(tmp_path: Path, caplo
     storage = LocalStorage(str(tmp_path))
     record = next(each for each in storage.list("jobs/fork/runs") if each.endswith("run.json"))
     ended = RUN.load(storage, record)
-    storage.put(record, RUN.dump(ended.model_copy(update={"ended_ms": None, "outcome": None})))
+    storage.put(record, RUN.dump(ended.replace(ended_ms=None, outcome=None)))
     claim = RestoreOptions(savepoint=str(path), claim=True)
     run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
     assert open_savepoint(str(path)).savepoint.job == "test"

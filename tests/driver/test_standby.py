@@ -171,7 +171,7 @@ def test_a_leader_that_hands_its_job_over_ends_the_standby(scene, recorded):
 
     def hand_over():
         scene.history.commit(manifest(2, "b", 2))
-        named = LEASE.dump(lease(0, "a", 1).model_copy(update={"successor": "b"}))
+        named = LEASE.dump(lease(0, "a", 1).replace(successor="b"))
         scene.storage.put(PATHS.lease_file("a"), named)
         if recorded:
             scene.storage.put(PATHS.run_file("a"), RUN.dump(record("a", "stopped")))

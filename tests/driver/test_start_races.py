@@ -35,9 +35,7 @@ def racing(driver: Any, times: int, generation: int = 0) -> Any:
             left[0] -= 1
             assert newest is not None
             other = {"epoch": newest.epoch + 1, "kind": "epoch", "changes": [], "sinks": {}}
-            driver.history.commit(
-                newest.model_copy(update={**other, "generation": newest.generation + generation}), after=newest.epoch
-            )
+            driver.history.commit(newest.replace(**other, generation=newest.generation + generation), after=newest.epoch)
         return base
 
     driver.starter.restore = restore

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forkpoint.checkpoint.savepoint_manifest import SavepointOperator
+from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointOperator
 from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.graph.transformations import Migrations
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
@@ -31,7 +31,7 @@ def wanted(**more: Any) -> StateInfo:
         "value_type": LONG,
         "sid": state_id("op", "s"),
     }
-    return StateInfo.model_validate(given | more)
+    return StateInfo.from_content(given | more)
 
 
 def plan(state: StateInfo, declared: StateInfo | None, migrations: Migrations, **more: Any) -> RestorePlan:
@@ -109,5 +109,6 @@ def test_keys_are_hashed_by_their_type_so_it_must_not_change_how() -> None:
 
 def test_savepoints_from_before_there_were_versions_have_the_first() -> None:
     states = [{"name": "s", "kind": "value", "entries": 0, "bytes": 0}]
-    (state,) = SavepointOperator.model_validate({"uid": "op", "name": "op", "kind": "", "states": states}).states
+    fields = Savepoint.fields_of({"operators": [{"uid": "op", "name": "op", "kind": "", "states": states}]})
+    (state,) = SavepointOperator.from_content(fields["operators"][0]).states
     assert (state.info.version, state.info.key_version) == (1, 1)

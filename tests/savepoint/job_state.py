@@ -213,15 +213,13 @@ class Cluster:
             log = Changes(log_timers.keys + extra.keys, log_timers.values + extra.values)
             if len(log):
                 refs.append(self._changes(subtask.index, context.epoch, log, inline))
-        self.manifest = self.manifest.model_copy(
-            update={
-                "epoch": context.epoch,
-                "kind": "epoch",
-                "changes": refs,
-                "snapshots": snapshots,
-                "states": list(records.values()),
-                "processing_time_ms": context.processing_time_ms,
-            }
+        self.manifest = self.manifest.replace(
+            epoch=context.epoch,
+            kind="epoch",
+            changes=refs,
+            snapshots=snapshots,
+            states=list(records.values()),
+            processing_time_ms=context.processing_time_ms,
         )
         self._commit()
 

@@ -9,7 +9,7 @@ import pytest
 from forkpoint.checkpoint.manifest import Manifest, Parent, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.checkpoint.states import StateInfo
+from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint.catalog.dispose import dependents, dispose_savepoint
 from forkpoint.savepoint.catalog.listing import find_savepoint, free_label, jobs_with_savepoints, list_savepoints
@@ -33,7 +33,7 @@ def export(storage: LocalStorage, name: str, created_ms: int, label: str | None 
         processing_time_ms=0,
         parallelism=1,
         max_parallelism=4,
-        states=[StateInfo(sid=1, uid="u", name="n", kind="value", key_type=long, value_type=long)],
+        states=[StateInfo(sid=state_id("u", "n"), uid="u", name="n", kind="value", key_type=long, value_type=long)],
     )
     target = open_storage(f"{storage.root}/{PATHS.savepoint(name)}")
     return export_savepoint(
@@ -91,9 +91,9 @@ def run(parent: str | None, ended_ms: int | None) -> Run:
     return Run(job="other", run="r9", generation=1, parent=origin, started_ms=1, ended_ms=ended_ms)
 
 
-def test_who_depends() -> None:
-    child = Savepoint.model_construct(id="child", parent=Parent(kind="savepoint", savepoint_id="a"))
-    stranger = Savepoint.model_construct(id="stranger", parent=Parent())
+def test_who_depends(storage: LocalStorage) -> None:
+    stranger = find_savepoint(storage, "my job", "a").savepoint.replace(id="stranger", parent=Parent())
+    child = stranger.replace(id="child", parent=Parent(kind="savepoint", savepoint_id="a"))
     assert dependents("a", [run("b", None), run("a", 5), run(None, None)], [stranger]) == []
     assert dependents("a", [run("a", None)], [child, stranger]) == [
         "run 'r9' of job 'other', which has not ended",

@@ -17,7 +17,7 @@ RECORD = Types.ROW_NAMED(["count", "total"], [LONG, Types.DOUBLE()])
 
 
 def saved(uid: str = "counts", name: str = "sum", kind: str = "value", value: TypeInformation = LONG, **more: Any) -> StateInfo:
-    return StateInfo.of(uid, name, kind, STRING, value).model_copy(update=more)
+    return StateInfo.of(uid, name, kind, STRING, value).replace(**more)
 
 
 def wanted(uid: str = "counts", name: str = "sum", kind: Any = "value", value: TypeInformation = LONG, **more: Any) -> StateInfo:

@@ -84,7 +84,7 @@ def wait(streams: StreamingSources) -> None:
 
 def stored(positions: Positions) -> Positions:
     """What a manifest would give back."""
-    return {uid: SourcePosition.model_validate_json(p.model_dump_json()) for uid, p in positions.items()}
+    return {uid: SourcePosition.from_content(json.loads(json.dumps(p.content()))) for uid, p in positions.items()}
 
 
 def test_sources_go_on_exactly_where_they_were_reordered_and_with_one_more(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import msgspec
+from msgspec import Struct, ValidationError
 
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.storage.base import Storage
@@ -17,19 +20,36 @@ from forkpoint.storage.base import Storage
 log = logging.getLogger("forkpoint")
 
 _SHOWN = 120  # characters of an offending value in a message
-_SHOWN_ERRORS = 3
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the parsed file of version v and returns that of version v + 1, without `format_version`."""
 
 
-class Record(BaseModel):
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of everything stored: frozen, no unknown fields, no conversions between JSON types.
 
-    Lists and dicts in a record must not be changed either. NaN and infinities, which JSON lacks, are kept.
+    Lists and dicts in a record must not be changed either. NaN and infinities, which JSON lacks, are kept. Fields are checked
+    when a record is read (``from_content``) and written (``Format.dump``); ``__post_init__`` says what must hold between them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
+    def replace(self, **fields: Any) -> Self:
+        """The record with other values of these fields."""
+        return msgspec.structs.replace(self, **fields)
+
+    def content(self) -> dict[str, Any]:
+        """The record as JSON has it."""
+        content: dict[str, Any] = msgspec.to_builtins(self, enc_hook=repr)  # `Format.dump` refuses what it changes
+        return content
+
+    @classmethod
+    def from_content(cls, content: Any) -> Self:
+        """The record with this content. Raises ValidationError."""
+        return msgspec.convert(cls.fields_of(content), cls)
+
+    @staticmethod
+    def fields_of(content: Any) -> Any:
+        """The content, which may be of any form, with a field for each of the record's."""
+        return content
 
 
 R = TypeVar("R", bound=Record)
@@ -58,14 +78,29 @@ class Format(Generic[R]):
         return min(self.upgrades, default=self.version)
 
     def dump(self, record: R) -> bytes:
-        return record.model_dump_json().encode()
+        """The record as a file. Raises ValueError, naming what is wrong, for one that would not be read as it is."""
+        content = record.content()
+        with suppress(OverflowError, ValidationError):
+            data = msgspec.json.encode(content)
+            if self.model.from_content(msgspec.json.decode(data)) == record:
+                return data
+        try:  # it also writes NaN, infinities, and numbers of more than 64 bits
+            data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+            read = self.model.from_content(_parse_json(data))
+        except (TypeError, ValidationError) as error:
+            raise ValueError(f"{self.name}: {_explain(error, self.model, content)}") from error
+        if (changed := _difference(record, read)) is not None:
+            raise ValueError(f"{self.name}: {changed}")
+        return data
 
     def parse(self, data: bytes, file: str) -> R:
         """The record in `data`. Raises SavepointCorrupt naming `file`, the value found and the one expected."""
+        content = self._of_this_version(self._parse_object(data, file), file)
         try:
-            return self.model.model_validate_json(data)  # usually a single parse, in C
+            return self.model.from_content(content)
         except ValidationError as error:
-            return self._upgrade_or_explain(data, file, error)
+            why = _explain(error, self.model, content)
+            raise SavepointCorrupt(f"{file}: is not a valid {self.name} of format {self.version}: {why}") from error
 
     def load_if_whole(self, storage: Storage, path: str) -> R | None:
         """For records that no run depends on: None if it is missing, or damaged, which is logged."""
@@ -81,9 +116,10 @@ class Format(Generic[R]):
         """Read and parse `path`. Raises NotFound and SavepointCorrupt."""
         return self.parse(storage.read(path), f"{storage.url}/{path}")
 
-    def _upgrade_or_explain(self, data: bytes, file: str, first: ValidationError) -> R:
-        content = self._parse_object(data, file)
-        found = content.pop("format_version", None)
+    def _of_this_version(self, content: dict[str, Any], file: str) -> dict[str, Any]:
+        found = content.get("format_version")
+        if found == self.version and not isinstance(found, bool):
+            return content
         if not isinstance(found, int) or isinstance(found, bool):
             raise SavepointCorrupt(
                 f"{file}: is not a {self.name}: format_version is {_shown(found)}, expected a number up to {self.version}"
@@ -98,8 +134,7 @@ class Format(Generic[R]):
                 f"{file}: has {self.name} format {found}, this forkpoint reads formats from {self.oldest} on; "
                 f"load and save it with an older forkpoint first"
             )
-        if found == self.version:
-            raise self._invalid(first, file)
+        content = {name: value for name, value in content.items() if name != "format_version"}
         for step in range(found, self.version):
             try:
                 content = self.upgrades[step](content)
@@ -108,16 +143,11 @@ class Format(Generic[R]):
                     f"{file}: cannot be upgraded from {self.name} format {step} to {step + 1}: {error!r}; the file is "
                     f"damaged: restore it from a copy"
                 ) from error
-        content["format_version"] = self.version
-        try:
-            # As JSON, because strict validation accepts some types, such as tuples, only from JSON.
-            return self.model.model_validate_json(json.dumps(content))
-        except ValidationError as error:
-            raise self._invalid(error, file) from error
+        return {**content, "format_version": self.version}
 
     def _parse_object(self, data: bytes, file: str) -> dict[str, Any]:
         try:
-            content = json.loads(data)
+            content = _parse_json(data)
         except (ValueError, RecursionError) as error:
             raise SavepointCorrupt(
                 f"{file}: {len(data)} bytes that are not complete JSON ({error}); it is damaged or truncated: restore it "
@@ -127,14 +157,79 @@ class Format(Generic[R]):
             raise SavepointCorrupt(f"{file}: is not a {self.name}: holds {_shown(content)}, expected a JSON object")
         return content
 
-    def _invalid(self, error: ValidationError, file: str) -> SavepointCorrupt:
-        problems = error.errors(include_url=False, include_context=False)
-        lines = [
-            f"{'.'.join(map(str, problem['loc'])) or 'the whole'} is {_shown(problem['input'])}: {problem['msg']}"
-            for problem in problems[:_SHOWN_ERRORS]
-        ]
-        more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
-        return SavepointCorrupt(f"{file}: is not a valid {self.name} of format {self.version}: {'; '.join(lines)}{more}")
+
+def _parse_json(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return json.loads(data)  # it also knows NaN, infinities and lone surrogates, and says what is wrong
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+def _explain(error: Exception, model: type[Record], content: Any) -> str:
+    """What is wrong with a record's content, and where."""
+    message, _, path = str(error).partition(" - at `$")
+    unknown = _UNKNOWN.fullmatch(message)
+    if unknown is not None:
+        message, path = "unknown field", f"{path.removesuffix('`')}.{unknown[1]}`"
+    place, value = _found(path.removesuffix("`"), str(error), model, model.fields_of(content))
+    return f"{place or 'the whole'} is {_shown(value)}: {message.replace('`', '')}"
+
+
+def _found(path: str, message: str, model: type[Record], fields: Any) -> tuple[str, Any]:
+    """The place in words and the value at the path of an error, which has no keys of dicts (`[...]`): one is at fault if the
+    error stays when it is the only one."""
+    place, value = list[str](), fields
+    for step in _STEP.finditer(path):
+        name, index = step[1], step[2]
+        if name is None and index is None:
+            name = next((key for key in list(value) if _fails_alone(key, value, message, model, fields)), "...")
+        key = int(index) if index is not None else name
+        place.append(str(key))
+        try:
+            value = value[key]
+        except (LookupError, TypeError):  # of a field that is missing, or the whole of which is wrong
+            break
+    return ".".join(place), value
+
+
+def _fails_alone(key: str, entries: dict[str, Any], message: str, model: type[Record], fields: Any) -> bool:
+    others = dict(entries)
+    entries.clear()
+    entries[key] = others[key]
+    try:
+        msgspec.convert(fields, model)
+        return False
+    except ValidationError as error:
+        return str(error) == message
+    finally:
+        entries.clear()
+        entries.update(others)
+
+
+def _difference(written: Any, read: Any, place: str = "") -> str | None:
+    """The first place where a value is not read as it was written; NaN is."""
+    inner = (_parts(written), _parts(read)) if type(written) is type(read) else (None, None)
+    if inner[0] is not None and inner[1] is not None and list(inner[0]) == list(inner[1]):
+        found = (_difference(value, inner[1][name], f"{place}.{name}") for name, value in inner[0].items())
+        return next((each for each in found if each is not None), None)
+    if type(written) is type(read) and (written == read or written != written):
+        return None
+    return f"{place.removeprefix('.') or 'the whole'} is {_shown(written)}, which becomes {_shown(read)} in JSON"
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    match value:
+        case Struct():
+            return msgspec.structs.asdict(value)
+        case list():
+            return dict(enumerate(value))
+        case dict():
+            return value
+    return None
 
 
 def checksum(data: bytes) -> str:

@@ -240,16 +240,14 @@ class History:
 def _outline(manifest: Manifest) -> Manifest:
     """A manifest without what is of no use for cleaning up, which is most of it."""
     logs = {uid: _log_files(position) for uid, position in manifest.sources.items() if position.spark_log_files}
-    return manifest.model_copy(
-        update={
-            "changes": [ref for ref in manifest.changes if ref.path is not None],
-            "sources": logs,
-            "watermarks": {},
-            "input_watermarks": {},
-            "operators": [],
-            "sinks": {},
-            "unpublished": {},
-        }
+    return manifest.replace(
+        changes=[ref for ref in manifest.changes if ref.path is not None],
+        sources=logs,
+        watermarks={},
+        input_watermarks={},
+        operators=[],
+        sinks={},
+        unpublished={},
     )
 
 

@@ -14,7 +14,7 @@ from forkpoint.checkpoint.manifest import Count, Name
 LEASE_MS = 3_000
 
 
-class Lease(Record):
+class Lease(Record, frozen=True, kw_only=True):
     """``renewals`` counts up; no clock is compared with another host's. ``ttl_ms``: how long a driver that lives may take for the
     next renewal. ``epoch``: the newest one that it has committed. ``successor``: the run that it hands the job over to; it
     commits no further epoch for the moment."""

@@ -11,7 +11,7 @@ import base64
 import builtins
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+from msgspec import Meta, field
 
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.paths import MAX_EPOCH
@@ -20,22 +20,22 @@ from forkpoint.errors import StorageError
 from forkpoint.storage.base import check_path
 
 
-def _relative(path: str) -> str:
+def check_relative(path: str) -> None:
+    """Raise ValueError unless it is a valid path on storage."""
     try:
-        return check_path(path)
+        check_path(path)
     except StorageError as error:
         raise ValueError(str(error)) from None  # as a validation error it gets the file and the field
 
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Epoch = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
-Name = Annotated[str, Field(min_length=1)]
-RelativePath = Annotated[str, AfterValidator(_relative)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Parallelism = Annotated[int, Field(ge=1, le=32768)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Epoch = Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
+Name = Annotated[str, Meta(min_length=1)]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Parallelism = Annotated[int, Meta(ge=1, le=32768)]
 
 
-class SplitState(Record):
+class SplitState(Record, frozen=True, kw_only=True):
     """The event-time progress of a source's split. With a watermark generator: whether that has marked the split idle, and
     its state, encoded as `Types.ANY()` in base64."""
 
@@ -46,48 +46,49 @@ class SplitState(Record):
     generator: str | None = None
 
 
-class LogFile(Record):
+class LogFile(Record, frozen=True, kw_only=True):
     """A file of a Spark source's private log. `path` is relative to the state root."""
 
-    path: RelativePath
+    path: str
     bytes: Count
     checksum: Sha256
 
+    def __post_init__(self) -> None:
+        check_relative(self.path)
 
-class SourcePosition(Record):
+
+class SourcePosition(Record, frozen=True, kw_only=True):
     """Where a source resumes. `position` is in the source's own format; `spark_*` is set for Spark's sources: the offset JSON
     and the files of the source's private log by name, the larger ones as files of their own, `spark_log_files`."""
 
     kind: Literal["native", "spark", "watermarks"]
-    position: JsonValue = None
+    position: Any = None
     spark_offset: str | None = None
-    spark_log: dict[str, str] = Field(default_factory=dict)
-    spark_log_files: dict[str, LogFile] = Field(default_factory=dict)
-    splits: dict[str, SplitState] = Field(default_factory=dict)
+    spark_log: dict[str, str] = field(default_factory=dict)
+    spark_log_files: dict[str, LogFile] = field(default_factory=dict)
+    splits: dict[str, SplitState] = field(default_factory=dict)
     finished: bool = False
 
 
-class OperatorInfo(Record):
+class OperatorInfo(Record, frozen=True, kw_only=True):
     uid: Name
     name: str
     kind: str
     stage: Count
 
 
-class KeyGroups(Record):
+class KeyGroups(Record, frozen=True, kw_only=True):
     """A subtask's range of key groups, `kg_start` <= kg < `kg_stop`; empty if there are more subtasks than key groups."""
 
     kg_start: Count
     kg_stop: Count
 
-    @model_validator(mode="after")
-    def _ordered(self) -> KeyGroups:
+    def __post_init__(self) -> None:
         if self.kg_start > self.kg_stop:
             raise ValueError(f"key groups {self.kg_start}..{self.kg_stop} run backwards")
-        return self
 
 
-class ChangesRef(KeyGroups):
+class ChangesRef(KeyGroups, frozen=True, kw_only=True):
     """The changes of one subtask in one stage of this epoch: a file, or base64 inside the manifest if small.
 
     `path` is relative to the state root. `attempt` is unique across all runs, so no two attempts write the same file.
@@ -96,36 +97,41 @@ class ChangesRef(KeyGroups):
     stage: Count
     subtask: Count
     attempt: Name
-    path: RelativePath | None = None
+    path: str | None = None
     inline: str | None = None
     entries: Count
     bytes: Count
     checksum: Sha256
 
-    @model_validator(mode="after")
-    def _one_place(self) -> ChangesRef:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.path is None) == (self.inline is None):
             raise ValueError(f"changes of stage {self.stage}, subtask {self.subtask} need either a path or inline data")
-        return self
+        if self.path is not None:
+            check_relative(self.path)
 
     def inline_data(self) -> builtins.bytes | None:
         """The content if it is in the manifest, None if it is in the file at `path`."""
         return None if self.inline is None else base64.b64decode(self.inline, validate=True)
 
 
-class SnapshotRef(KeyGroups):
+class SnapshotRef(KeyGroups, frozen=True, kw_only=True):
     """The whole state of key groups `kg_start`..`kg_stop` as of `epoch`, even if that has no entries."""
 
     subtask: Count
     attempt: Name
     epoch: Epoch
-    path: RelativePath
+    path: str
     entries: Count
     bytes: Count
     checksum: Sha256
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_relative(self.path)
 
-class Parent(Record):
+
+class Parent(Record, frozen=True, kw_only=True):
     """What a run started from: nothing, a checkpoint (job, epoch, run) or a savepoint (its id and path at that time)."""
 
     kind: Literal["none", "checkpoint", "savepoint"] = "none"
@@ -135,31 +141,29 @@ class Parent(Record):
     savepoint_id: str | None = None
     savepoint_path: str | None = None
 
-    @model_validator(mode="after")
-    def _complete(self) -> Parent:
+    def __post_init__(self) -> None:
         if self.kind == "checkpoint" and None in (self.job, self.epoch, self.run):
             raise ValueError("a checkpoint as parent needs its job, epoch and run")
         if self.kind == "savepoint" and self.savepoint_id is None:
             raise ValueError("a savepoint as parent needs its id")
-        return self
 
 
-class EpochOutput(Record):
+class EpochOutput(Record, frozen=True, kw_only=True):
     """What a sink staged for the commit of one epoch, in its own format."""
 
     epoch: Epoch
     committables: list[Any]
 
 
-class StateAmount(Record):
+class StateAmount(Record, frozen=True, kw_only=True):
     """About how many entries a state has, and how many bytes their keys and values have."""
 
-    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
+    sid: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
     entries: Count
     bytes: Count
 
 
-class Manifest(Record):
+class Manifest(Record, frozen=True, kw_only=True):
     """Everything that epoch `epoch` made durable. `changes` and `sinks` are of this epoch only; `snapshots`, positions,
     watermarks and states are complete as of this epoch. Times are in milliseconds since 1970 UTC.
 
@@ -189,24 +193,24 @@ class Manifest(Record):
     processing_time_ms: int
     parallelism: Parallelism
     max_parallelism: Parallelism
-    sources: dict[str, SourcePosition] = Field(default_factory=dict)
-    watermarks: dict[str, int] = Field(default_factory=dict)
-    input_watermarks: dict[str, list[int]] = Field(default_factory=dict)
-    states: list[StateInfo] = Field(default_factory=list)
+    sources: dict[str, SourcePosition] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    input_watermarks: dict[str, list[int]] = field(default_factory=dict)
+    states: list[StateInfo] = field(default_factory=list)
     amounts: list[StateAmount] | None = None
-    operators: list[OperatorInfo] = Field(default_factory=list)
-    changes: list[ChangesRef] = Field(default_factory=list)
-    snapshots: list[SnapshotRef] = Field(default_factory=list)
-    sinks: dict[str, list[JsonValue]] = Field(default_factory=dict)
-    unpublished: dict[str, list[EpochOutput]] = Field(default_factory=dict)
+    operators: list[OperatorInfo] = field(default_factory=list)
+    changes: list[ChangesRef] = field(default_factory=list)
+    snapshots: list[SnapshotRef] = field(default_factory=list)
+    sinks: dict[str, list[Any]] = field(default_factory=dict)
+    unpublished: dict[str, list[EpochOutput]] = field(default_factory=dict)
     staged_from: Epoch | None = None
     incarnation: str | None = None
-    parent: Parent = Parent()
+    parent: Parent = field(default_factory=Parent)
     drained: bool = False
     withheld: bool = False
     rescaled: bool = False
     label: str | None = None
-    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
     def drained_early(self) -> bool:
@@ -222,24 +226,17 @@ class Manifest(Record):
             return self.epoch - 1
         return self.parent.epoch if self.parent.kind == "checkpoint" and self.parent.job == self.job else None
 
-    @field_validator("states")
-    @classmethod
-    def _distinct_sids(cls, states: list[StateInfo]) -> list[StateInfo]:
+    def __post_init__(self) -> None:
         by_sid: dict[int, StateInfo] = {}
-        for state in states:
+        for state in self.states:
             if (other := by_sid.setdefault(state.sid, state)) is not state:
                 raise ValueError(f"sid {state.sid} is used by {other.uid}/{other.name} and by {state.uid}/{state.name}")
-        return states
-
-    @model_validator(mode="after")
-    def _snapshots_not_ahead(self) -> Manifest:
         for snapshot in self.snapshots:
             if snapshot.epoch > self.epoch:
                 raise ValueError(f"snapshot {snapshot.path} is of epoch {snapshot.epoch}, after epoch {self.epoch}")
-        return self
 
 
-class Job(Record):
+class Job(Record, frozen=True, kw_only=True):
     """job.json: the job, and the generation that may commit. Each run increments it, which makes older runs stale."""
 
     format_version: Literal[1] = 1
@@ -249,7 +246,7 @@ class Job(Record):
     run: str | None = None
 
 
-class Run(Record):
+class Run(Record, frozen=True, kw_only=True):
     """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
     `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on. `published`: the
     epoch up to which its output is known to be published, whatever its end. `skipped`: the files with records that sinks' systems
@@ -260,21 +257,21 @@ class Run(Record):
     job: Name
     run: Name
     generation: Count
-    parent: Parent = Parent()
+    parent: Parent = field(default_factory=Parent)
     started_ms: int
     ended_ms: int | None = None
     outcome: Literal["finished", "stopped", "cancelled", "failed", "superseded"] | None = None
     reason: str | None = None
     label: str | None = None
     code_version: str | None = None
-    versions: dict[str, str] = Field(default_factory=dict)
-    options: dict[str, JsonValue] = Field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     machine: str | None = None
     pid: Count | None = None
     engine_lost: bool = False
     published: Epoch | None = None
-    skipped: list[str] = Field(default_factory=list)
-    records: dict[str, Count] = Field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    records: dict[str, Count] = field(default_factory=dict)
 
     @property
     def ended_well(self) -> bool:

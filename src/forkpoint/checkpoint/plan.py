@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from msgspec import field
 
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import Count, Name
 
 
-class PlanInput(Record):
+class PlanInput(Record, frozen=True, kw_only=True):
     """An input of an operator. ``ship_strategy``: how elements get here, by Flink's name. ``tag``: of the side output that it
     reads. ``crosses``: whether elements pass an exchange between stages."""
 
@@ -20,7 +20,7 @@ class PlanInput(Record):
     crosses: bool = False
 
 
-class PlanOperator(Record):
+class PlanOperator(Record, frozen=True, kw_only=True):
     """``generated_uid``: the uid was not given by the program. ``type``: of its output, in words."""
 
     uid: Name
@@ -30,10 +30,10 @@ class PlanOperator(Record):
     generated_uid: bool = False
     stateful: bool = False
     type: str | None = None
-    inputs: list[PlanInput] = Field(default_factory=list)
+    inputs: list[PlanInput] = field(default_factory=list)
 
 
-class Plan(Record):
+class Plan(Record, frozen=True, kw_only=True):
     """``operators``: in topological order."""
 
     format_version: Literal[1] = 1

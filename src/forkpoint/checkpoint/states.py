@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from msgspec import Meta
 
 from forkpoint.checkpoint.format import Record
 from forkpoint.types.lookup import ALLOW_PICKLE, current_program
@@ -36,7 +36,7 @@ def state_id(uid: str, name: str) -> int:
     return zlib.crc32(f"{uid}\0{name}".encode()) % _NUMBERS
 
 
-class StateInfo(Record):
+class StateInfo(Record, frozen=True, kw_only=True):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None without such a part.
     `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
     starting at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in
@@ -44,17 +44,17 @@ class StateInfo(Record):
     `renames_recorded`: whether the types have the former names of fields; those of earlier releases do not. `pickles`: whether
     its values may hold pickles, which are loaded only if the job allows it."""
 
-    sid: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
-    uid: Annotated[str, Field(min_length=1)]
-    name: Annotated[str, Field(min_length=1)]
+    sid: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+    uid: Annotated[str, Meta(min_length=1)]
+    name: Annotated[str, Meta(min_length=1)]
     kind: StateKind
-    key_type: JsonValue = None
-    value_type: JsonValue = None
-    namespace_type: JsonValue = None
-    ttl_ms: Annotated[int, Field(gt=0)] | None = None
+    key_type: Any = None
+    value_type: Any = None
+    namespace_type: Any = None
+    ttl_ms: Annotated[int, Meta(gt=0)] | None = None
     fingerprint: str | None = None
-    version: Annotated[int, Field(ge=1)] = 1
-    key_version: Annotated[int, Field(ge=1)] = 1
+    version: Annotated[int, Meta(ge=1)] = 1
+    key_version: Annotated[int, Meta(ge=1)] = 1
     canonical_keys: Literal[True] | None = None
     renames_recorded: bool = False
     pickles: Literal[True] | None = None
@@ -100,10 +100,6 @@ class StateInfo(Record):
         """The same state with another name."""
         return self.replace(sid=state_id(uid, name), uid=uid, name=name)
 
-    def replace(self, **fields: Any) -> StateInfo:
-        """The state with these fields replaced and validated."""
-        return StateInfo.model_validate({**dict(self), **fields})
-
     def as_saved_now(self) -> StateInfo:
         """The same state, once this release has saved it."""
         from forkpoint.types import from_description
@@ -113,10 +109,6 @@ class StateInfo(Record):
         if self.canonical_keys or not any(t is not None and has_many_forms(from_description(t)) for t in keys):
             return self
         return self.replace(canonical_keys=True)
-
-    def compact(self) -> dict[str, Any]:
-        """The fields that are not None. Tasks send these with each epoch; ``model_dump`` costs much more."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
     def pickles_refused(self, wanted: StateInfo) -> str | None:
         """Why the state cannot become the wanted one, whose job does not load pickles; None if it can."""

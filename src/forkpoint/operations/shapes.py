@@ -41,7 +41,7 @@ def view_json(view: RunView) -> dict[str, Any]:
         "late_records_dropped": None if late is None else dict(late),
         **attributes(view, "restarts reason doing"),
         "problems": [structs.asdict(each) for each in view.problems],
-        "parent": view.parent.model_dump(mode="json"),
+        "parent": view.parent.content(),
         **attributes(view.endpoint, "pid machine port log"),
     }
 
@@ -68,7 +68,7 @@ def savepoint_json(shown: SavepointShown) -> dict[str, Any]:
     from forkpoint.savepoint.catalog.display import totals
 
     entries, size = totals(shown.savepoint)
-    record = shown.savepoint.model_dump(mode="json")
+    record = shown.savepoint.content()
     return {"path": shown.path, "entries": entries, "bytes": size, "savepoint": record}
 
 

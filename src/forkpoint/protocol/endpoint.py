@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import Count, Name
@@ -18,7 +18,7 @@ from forkpoint.storage.base import LocalStorage, Storage
 HOST = "127.0.0.1"
 
 
-class Endpoint(Record):
+class Endpoint(Record, frozen=True, kw_only=True):
     """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``port``: None if the driver takes
     requests only as files. ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file
     of a detached driver. ``standby``: it waits beside the run that leads the job."""
@@ -29,7 +29,7 @@ class Endpoint(Record):
     pid: Count
     machine: str
     host: str
-    port: Annotated[int, Field(gt=0, le=65535)] | None = None
+    port: Annotated[int, Meta(gt=0, le=65535)] | None = None
     token: Name | None = None
     started_ms: int
     log: str | None = None

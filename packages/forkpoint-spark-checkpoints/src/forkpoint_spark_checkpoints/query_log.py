@@ -138,7 +138,7 @@ def positions(files: Files, log: QueryLog, splits: Sequence[str], names: Mapping
         if log.next_watermark_ms > 0
     }
     return {
-        names[source.index]: SourcePosition.model_validate(
+        names[source.index]: SourcePosition.from_content(
             {"kind": "spark", "spark_offset": source.offset, "spark_log": _log(files, source), "splits": marks}
         )
         for source in log.sources

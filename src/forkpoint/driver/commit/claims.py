@@ -13,7 +13,7 @@ from forkpoint.graph.specs import SinkSpec
 from forkpoint.storage.base import Storage
 
 
-class Claim(Record):
+class Claim(Record, frozen=True, kw_only=True):
     """The job that writes, or wrote, to a place. A claim ends when its record or the job is deleted."""
 
     format_version: Literal[1] = 1

@@ -153,28 +153,26 @@ def build_manifest(
             for split, end in splits.ends.items()
         }
         sources[operator.uid] = _position(operator, known, positions, states)
-    return before.model_copy(
-        update={
-            "run": run,
-            "generation": context.generation,
-            "epoch": context.epoch,
-            "kind": kind,
-            "created_ms": created_ms,
-            "processing_time_ms": context.processing_time_ms,
-            "sources": sources,
-            "watermarks": {**before.watermarks, **ends},
-            "input_watermarks": {**before.input_watermarks, **watermarks.inputs},
-            "states": with_versions(graph, merge_states(before.states, rows)),
-            "amounts": amounts,
-            "operators": operator_infos(graph),
-            "changes": [_changes_ref(row, before) for row in rows if row.changes is not None],
-            "snapshots": _snapshots(before, rows),
-            "sinks": _committables(rows, before.sinks if before.withheld else {}),
-            "unpublished": dict(unpublished),
-            "staged_from": staged_from(before, unpublished),
-            "drained": drained,
-            "withheld": withheld,
-        }
+    return before.replace(
+        run=run,
+        generation=context.generation,
+        epoch=context.epoch,
+        kind=kind,
+        created_ms=created_ms,
+        processing_time_ms=context.processing_time_ms,
+        sources=sources,
+        watermarks={**before.watermarks, **ends},
+        input_watermarks={**before.input_watermarks, **watermarks.inputs},
+        states=with_versions(graph, merge_states(before.states, rows)),
+        amounts=amounts,
+        operators=operator_infos(graph),
+        changes=[_changes_ref(row, before) for row in rows if row.changes is not None],
+        snapshots=_snapshots(before, rows),
+        sinks=_committables(rows, before.sinks if before.withheld else {}),
+        unpublished=dict(unpublished),
+        staged_from=staged_from(before, unpublished),
+        drained=drained,
+        withheld=withheld,
     )
 
 
@@ -244,15 +242,14 @@ def _position(
     latest = positions.frames.get(operator.uid, known)
     if latest is None:
         return SourcePosition(kind="spark", splits=splits)
-    return latest.model_copy(update={"splits": splits})
+    return latest.replace(splits=splits)
 
 
 def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[StateInfo]:
     """The known states and those that tasks opened. Raises RestoreRefused if two states have the same id."""
     states = {s.sid: s for s in known}
     for row in rows:
-        for record in row.states:
-            state = StateInfo(**record)
+        for state in row.states:
             old = states.setdefault(state.sid, state)
             if (old.uid, old.name) != (state.uid, state.name):
                 raise RestoreRefused(
@@ -322,7 +319,7 @@ def _outside(ref: SnapshotRef, covered: Sequence[tuple[int, int]]) -> list[Snaps
     if start == ref.kg_start and not parts:
         return [ref]
     parts.append((start, ref.kg_stop))
-    return [ref.model_copy(update={"kg_start": a, "kg_stop": b}) for a, b in parts if a < b]
+    return [ref.replace(kg_start=a, kg_stop=b) for a, b in parts if a < b]
 
 
 def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

@@ -268,16 +268,14 @@ class EpochRunner:
     def end_drain(self, savepoint: str) -> None:
         """Complete a drain with this savepoint: commit it, and publish its output."""
         before = self.manifest
-        manifest = before.model_copy(
-            update={
-                "epoch": before.epoch + 1,
-                "created_ms": self._wall_ms(),
-                "changes": [],
-                "withheld": False,
-                "metadata": {**before.metadata, "savepoint": savepoint},
-                "unpublished": (unpublished := self._publisher.unpublished()),
-                "staged_from": staged_from(before, unpublished),
-            }
+        manifest = before.replace(
+            epoch=before.epoch + 1,
+            created_ms=self._wall_ms(),
+            changes=[],
+            withheld=False,
+            metadata={**before.metadata, "savepoint": savepoint},
+            unpublished=(unpublished := self._publisher.unpublished()),
+            staged_from=staged_from(before, unpublished),
         )
         self._commit(manifest)
         self.planner.committed(_native(manifest))

@@ -93,7 +93,7 @@ class Rescaling:
             changes = redistributed(current.operators.entries, manifest.states, manifest.parallelism, after.parallelism)
             amounts = redistributed_amounts(saved(manifest), current.operators.entries, changes.values())
             refs = written(self._history, after.epoch, changes)
-            after = after.model_copy(update={"changes": refs, "amounts": to_save(amounts)})
+            after = after.replace(changes=refs, amounts=to_save(amounts))
         except Exception as error:
             self._end(current, error)
             return None
@@ -160,20 +160,18 @@ def refusal(manifest: Manifest, wanted: int, other: int | None) -> str | None:
 
 def rescaled(before: Manifest, parallelism: int, now_ms: int) -> Manifest:
     """The first manifest of another layout of the same run, without changes of operator state."""
-    return before.model_copy(
-        update={
-            "epoch": before.epoch + 1,
-            "kind": "start",
-            "created_ms": now_ms,
-            "processing_time_ms": max(now_ms, before.processing_time_ms),
-            "parallelism": parallelism,
-            "rescaled": True,
-            "parent": from_checkpoint(before).parent,
-            "changes": [],
-            "sinks": {},
-            "drained": False,
-            "metadata": {},
-        }
+    return before.replace(
+        epoch=before.epoch + 1,
+        kind="start",
+        created_ms=now_ms,
+        processing_time_ms=max(now_ms, before.processing_time_ms),
+        parallelism=parallelism,
+        rescaled=True,
+        parent=from_checkpoint(before).parent,
+        changes=[],
+        sinks={},
+        drained=False,
+        metadata={},
     )
 
 

@@ -47,7 +47,7 @@ class EndpointPublisher:
 
     def _lead(self) -> None:
         """The run is no standby any more."""
-        self._endpoint = self._endpoint.model_copy(update={"standby": False})
+        self._endpoint = self._endpoint.replace(standby=False)
         try:
             register(self._storage, self._endpoint)
         except StorageError as error:

@@ -67,7 +67,7 @@ def _versioned(operator: Operator | None, state: StateInfo) -> StateInfo:
     versions = {"version": operator.migrations.version(state.name), "key_version": key_version}
     if (state.version, state.key_version) == tuple(versions.values()):
         return state
-    return state.model_copy(update=versions)
+    return state.replace(**versions)
 
 
 def _state(operator: Operator, state: DeclaredState) -> StateInfo:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, JsonValue
+import msgspec
 
 from forkpoint.checkpoint.format import Format, Record, checksum, verify
 from forkpoint.checkpoint.manifest import Count, Name, Sha256
@@ -35,7 +35,7 @@ NO_RECORD = (
 )
 
 
-class Program(Record):
+class Program(Record, frozen=True, kw_only=True):
     """``app``: the file's absolute path; ``directory``: the working directory; ``name``, ``options``: set on the command line;
     ``engine``: set by the environment; ``pyflink``: whether it imports forkpoint as ``pyflink``; ``submitted``: it was started by
     `python` or `spark-submit`, and the Spark settings among the options were those of its process."""
@@ -45,7 +45,7 @@ class Program(Record):
     arguments: list[str]
     directory: str
     name: str | None = None
-    options: dict[str, JsonValue] = Field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     engine: str | None = None
     pyflink: bool = False
     submitted: bool = False

@@ -86,7 +86,7 @@ class RunRecords:
         if not newest.withheld and (newest.drained_early or newest.kind == "end"):
             outcome = "stopped" if newest.drained_early else "finished"
             known |= {"outcome": outcome, "reason": None, "ended_ms": record.ended_ms or now_ms}
-        self._put(record.model_copy(update=known))
+        self._put(record.replace(**known))
 
     def end(
         self,
@@ -109,7 +109,7 @@ class RunRecords:
                 "published": published,
                 "records": dict(records or {}),
             }
-            self._run = self._run.model_copy(update=end)
+            self._run = self._run.replace(**end)
             self._put(self._run)
 
     def _put(self, run: Run) -> None:

@@ -163,18 +163,16 @@ def _commit(history: History, manifest: Manifest, after: int, reason: str) -> No
 
 
 def _resumed(origin: Manifest, run: str, generation: int, epoch: int) -> Manifest:
-    return origin.model_copy(
-        update={
-            "run": run,
-            "generation": generation,
-            "epoch": epoch,
-            "kind": "start",
-            "created_ms": wall_clock_ms(),
-            "changes": [],
-            "sinks": {},
-            "parent": from_checkpoint(origin).parent,
-            "metadata": {},
-        }
+    return origin.replace(
+        run=run,
+        generation=generation,
+        epoch=epoch,
+        kind="start",
+        created_ms=wall_clock_ms(),
+        changes=[],
+        sinks={},
+        parent=from_checkpoint(origin).parent,
+        metadata={},
     )
 
 

@@ -201,5 +201,5 @@ def start_manifest(
 
 def _awake(position: SourcePosition, now_ms: int) -> SourcePosition:
     """Splits count as active at the start: while the job was down nobody read them."""
-    splits = {name: s.model_copy(update={"last_active_ms": now_ms}) for name, s in position.splits.items()}
-    return position.model_copy(update={"splits": splits})
+    splits = {name: s.replace(last_active_ms=now_ms) for name, s in position.splits.items()}
+    return position.replace(splits=splits)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-from pydantic import JsonValue
+from typing import Any
 
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
@@ -39,7 +38,7 @@ class EditRequest:
     remove_uids: Sequence[str] = ()
     remove_states: Sequence[tuple[str, str]] = ()
     filters: Sequence[StateFilter] = ()
-    positions: Mapping[str, JsonValue] = field(default_factory=dict)
+    positions: Mapping[str, Any] = field(default_factory=dict)
     remove_positions: Sequence[str] = ()
     reset_watermarks: bool = False
     max_parallelism: int | None = None

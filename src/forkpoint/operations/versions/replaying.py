@@ -8,8 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.files.sink import FileSink
@@ -21,14 +19,13 @@ from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.storage.base import Storage
 
 POSITIONS = "positions:"  # prefix of a file's path, by which `ab` says how far to read
-_SOURCES = TypeAdapter(dict[str, SourcePosition])
 
 
 def until_from(storage: Storage, given: str) -> Until:
     """Parse ``--until``: a time if it can be one, else a savepoint (path, URL, id or label)."""
     if given.startswith(POSITIONS):
         found = json.loads(Path(given.removeprefix(POSITIONS)).read_text())
-        return UntilPositions(_SOURCES.validate_json(json.dumps(found["sources"])), found["name"])
+        return UntilPositions({uid: SourcePosition.from_content(each) for uid, each in found["sources"].items()}, found["name"])
     time_ms = _time_ms(given)
     if time_ms is not None:
         return UntilTime(time_ms, given)
@@ -44,7 +41,7 @@ def until_from(storage: Storage, given: str) -> Until:
 
 def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -> str:
     """Write positions to a file; return it in the form that ``--until`` takes."""
-    path.write_text(json.dumps({"name": name, "sources": {uid: p.model_dump(mode="json") for uid, p in sources.items()}}))
+    path.write_text(json.dumps({"name": name, "sources": {uid: p.content() for uid, p in sources.items()}}))
     return f"{POSITIONS}{path}"
 
 

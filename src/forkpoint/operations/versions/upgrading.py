@@ -136,7 +136,7 @@ def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observ
 
 def _schedule(program: Program) -> SavepointSchedule | None:
     recorded = program.options.get("savepoint_schedule")
-    return SavepointSchedule(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
+    return SavepointSchedule(**recorded) if isinstance(recorded, dict) else None
 
 
 def _engine(program: Program) -> str | None:
@@ -147,4 +147,4 @@ def _engine(program: Program) -> str | None:
 
 def _autoscale(program: Program) -> Autoscale | None:
     recorded = program.options.get("autoscale")
-    return Autoscale(**recorded) if isinstance(recorded, dict) else None  # type: ignore[arg-type]
+    return Autoscale(**recorded) if isinstance(recorded, dict) else None

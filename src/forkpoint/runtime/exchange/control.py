@@ -199,7 +199,7 @@ class CommitRow(msgspec.Struct):
     changes: Changes | None = None
     snapshot: Snapshot | None = None
     catch_up: CatchUp | None = None
-    states: list[dict[str, Any]] = []
+    states: list[StateInfo] = []
     committables: dict[str, list[Any]] = {}
     progress: list[SplitProgress] = []
     records_in: dict[str, int] = {}

@@ -84,7 +84,7 @@ class StageTask(Task):
                 changes = stateful.changes()
                 log.keys.extend(changes.keys)
                 log.values.extend(changes.values)
-                commit.states.extend(state.compact() for state in stateful.states())
+                commit.states.extend(stateful.states())
                 timers.append(stateful.next_processing_timer_ms())
             for tag, batch in ((None, outputs.main), *outputs.sides.items()):
                 self._forward(operator, batch, tag, waiting)

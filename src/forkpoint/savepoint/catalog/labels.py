@@ -21,7 +21,7 @@ _RESERVED = ("latest", "none")
 log = logging.getLogger("forkpoint")
 
 
-class Label(Record):
+class Label(Record, frozen=True, kw_only=True):
     """label.json: a savepoint's id, and its current label and note."""
 
     format_version: Literal[1] = 1
@@ -64,7 +64,7 @@ def _given(savepoint: Savepoint, storage: Storage, directory: str) -> Label | No
 
 
 def _with_label(savepoint: Savepoint, given: Label) -> Savepoint:
-    return savepoint.model_copy(update={"label": given.label, "note": given.note})
+    return savepoint.replace(label=given.label, note=given.note)
 
 
 def check_label(label: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pydantic import JsonValue, ValidationError
+from msgspec import ValidationError
 
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.states import StateInfo
@@ -262,7 +262,7 @@ class SavepointWriter:
 
     # -- positions
 
-    def with_source_position(self, uid: str, position: JsonValue) -> SavepointWriter:
+    def with_source_position(self, uid: str, position: Any) -> SavepointWriter:
         """Set where a source resumes: its own position as JSON, as ``positions`` shows it; for Spark's sources the offset.
         Its splits' watermarks stay; see ``reset_watermarks``."""
         sources = self._draft.sources
@@ -276,7 +276,7 @@ class SavepointWriter:
             text = position if isinstance(position, str) else json.dumps(position)
             update = {"spark_offset": text, "finished": False}
         try:
-            sources[uid] = SourcePosition.model_validate(old.model_dump() | update)
+            sources[uid] = SourcePosition.from_content(old.content() | update)
         except ValidationError as error:
             raise EditRefused(f"source {uid!r}: {position!r} is not a valid position: {error}") from error
         return self
@@ -294,7 +294,7 @@ class SavepointWriter:
         timers stay."""
         draft = self._draft
         draft.watermarks, draft.input_watermarks = {}, {}
-        draft.sources = {uid: position.model_copy(update={"splits": {}}) for uid, position in draft.sources.items()}
+        draft.sources = {uid: position.replace(splits={}) for uid, position in draft.sources.items()}
         return self
 
     # -- writing

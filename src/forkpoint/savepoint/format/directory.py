@@ -47,7 +47,7 @@ def is_own_file(path: str) -> bool:
 def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
     """The files below ``sources/``, which are for people and tools: a restore reads savepoint.json."""
     files = {source_file(uid, f"log-{name}"): text.encode() for name, text in position.spark_log.items()}
-    content = position.model_dump(mode="json", exclude={"spark_log", "spark_log_files"})
+    content = {name: value for name, value in position.content().items() if name not in ("spark_log", "spark_log_files")}
     return {source_file(uid, "position.json"): json.dumps(content, indent=2).encode(), **files}
 
 

@@ -97,7 +97,7 @@ class Layout:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        state = self.info.model_dump(include=_DESCRIBED)
+        state = {name: getattr(self.info, name) for name in _DESCRIBED}
         described = {"format": 1, **state, "columns": {part.role: part.names for part in self.parts}}
         fields = [field for part in self.parts for field in part.fields]
         return pa.schema(fields, {METADATA_KEY: json.dumps(described, sort_keys=True)})

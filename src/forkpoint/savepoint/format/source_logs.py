@@ -41,7 +41,7 @@ def _stored(
             file = LogFile(path=paths.source_log(epoch, uid, f"{name}-{digest[:16]}"), bytes=len(data), checksum=digest)
             storage.put(file.path, data)
         files[name] = file
-    return position.model_copy(update={"spark_log": inline, "spark_log_files": files})
+    return position.replace(spark_log=inline, spark_log_files=files)
 
 
 def whole(storage: Storage, positions: Mapping[str, SourcePosition]) -> dict[str, SourcePosition]:
@@ -53,7 +53,7 @@ def _whole(storage: Storage, position: SourcePosition) -> SourcePosition:
     if not position.spark_log_files:
         return position
     texts = {name: log_file(file).read(storage).decode() for name, file in position.spark_log_files.items()}
-    return position.model_copy(update={"spark_log": {**position.spark_log, **texts}, "spark_log_files": {}})
+    return position.replace(spark_log={**position.spark_log, **texts}, spark_log_files={})
 
 
 def log_file(file: LogFile) -> FileRef:

@@ -8,7 +8,6 @@ from functools import cached_property, wraps
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from pydantic import BaseModel
 
 from forkpoint.checkpoint.format import verify
 from forkpoint.errors import ForkpointError, SavepointCorrupt, error_of
@@ -50,14 +49,14 @@ class _Result(msgspec.Struct):
     error: tuple[str, str] | None = None
 
 
-encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=BaseModel.model_dump).encode
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 """Encodes dataclasses, which may contain records such as ``StateInfo``."""
 _decode_result = msgspec.msgpack.Decoder(_Result).decode
 
 
 def decoder_of(kind: type[A]) -> Callable[[bytes], A]:
     """The inverse of ``encode`` for a type."""
-    return msgspec.msgpack.Decoder(kind, dec_hook=lambda record, content: record.model_validate(content)).decode
+    return msgspec.msgpack.Decoder(kind).decode
 
 
 @dataclass(frozen=True)

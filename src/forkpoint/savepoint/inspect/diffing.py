@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.savepoint.edit.rows import is_listed, list_name, objects_of, store_order
 from forkpoint.savepoint.edit.writer import SavepointWriter
@@ -112,7 +113,18 @@ def diff(
 
 
 def _positions(savepoint: SavepointReader) -> dict[str, Any]:
-    return {uid: each.model_dump(mode="json", exclude_defaults=True) for uid, each in savepoint.positions.items()}
+    return {uid: _given(each) for uid, each in savepoint.positions.items()}
+
+
+def _given(position: SourcePosition) -> dict[str, Any]:
+    """The fields of a position that are not the defaults."""
+    defaults = SourcePosition(kind=position.kind).content()
+    splits = {
+        name: {field: value for field, value in split.items() if value is not None and value is not False}
+        for name, split in position.content()["splits"].items()
+    }
+    content = {**position.content(), "splits": splits}
+    return {field: value for field, value in content.items() if field == "kind" or value != defaults[field]}
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[ValueDiff, ...]:
