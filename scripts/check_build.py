@@ -32,6 +32,16 @@ env.execute("smoke")
 """
 
 
+ENDLESS = """
+import forkpoint as fp
+
+env = fp.StreamExecutionEnvironment.get_execution_environment()
+lines = env.from_source(fp.FileSource.text("in"), fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+lines.key_by(len, int).map_with_state(lambda line, n: (line, (n or 0) + 1), int).uid("count").print().uid("out")
+env.execute("endless")
+"""
+
+
 def main() -> None:
     wheel, *packages = build()
     with tempfile.TemporaryDirectory(prefix="forkpoint-build-") as scratch:
@@ -39,14 +49,15 @@ def main() -> None:
         command = str(python.parent / "forkpoint")
         expect([command, "--version"], scratch, [f"forkpoint {version('forkpoint')}"])
         page = ROOT / "src" / "forkpoint" / "server" / "page"
-        packed = "from forkpoint.server.app import page_files; print(*page_files(), sep='\\n')"
-        expect([str(python), "-c", packed], scratch, [f"/{file.name}" for file in page.iterdir()])
+        packed = "from importlib.resources import files; print(*(f.name for f in (files('forkpoint.server') / 'page').iterdir()))"
+        assert set(expect([str(python), "-c", packed], scratch).split()) == {file.name for file in page.iterdir()}
         where = expect([str(python), "-c", "import forkpoint; print(forkpoint.__file__)"], scratch)
         assert where.startswith(scratch), f"the smoke test imports {where}, not the wheel"
         app = Path(scratch) / "app.py"
         app.write_text(PROGRAM)
         expect([command, "run", str(app)], scratch, ["4", "6"])
-        for package in ("duckdb", "pandas", "rocksdict"):
+        check_without_port(command, scratch)
+        for package in ("fastapi", "duckdb", "pandas", "rocksdict"):
             missing = f"from forkpoint.extras import require; require({package!r}, 'it')"
             done = run([str(python), "-c", missing], scratch)
             assert 'pip install "forkpoint[' in done.stderr, f"{package} is not reported as missing: {done.stderr}"
@@ -63,6 +74,20 @@ def main() -> None:
         expect([command, "--help"], scratch, ["import-spark-checkpoint"])
         expect([command, "import-spark-checkpoint", "--help"], scratch, ["--dry-run"])
     print(f"{wheel.name} installs, and runs a job; {len(packages)} packages install beside it")
+
+
+def check_without_port(command: str, scratch: str) -> None:
+    """Without the extra `server`, a job is asked and commanded through files."""
+    (Path(scratch) / "endless.py").write_text(ENDLESS)
+    (Path(scratch) / "in").mkdir()
+    expect([command, "run", "-d", "--name", "endless", "endless.py"], scratch, ["running"])
+    try:
+        expect([command, "list"], scratch, ["running"])
+        expect([command, "savepoint", "endless"], scratch, ["savepoints/endless/"])
+    finally:
+        expect([command, "stop", "endless"], scratch, ["savepoints/endless/"])
+    done = run([command, "server"], scratch)
+    assert 'pip install "forkpoint[server]"' in done.stderr, f"`forkpoint server` does not name its extra: {done.stderr}"
 
 
 def build() -> list[Path]:
@@ -117,7 +142,7 @@ def closure(top: Distribution) -> list[Distribution]:
 
 def run(command: list[str], directory: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORKPOINT_", "PYTHON"))}
-    environment = {**kept, "FORKPOINT_ENGINE": "local"}
+    environment = {**kept, "FORKPOINT_ENGINE": "local", "FORKPOINT_STATE_ROOT": f"{directory}/state"}
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 

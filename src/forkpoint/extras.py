@@ -26,6 +26,7 @@ CONNECTORS = {
 PACKAGES = CONNECTORS | {"forkpoint_spark_checkpoints": "spark-checkpoints"}
 
 _EXTRAS = PACKAGES | {
+    "fastapi": "server",
     "duckdb": "sql",
     "pandas": "pandas",
     "rocksdict": "rocksdb",

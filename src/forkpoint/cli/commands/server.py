@@ -17,6 +17,7 @@ from forkpoint import logs
 from forkpoint.checkpoint.paths import PROGRAMS
 from forkpoint.cli.settings import Command, current
 from forkpoint.errors import ConfigError
+from forkpoint.extras import require
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.private import make_directories, open_new
 
@@ -65,6 +66,7 @@ def server(
     Callers need a token: FORKPOINT_SERVER_TOKEN for everything, FORKPOINT_SERVER_READ_TOKEN to look only. What is not set is
     made up, and printed.
     """
+    require("fastapi", "forkpoint server")
     from forkpoint.protocol.listening import Listening  # takes a moment to load
     from forkpoint.server.access import Tokens
     from forkpoint.server.app import ServerOptions, application

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from forkpoint import logs
 from forkpoint.driver.run.job_driver import JobDriver
@@ -18,8 +19,11 @@ from forkpoint.driver.run.stopping import Result
 from forkpoint.driver.serve.commands import Commands
 from forkpoint.driver.serve.endpoint_publisher import EndpointPublisher
 from forkpoint.errors import ConfigError, StorageError
-from forkpoint.protocol.port import ControlPort, Rest
+from forkpoint.extras import is_installed
 from forkpoint.protocol.registry import drop_stale, find_client
+
+if TYPE_CHECKING:
+    from forkpoint.protocol.port import ControlPort, Rest
 
 log = logging.getLogger("forkpoint")
 
@@ -115,12 +119,14 @@ class Driving:
         self._record(driver)
         self._announcer.begun(driver)
         commands = Commands(driver)
-        server = ControlPort(driver.job, commands, None if self._rest is None else self._rest(driver))
-        publisher = EndpointPublisher(driver, commands, port=server.start(), token=server.token, log=self._log)
+        port = self._open_port(driver, commands)
+        number, token = (None, None) if port is None else (port.start(), port.token)
+        publisher = EndpointPublisher(driver, commands, port=number, token=token, log=self._log)
         try:
             publisher.begin()
         except BaseException:
-            server.close(0)
+            if port is not None:
+                port.close(0)
             raise
         driver.on_stuck = partial(self._end_process, driver, publisher)
         with self._changed:
@@ -135,12 +141,21 @@ class Driving:
                 self._announcer.ended(driver, outcome)
             else:
                 self.errors.append(outcome)
-            server.close()
+            if port is not None:
+                port.close()
             with self._changed:
                 del self._active[driver.run_id]
                 self._changed.notify_all()
 
         return ended
+
+    def _open_port(self, driver: JobDriver, commands: Commands) -> ControlPort | None:
+        """The control port; None without the extra `server`: then all requests come through the state root."""
+        if not is_installed("fastapi"):
+            return None
+        from forkpoint.protocol.port import ControlPort
+
+        return ControlPort(driver.job, commands, None if self._rest is None else self._rest(driver))
 
     def _watch(self, driver: JobDriver) -> None:
         running_since: float | None = None

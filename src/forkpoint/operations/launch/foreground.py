@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.commit.trial import Trial
@@ -18,10 +19,12 @@ from forkpoint.operations.launch.recorded import Invocation, invocation
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.versions.replaying import capturing, until_from
-from forkpoint.protocol.port import Rest
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog.listing import LATEST
 from forkpoint.savepoint.catalog.naming import savepoint_place
+
+if TYPE_CHECKING:
+    from forkpoint.protocol.port import Rest
 
 
 @dataclass(frozen=True)
