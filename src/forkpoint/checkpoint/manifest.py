@@ -11,7 +11,7 @@ import base64
 import builtins
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.paths import MAX_EPOCH
@@ -148,7 +148,7 @@ class Parent(Record, frozen=True, kw_only=True):
             raise ValueError("a savepoint as parent needs its id")
 
 
-class EpochOutput(Record, frozen=True, kw_only=True):
+class EpochOutput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a sink staged for the commit of one epoch, in its own format."""
 
     epoch: Epoch
