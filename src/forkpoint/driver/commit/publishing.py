@@ -23,7 +23,7 @@ from forkpoint.driver.run.executor import Executor
 from forkpoint.errors import ForkpointError, NotFound, OutputLost, OutputRefused, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.runtime.tasks.committing import commit_here, commit_output, commits
+from forkpoint.runtime.tasks.committing import Commit, SinkCommits, commit_here, commit_output
 
 log = logging.getLogger("forkpoint")
 
@@ -147,6 +147,7 @@ class Publisher:
         self._wake = wake
         self._now_ms = now_ms
         self._sinks = committing_sinks(graph)
+        self._commits = {uid: SinkCommits(sink) for uid, sink in self._sinks.items()}
         self._lanes = {uid: _Lane(sink) for uid, sink in self._sinks.items()}
         self._changed = threading.Condition()
         self._attempt = 0
@@ -337,7 +338,7 @@ class Publisher:
                 if self.skipped is not None:
                     self.skipped += commit_accepted(sink, context, outputs, newest.epoch, self._history.storage)
                     return
-                tasks = commits(sink, context, outputs, newest.epoch)
+                tasks = self._commits[uid].of(context, outputs, newest.epoch)
                 self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
         except NotFound as error:
             self._must_lead(newest)
@@ -354,11 +355,11 @@ class Publisher:
             self._must_lead(newest)
             raise of_sink(uid, error) from error
 
-    def _run(self, tasks: Sequence[bytes], description: str) -> None:
+    def _run(self, tasks: Sequence[Commit], description: str) -> None:
         """Run commits. On the driver's host this process does that itself: Spark would give a group's output now to one process
         and now to another, and each would connect anew."""
         if self._executor.has_other_hosts:
-            self._executor.run_tasks(commit_output, tasks, description)
+            self._executor.run_tasks(commit_output, [task.encode() for task in tasks], description)
         else:
             commit_here(tasks)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import EpochOutput
@@ -23,21 +24,32 @@ _THREADS = 16
 
 @dataclass(frozen=True)
 class Commit:
-    """One task: the output of one group of a sink, of one epoch or several. ``place``: the pickled sink and the committer's
-    context. ``newest``: the job's newest epoch."""
+    """One task: the output of one group of a sink, of one epoch or several. ``sink``: pickled, once for a run. ``newest``: the
+    job's newest epoch."""
 
-    uid: str
-    place: bytes
+    sink: bytes
+    context: CommitterContext
     outputs: list[EpochOutput]
     newest: int
 
+    def encode(self) -> bytes:
+        return pickle.dumps(self, protocol=5)
 
-def commits(sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int) -> list[bytes]:
-    """The tasks that commit a sink's output of some epochs, one for each group. The ``context`` is of no group."""
-    return [
-        pickle.dumps(Commit(context.uid, dumps((sink, replace(context, group=group))), own, newest))
-        for group, own in by_group(sink, outputs)
-    ]
+
+class SinkCommits:
+    """Makes the commits of a sink of a run."""
+
+    def __init__(self, sink: CommittingSink) -> None:
+        self._sink = sink
+
+    @cached_property
+    def _pickled(self) -> bytes:
+        return dumps(self._sink)
+
+    def of(self, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int) -> list[Commit]:
+        """Those of its output of some epochs, one for each group. The ``context`` is of no group."""
+        groups = by_group(self._sink, outputs)
+        return [Commit(self._pickled, replace(context, group=group), own, newest) for group, own in groups]
 
 
 def by_group(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> list[tuple[str, list[EpochOutput]]]:
@@ -54,20 +66,23 @@ def by_group(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> list[tuple
 
 def commit_output(encoded: bytes) -> bytes:
     """The task: an encoded ``Commit``; the result is empty."""
-    work: Commit = pickle.loads(encoded)
-    with user_code(work.uid, lambda: "none: commit()"):
-        committer = _kept.take(work.place)
+    _commit(pickle.loads(encoded))
+    return b""
+
+
+def _commit(work: Commit) -> None:
+    with user_code(work.context.uid, lambda: "none: commit()"):
+        committer = _kept.take(work)
         try:
             committer.commit_together(work.outputs, work.newest)
         except BaseException:
             committer.close()
             raise
-        _kept.put(work.place, committer)
-    return b""
+        _kept.put(work, committer)
 
 
-def commit_here(tasks: Sequence[bytes]) -> None:
-    """Run the tasks in this process, side by side. If some fail, no further one begins, and the first error is raised when
+def commit_here(tasks: Sequence[Commit]) -> None:
+    """Run the commits in this process, side by side. If some fail, no further one begins, and the first error is raised when
     those that run have ended. Threads that never return end with the process."""
     waiting, lock, about = iter(tasks), threading.Lock(), logs.about_here()
     errors: list[BaseException] = []
@@ -80,7 +95,7 @@ def commit_here(tasks: Sequence[bytes]) -> None:
                 return
             try:
                 with beside_epochs(logs.of_tasks_here(), about):
-                    commit_output(task)
+                    _commit(task)
             except BaseException as error:
                 errors.append(error)
 
@@ -99,24 +114,23 @@ def commit_here(tasks: Sequence[bytes]) -> None:
 
 @dataclass
 class _Kept:
-    """The committers of this process that no task uses at the moment, by their place, with the time of their last use."""
+    """The committers of this process that no task uses at the moment, by sink and context, with the time of their last use."""
 
-    _idle: dict[bytes, tuple[float, Committer]] = field(default_factory=dict)
+    _idle: dict[tuple[bytes, CommitterContext], tuple[float, Committer]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, place: bytes) -> Committer:
+    def take(self, work: Commit) -> Committer:
         """A committer for the caller alone."""
         with self._lock:
-            kept = self._idle.pop(place, None)
+            kept = self._idle.pop((work.sink, work.context), None)
         if kept is not None:
             return kept[1]
-        sink, context = pickle.loads(place)
-        committer: Committer = sink.create_committer(context)
-        return committer
+        sink: CommittingSink = pickle.loads(work.sink)
+        return sink.create_committer(work.context)
 
-    def put(self, place: bytes, committer: Committer) -> None:
+    def put(self, work: Commit, committer: Committer) -> None:
         """Keep a committer for the next task, and close those that none has used for a while."""
-        now = time.monotonic()
+        now, place = time.monotonic(), (work.sink, work.context)
         with self._lock:
             old = [each for each, (used, _) in self._idle.items() if each == place or now - used > IDLE_SECONDS]
             closing = [self._idle.pop(each)[1] for each in old]
