@@ -15,7 +15,7 @@ from pathlib import Path
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.runtime.operators.lookup_client import Asking
+from forkpoint.runtime.operators.requests.lookup_client import Asking
 
 KEYS = 97
 

@@ -68,7 +68,7 @@ def _wait(
     capacity: int,
     output_type: Any,
 ) -> DataStream[R]:
-    from forkpoint.runtime.operators.async_wait import AsyncSpec  # imports asyncio
+    from forkpoint.runtime.operators.requests.async_wait import AsyncSpec  # imports asyncio
 
     if not isinstance(stream, DataStream):
         raise GraphError(f"AsyncDataStream takes a DataStream, not {stream!r}")

@@ -27,7 +27,7 @@ from forkpoint.types.variables import K, R, T_co, V
 
 if TYPE_CHECKING:
     from forkpoint.api.streams.streams import DataStream
-    from forkpoint.runtime.operators.lookup_join import OnMissing
+    from forkpoint.runtime.operators.requests.lookup_join import OnMissing
 
 Lookup: TypeAlias = (
     LookupFunction[K, V]
@@ -166,7 +166,7 @@ class LookupJoinMixin(StreamBase[T_co]):
         by default three times within some 700 ms if the system doesn't work. If it still doesn't, the epoch is repeated
         (SystemUnavailable).
         """
-        from forkpoint.runtime.operators.lookup_join import LookupJoinSpec  # imports asyncio
+        from forkpoint.runtime.operators.requests.lookup_join import LookupJoinSpec  # imports asyncio
 
         if on_missing not in _POLICIES:
             raise ConfigError(f"lookup_join(on_missing={on_missing!r}): it must be one of {', '.join(map(repr, _POLICIES))}")

@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forkpoint.errors import ConfigError, ForkpointError, GraphError, JobFailed, SystemUnavailable
 from forkpoint.functions import AsyncLookupFunction, AsyncRetryStrategy, LookupFunction
-from forkpoint.runtime.operators.async_wait import LoopThread, RequestExpired, call_either, own_cancellation, run_all, within
 from forkpoint.runtime.operators.base import NOT_USERS, Context, TaskInfo, shorten, user_failure
-
-if TYPE_CHECKING:
-    import tenacity
+from forkpoint.runtime.operators.requests.calls import (
+    LoopThread,
+    RequestExpired,
+    call_either,
+    own_cancellation,
+    retried,
+    run_all,
+    within,
+)
 
 Answer = Mapping[Any, Any]
 _Outcome = tuple[Any, BaseException | None]
@@ -82,7 +87,7 @@ class Asking:
         self._uid = info.operator.uid
         self._lookup = lookup
         self._timeout_ms = timeout_ms
-        self._retrying = _retrying(retry)
+        self._call = retried(self._call_once, retry, always=_UNAVAILABLE, judged=lambda answer: list(answer.values()))
         name = f"forkpoint-lookup-{self._uid}-{info.subtask}"
         self._loop = LoopThread(name)
         self._thread: OwnThread | None = None
@@ -130,15 +135,15 @@ class Asking:
 
     async def _answer(self, keys: Sequence[Any]) -> Answer:
         try:
-            answer: Any = await within(self._retrying(self._call_once, keys), self._timeout_ms / 1000)
+            return await within(self._call(keys), self._timeout_ms / 1000)
         except RequestExpired:
             raise SystemUnavailable(f"no answer within {self._timeout_ms} ms; {_TIMEOUT_REMEDY}") from None
+
+    async def _call_once(self, keys: Sequence[Any]) -> Answer:
+        answer: Any = await own_cancellation(self._once(keys))
         if not isinstance(answer, Mapping):
             raise GraphError(f"it returned {shorten(answer)}; return a dict of what was found, by key")
         return answer
-
-    async def _call_once(self, keys: Sequence[Any]) -> Any:
-        return await own_cancellation(self._once(keys))
 
     async def _on_thread(self, keys: Sequence[Any]) -> Answer:
         assert self._thread is not None
@@ -179,34 +184,3 @@ def _answer_for(key: Any, answer: Answer) -> Any:
     if found is None and key != key:  # NaN, of which the function returned another object
         return next((each for other, each in answer.items() if other != other), None)
     return found
-
-
-def _retrying(strategy: AsyncRetryStrategy) -> Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]]:
-    """Calls a function again by the strategy: always if a system does not work, else as its predicates say."""
-    import tenacity
-
-    predicate = strategy.get_retry_predicate()
-    on_result, on_exception = predicate.result_predicate(), predicate.exception_predicate()
-
-    def should_retry(state: tenacity.RetryCallState) -> bool:
-        assert state.outcome is not None
-        error = state.outcome.exception()
-        if error is None:
-            answer = state.outcome.result()
-            return on_result is not None and isinstance(answer, Mapping) and on_result(list(answer.values()))
-        if isinstance(error, _UNAVAILABLE):
-            return True
-        mine = isinstance(error, Exception) and not isinstance(error, ForkpointError)
-        return mine and on_exception is not None and on_exception(error)  # type: ignore[arg-type]
-
-    def last_outcome(state: tenacity.RetryCallState) -> Any:
-        assert state.outcome is not None
-        return state.outcome.result()
-
-    retrying = tenacity.AsyncRetrying(
-        retry=should_retry,
-        stop=lambda state: not strategy.can_retry(state.attempt_number),
-        wait=lambda state: strategy.get_backoff_time_millis(state.attempt_number) / 1000,
-        retry_error_callback=last_outcome,
-    )
-    return lambda call, keys: retrying.copy()(call, keys)

@@ -32,7 +32,7 @@ from forkpoint.runtime.operators.base import (
 )
 from forkpoint.runtime.operators.emission import Outlet
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.operators.lookup_client import Asking
+from forkpoint.runtime.operators.requests.lookup_client import Asking
 from forkpoint.runtime.state.guard import Encoded, Guard
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.ttl import Expiry

@@ -1,0 +1,1 @@
+"""Operators that ask other systems: AsyncFunctions and lookup joins."""
