@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import forkpoint as fp
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.testing import TestSource, run_local
 
@@ -67,8 +67,8 @@ def test_results_are_the_same_where_tasks_move(build: Any, epochs: int) -> None:
 @pytest.mark.usefixtures("moving_tasks")
 def test_what_the_first_epoch_showed_holds_for_tasks_that_move(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    take = Outlet.take
-    monkeypatch.setattr(Outlet, "take", lambda self, value: taken.append(value) or take(self, value))
+    take = Collector.take
+    monkeypatch.setattr(Collector, "take", lambda self, value: taken.append(value) or take(self, value))
 
     def job(env: Any, source: Any) -> Any:
         stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in")

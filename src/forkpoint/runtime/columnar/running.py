@@ -117,7 +117,7 @@ class ElementAggregates(OneValue):
         self._aggregates, self._shape = spec.aggregates, spec.shape
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        aggregates, row, extend = self._aggregates, self._shape.row, self._outlet.into(out)
+        aggregates, row, extend = self._aggregates, self._shape.row, self._collector.into(out)
         accumulator = aggregates.create_accumulator() if state is None else self._given(state)
         key = self._key.selector(values[start])
         unchanging = self._guard.type.immutable

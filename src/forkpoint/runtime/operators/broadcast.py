@@ -414,7 +414,7 @@ class KeyedBroadcast(KeyedProcess):
         results = self._fn.process_broadcast_element(value, context)
         if context.provisional:
             results = _dropped(results)
-        taken = None if results is None else list(self._outlet.taking(results))
+        taken = None if results is None else list(self._collector.taking(results))
         self._backend.scope.bind()
         return taken
 

@@ -35,9 +35,9 @@ class ChangingOutput(ForkpointError):
         self.uid = uid
 
 
-class Outlet:
-    """The outputs of one operator on one subtask. ``one_by_one``: whether the current run takes them so. ``fed_back``: whether
-    the operator uses its outputs again, so that their conversion matters to it.
+class Collector:
+    """Takes the outputs of one operator on one subtask. ``one_by_one``: whether the current run takes them so. ``fed_back``:
+    whether the operator uses its outputs again, so that their conversion matters to it.
     """
 
     def __init__(self, operator: Operator, *, fed_back: bool = False) -> None:

@@ -16,7 +16,7 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.emission import ChangingOutput, Outlet
+from forkpoint.runtime.operators.emission import ChangingOutput, Collector
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import key_blocks
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
@@ -53,7 +53,7 @@ class OneValue(KeyedOperator, ABC):
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
         super().__init__(info, backend)
-        self._outlet = Outlet(info.operator, fed_back=True)
+        self._collector = Collector(info.operator, fed_back=True)
         self._cell: KeyCell = backend.get(ValueStateDescriptor(STATE_NAME, type)).cell
         self._guard = self._cell.guard
         self._never_at_once = not type.immutable
@@ -81,8 +81,8 @@ class OneValue(KeyedOperator, ABC):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        self._outlet.begin(epoch)
-        self._one_by_one = self._outlet.one_by_one or self._never_at_once
+        self._collector.begin(epoch)
+        self._one_by_one = self._collector.one_by_one or self._never_at_once
         groups = group_by_key(batch, self._key)
         backend, cell, run_key = self._backend, self._cell, self._run_key
         backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
@@ -104,7 +104,7 @@ class OneValue(KeyedOperator, ABC):
             raise user_error(self._uid, error, value, groups.keys[k], keyed=True) from error
         results = self._finish(batch, groups.order, out)
         cell.set_all(states)
-        return self._outlet.outputs(results)
+        return self._collector.outputs(results)
 
     def _done(self, out: list[Any]) -> int:
         """How many elements are completed."""
@@ -138,7 +138,7 @@ class MapWithState(OneValue):
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         fn, append = self._fn, out.append
         if self._one_by_one:
-            take, keep, give = self._outlet.take, self._kept, self._given
+            take, keep, give = self._collector.take, self._kept, self._given
             for value in values[start:stop]:
                 result, state = fn(value, give(state))
                 append(take(result))
@@ -153,7 +153,7 @@ class FlatMapWithState(MapWithState):
         return super().run(inputs, epoch)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        fn, extend, count = self._fn, self._outlet.into(out), self._counts.append
+        fn, extend, count = self._fn, self._collector.into(out), self._counts.append
         keep, give = self._kept, self._given
         for value in values[start:stop]:
             results, state = fn(value, give(state))
@@ -200,7 +200,7 @@ class RunningReduction(OneValue):
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
         reduce, elements = self._reduce, values[start:stop]
         if self._one_by_one:
-            keep, give, take, append = self._kept, self._given, self._outlet.take, out.append
+            keep, give, take, append = self._kept, self._given, self._collector.take, out.append
             for value in elements:
                 state = keep(value if state is None else reduce(give(state), value))
                 append(take(give(state)))

@@ -19,7 +19,7 @@ from forkpoint.runtime.exchange.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, OBJEC
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState, states_with_timers
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation, independent
@@ -168,7 +168,7 @@ class KeyedProcess(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: Any, namespace: TypeInformation | None = None) -> None:
         super().__init__(info, backend)
         self._stage = info.operator.stage
-        self._outlet = Outlet(info.operator)
+        self._collector = Collector(info.operator)
         self._timers = Timers(backend, namespace)
         self._fn = fn
         self._process: Any = getattr(fn, "process_element", None)
@@ -182,7 +182,7 @@ class KeyedProcess(KeyedOperator):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         window, backend, timers = epoch.window, self._backend, self._timers
-        self._outlet.begin(epoch)
+        self._collector.begin(epoch)
         batch, groups = self._elements(inputs)
         self._fires_all = epoch.fires_all
         processing_ms = MAX_MS if epoch.fires_all else epoch.processing_time_ms
@@ -216,7 +216,7 @@ class KeyedProcess(KeyedOperator):
     def _emission(self) -> Emission:
         """Collects the outputs of a run."""
         emission = Emission()
-        emission.extend = self._outlet.into(emission.values)
+        emission.extend = self._collector.into(emission.values)
         return emission
 
     def _elements(self, inputs: list[Batch]) -> tuple[Batch, Groups]:
@@ -232,7 +232,7 @@ class KeyedProcess(KeyedOperator):
         self._run_timers_only(range(len(groups.keys), len(self._backend.keys)), window, emission)
 
     def _outputs(self, batch: Batch) -> Outputs:
-        return self._outlet.outputs(batch)
+        return self._collector.outputs(batch)
 
     def _run_keys(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         backend, timers, context = self._backend, self._timers, self._element_context

@@ -16,7 +16,7 @@ from forkpoint.functions.joins import tag_left, tag_right
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, check_all_done, results_for, user_code
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
 
@@ -29,7 +29,7 @@ class Stateless(ABC):
     def __init__(self, info: TaskInfo, fn: Any, call: Callable[..., Any] | None = None) -> None:
         self._uid = info.operator.uid
         self._type = info.operator.output_type
-        self._outlet = Outlet(info.operator)
+        self._collector = Collector(info.operator)
         self._owner = fn if isinstance(fn, self.rich) else None
         self._fn: Callable[..., Any] = call or (fn if self._owner is None else getattr(fn, self.method))
         if self._owner is not None:
@@ -63,9 +63,9 @@ class Map(Stateless):
         # The elements have been taken, and these tags are forkpoint's own.
         if self._fn is tag_left or self._fn is tag_right:
             return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
-        self._outlet.begin(epoch)
-        out = results_for(batch, self._uid, self._outlet.taking(map(self._fn, batch.values)))
-        return self._outlet.outputs(batch.with_values(out, self._type))
+        self._collector.begin(epoch)
+        out = results_for(batch, self._uid, self._collector.taking(map(self._fn, batch.values)))
+        return self._collector.outputs(batch.with_values(out, self._type))
 
 
 class MapSpec(FunctionSpec):
@@ -79,10 +79,10 @@ class FlatMap(Stateless):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        self._outlet.begin(epoch)
+        self._collector.begin(epoch)
         out: list[Any] = []
         ends: list[int] = []
-        extend = self._outlet.into(out)
+        extend = self._collector.into(out)
         with user_code(self._uid, lambda: batch.element(len(ends))):
             for results in self._results(batch, epoch, ends):
                 if results is not None:
@@ -90,7 +90,7 @@ class FlatMap(Stateless):
                 ends.append(len(out))
             check_all_done(len(ends), batch)
         counts = np.diff(np.array(ends, dtype=np.int64), prepend=0).astype(np.int64)
-        return self._outlet.outputs(batch.expand(out, counts, self._type))
+        return self._collector.outputs(batch.expand(out, counts, self._type))
 
     def _results(self, batch: Batch, epoch: Epoch, ends: list[int]) -> Iterator[Iterable[Any] | None]:
         """The function's results for each element; ``ends`` has an entry for each completed element."""
@@ -109,23 +109,23 @@ class Filter(Stateless):
         batch = inputs[0]
         kept: list[bool] = []
         own: list[Any] = []
-        self._outlet.begin(epoch)
-        if batch.table is None and self._outlet.one_by_one:
+        self._collector.begin(epoch)
+        if batch.table is None and self._collector.one_by_one:
             with user_code(self._uid, lambda: batch.values[len(kept)]):
                 for value in batch.values:  # the predicate may keep a reference and change the element later
                     kept.append(bool(self._fn(value)))
                     if kept[-1]:
-                        own.append(self._outlet.take(value))
+                        own.append(self._collector.take(value))
         else:
             kept = results_for(batch, self._uid, map(bool, map(self._fn, batch.values)))
         passed = batch.take(np.flatnonzero(np.array(kept, dtype=bool)))
         if batch.table is not None:
             return Outputs(passed.without_seen_values())
-        if self._outlet.one_by_one:
+        if self._collector.one_by_one:
             passed = passed.with_values(own, self._type)
         elif self._type is not None:
             return Outputs(passed)  # checked by the upstream operator, and immutable
-        return self._outlet.outputs(passed)
+        return self._collector.outputs(passed)
 
 
 class FilterSpec(FunctionSpec):

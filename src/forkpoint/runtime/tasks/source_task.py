@@ -25,7 +25,7 @@ from forkpoint.runtime.exchange.control import CommitRow, UserMetric, encode_pro
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
 from forkpoint.runtime.operators.base import Epoch, user_code
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import worker_for
 
@@ -44,7 +44,7 @@ class SourceTask(Task):
     latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
     begun: set[tuple[int, str, int]] = field(default_factory=set)
     needs_whole_splits: set[int] = field(default_factory=set)
-    outlets: dict[int, Outlet] = field(default_factory=dict)
+    collectors: dict[int, Collector] = field(default_factory=dict)
     _on_watermark_read: Callable[[], None] | None = None
 
     def begin(self, operator: Operator, split: str, piece: int) -> None:
@@ -71,7 +71,7 @@ class SourceTask(Task):
         table = elements if isinstance(elements, pa.RecordBatch) else None
         if table is not None:
             self.bytes_in[operator.uid] += table.nbytes
-        values = None if isinstance(elements, pa.RecordBatch) else self._outlet(operator).take_all(elements)
+        values = None if isinstance(elements, pa.RecordBatch) else self._collector(operator).take_all(elements)
         batch = Batch(size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps)
         place = self._stamp(operator, batch, split, piece)
         positions = batch.positions
@@ -79,7 +79,7 @@ class SourceTask(Task):
             positions = np.append(positions, element_positions(np.array([self.clocks[place].watermark_ms])))
         self._emit(operator, batch, place)
         for side, sequence in zip(run.sides, of_sides, strict=True):
-            taken = self._outlet(operator).take_all(side.elements, side.tag)
+            taken = self._collector(operator).take_all(side.elements, side.tag)
             beside = Batch(
                 len(taken),
                 pick(positions, side.before),
@@ -99,11 +99,11 @@ class SourceTask(Task):
         self.records_in[operator.uid] += size
         return start
 
-    def _outlet(self, operator: Operator) -> Outlet:
-        outlet = self.outlets.get(operator.id)
-        if outlet is None:
-            outlet = self.outlets[operator.id] = Outlet(operator)
-        return outlet
+    def _collector(self, operator: Operator) -> Collector:
+        collector = self.collectors.get(operator.id)
+        if collector is None:
+            collector = self.collectors[operator.id] = Collector(operator)
+        return collector
 
     def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> Piece:
         """Set the elements' timestamps and positions."""

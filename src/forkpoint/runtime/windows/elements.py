@@ -234,7 +234,7 @@ class ElementKernel(TimestampedProcess):
         self._windows, self._firing = ElementWindows(info, backend, spec, firing), firing
         super().__init__(info, backend, self._windows, spec.window_type)
         self._windows.use(self._timers)
-        firing.outlet = self._outlet
+        firing.collector = self._collector
 
     def run_keys(self, batch: Batch, epoch: Epoch, keys: frozenset[bytes] | None) -> Outputs:
         """``keys``: the encoded keys whose timers fire; None for all."""

@@ -28,7 +28,7 @@ from forkpoint.functions import (
 from forkpoint.runtime.columnar.plans import Plan
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Places
 from forkpoint.runtime.operators.base import TaskInfo, shorten
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.keyed_process import firing_rank, own_key
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
@@ -54,7 +54,7 @@ class WindowFiring:
         self.context = WindowContext(clock, self.window_state, KeyStateContext(info, backend))
         self._evictor = spec.evictor
         self._apply = self._window_function(backend)
-        self.outlet: Outlet
+        self.collector: Collector
         self.collect_in([], [])
 
     def _window_function(self, backend: KeyedBackend) -> Callable[[Any, Iterable[Any]], Iterable[Any] | None]:
@@ -94,7 +94,7 @@ class WindowFiring:
 
     def emit(self, results: Iterable[Any], timestamp: int) -> None:
         values, before = self._values, len(self._values)
-        values.extend(self.outlet.taking(self.outlet.several(results)))
+        values.extend(self.collector.taking(self.collector.several(results)))
         self._stamps.extend([timestamp] * (len(values) - before))
 
     def fire(self, window: Any) -> None:

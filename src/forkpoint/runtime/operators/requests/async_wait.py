@@ -13,7 +13,7 @@ from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_lookup import no_answer
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, shorten, user_error
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 from forkpoint.runtime.operators.requests.calls import (
     LoopThread,
@@ -47,7 +47,7 @@ class AsyncWait:
     def __init__(self, info: TaskInfo, spec: AsyncSpec) -> None:
         self._uid = info.operator.uid
         self._type = info.operator.output_type
-        self._outlet = Outlet(info.operator)
+        self._collector = Collector(info.operator)
         self._timeout_seconds = spec.timeout_ms / 1000
         self._capacity = spec.capacity
         fn = spec.fn
@@ -72,22 +72,22 @@ class AsyncWait:
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        self._outlet.begin(epoch)
+        self._collector.begin(epoch)
         if not batch.size:
             return Outputs(batch.with_values([], self._type))
         results = self._loop.run(run_all(self._answer, batch.values, self._capacity, self._failed))
         counts = np.fromiter(map(len, results), np.int64, batch.size)
-        return self._outlet.outputs(batch.expand([r for each in results for r in each], counts, self._type))
+        return self._collector.outputs(batch.expand([r for each in results for r in each], counts, self._type))
 
     async def _answer(self, value: Any) -> list[Any]:
         try:
             return await within(self._taken(value), self._timeout_seconds)
         except RequestExpired:
-            return list(self._outlet.taking(_as_list(self._uid, self._timed_out(value))))
+            return list(self._collector.taking(_as_list(self._uid, self._timed_out(value))))
 
     async def _taken(self, value: Any) -> list[Any]:
         """The results, taken before any other request goes on, which may change them."""
-        return list(self._outlet.taking(await self._invoke(value)))
+        return list(self._collector.taking(await self._invoke(value)))
 
     def _failed(self, value: Any, error: BaseException) -> ForkpointError:
         return user_error(self._uid, error, value)

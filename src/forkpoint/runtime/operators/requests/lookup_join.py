@@ -30,7 +30,7 @@ from forkpoint.runtime.operators.base import (
     shorten,
     user_code,
 )
-from forkpoint.runtime.operators.emission import Outlet
+from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.requests.lookup_client import Asking
 from forkpoint.runtime.state.guard import Encoded, Guard
@@ -113,7 +113,7 @@ class LookupJoin(KeyedOperator):
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: LookupJoinSpec) -> None:
         super().__init__(info, backend)
-        self._outlet = Outlet(info.operator)
+        self._collector = Collector(info.operator)
         self._on_missing = spec.on_missing
         self._cache = None if spec.cache is None else Cache(backend, spec.cache, spec.cache_misses)
         self._current: Any = None  # the key whose answer is being checked
@@ -146,11 +146,11 @@ class LookupJoin(KeyedOperator):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        self._outlet.begin(epoch)
+        self._collector.begin(epoch)
         groups = group_by_key(batch, self._key)
         self._backend.begin(groups.keys, epoch.processing_time_ms, lambda: epoch.window.start)
         if not batch.size:
-            return self._outlet.outputs(batch.with_values([], self._type))
+            return self._collector.outputs(batch.with_values([], self._type))
         found = self._look_up(groups.keys)
         batch, key_of = self._with_missing(batch, groups, found)
         give = self._guard.give
@@ -160,7 +160,7 @@ class LookupJoin(KeyedOperator):
             beside = [give(found[key]) for key in key_of.tolist()]
         if self._fn is None:  # elements and what is beside them have been taken, and the pairs are forkpoint's own
             return Outputs(batch.with_values(list(zip(batch.values, beside, strict=True)), self._type))
-        return self._outlet.outputs(self._joined(batch, beside))
+        return self._collector.outputs(self._joined(batch, beside))
 
     def _look_up(self, keys: Sequence[Any]) -> list[Any]:
         """What is found for each key, as the guard keeps it; None for nothing."""
@@ -200,11 +200,11 @@ class LookupJoin(KeyedOperator):
 
     def _joined(self, batch: Batch, beside: list[Any]) -> Batch:
         if not self._flat:
-            out = results_for(batch, self._uid, self._outlet.taking(map(self._fn, batch.values, beside)))
+            out = results_for(batch, self._uid, self._collector.taking(map(self._fn, batch.values, beside)))
             return batch.with_values(out, self._type)
         out = []
         counts: list[int] = []
-        extend, before = self._outlet.into(out), 0
+        extend, before = self._collector.into(out), 0
         with user_code(self._uid, lambda: batch.element(len(counts))):
             for results in map(self._fn, batch.values, beside):
                 if results is not None:
