@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +51,8 @@ def run(root: Path, to: Any, elements: int = ELEMENTS, **options: Any) -> Any:
 
 
 def received(kafka: Kafka, topic: str) -> dict[bytes, list[int]]:
-    """The values of each key, in order. A key is in one partition."""
+    """The values of each key, in order, once all has been sent. A key is in one partition."""
+    kafka.settle(topic)
     found: dict[bytes, list[int]] = {}
     for message in kafka.read(topic):
         assert message.key is not None
@@ -306,6 +306,7 @@ def test_a_schema_of_ones_own_decides_on_everything(kafka: Kafka, tmp_path: Path
     env.launch = Launch(options={"engine": "local"})
     prepare(env, "everything").begin()()
     for parity, topic in enumerate(topics):
+        kafka.settle(topic)
         messages = kafka.read(topic)
         assert sorted((m.partition, m.timestamp_ms, m.value) for m in messages) == sorted(
             (n % 3, 1000 + n, None if n == 4 else b"v%d" % n) for n in range(parity, 10, 2)
@@ -338,9 +339,8 @@ def test_times_arrive_as_they_are_or_a_millisecond_off_where_the_client_cannot_s
         stream.sink_to(builder.set_record_serializer(Timed(topic, own)).build()).uid("kafka")
         env.launch = Launch(options={"engine": "local"})
         prepare(env, "times").begin()()
-        while len(found := kafka.read(topic)) < len(times):  # a commit's markers may come later
-            time.sleep(0.01)
-        assert {int(m.value or b""): m.timestamp_ms for m in found} == {
+        kafka.settle(topic)
+        assert {int(m.value or b""): m.timestamp_ms for m in kafka.read(topic)} == {
             **{each: each for each in times},
             0: 1,
             -1: -2,
@@ -354,6 +354,7 @@ def test_a_topic_selector_and_a_partitioner(kafka: Kafka, tmp_path: Path) -> Non
     builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(records.build())
     run(tmp_path, builder.build())
     for parity, topic in enumerate(topics):
+        kafka.settle(topic)
         found = {0: 0, 1: 0}
         for message in kafka.read(topic):
             found[message.partition or 0] += 1
