@@ -94,14 +94,19 @@ class Python(subprocess.Popen[Any]):
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         with self._end:
-            if self.returncode is None and select.select([self._channel], [], [], 0)[0]:
+            if self.returncode is None and self._has_ended(0):
                 self.returncode = int(self._channel.recv(100))
                 self._channel.close()
             return self.returncode
 
+    def _has_ended(self, timeout: float | None) -> bool:
+        poll = select.poll()  # select takes the first 1024 files only
+        poll.register(self._channel, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else timeout * 1000))
+
     def _wait(self, timeout: float | None) -> int:
         while self._internal_poll() is None:
-            if not select.select([self._channel], [], [], timeout)[0]:
+            if not self._has_ended(timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self.returncode
 

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.mini_hadoop import MiniHadoop
 from forkpoint.storage.base import Storage, open_storage
+from servers.sharing import shared
 from unreliable import BUCKET, s3_server, s3_settings
 
 
@@ -22,12 +23,9 @@ def s3_config() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHadoop]:
-    """A real HDFS."""
-    started = MiniHadoop(tmp_path_factory.mktemp("hadoop") / "hadoop")
-    try:
-        yield started
-    finally:
-        started.stop()
+    """A real HDFS, for all tests of a run."""
+    with shared(tmp_path_factory, "hadoop", MiniHadoop) as server:
+        yield server
 
 
 @pytest.fixture(params=["local", "memory", "s3", "hdfs"])

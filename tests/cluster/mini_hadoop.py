@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
@@ -56,6 +57,10 @@ class MiniHadoop:
     def hdfs(self) -> str:
         """The URL of its file system."""
         return self.settings["fs.defaultFS"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For processes that use it and do not stop it."""
+        return {name: value for name, value in vars(self).items() if name != "_process"}
 
     def stop(self) -> None:
         self._process.kill()

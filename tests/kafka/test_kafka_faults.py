@@ -121,6 +121,7 @@ def job(kafka: Kafka, port: int, root: Path) -> Iterator[Job]:
         started.wait_until_well()
 
 
+@pytest.mark.slow
 def test_a_slow_network(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
         network.slow(latency_s=0.1, bytes_per_second=50_000)
@@ -129,7 +130,7 @@ def test_a_slow_network(far_kafka: Kafka, network: Network, tmp_path: Path) -> N
         network.heal()
 
 
-def test_packets_vanish_and_come_back(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
+def test_packets_vanish_and_come_back_and_then_the_broker_is_away(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
         running.produce(300)
         network.vanish()
@@ -137,10 +138,7 @@ def test_packets_vanish_and_come_back(far_kafka: Kafka, network: Network, tmp_pa
         running.wait_until_shown("Kafka at 127.0.0.1", "sink 'kafka'")
         network.heal()
         running.wait_for_all()
-
-
-def test_the_broker_is_away(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
-    with job(far_kafka, network.port, tmp_path / "root") as running:
+        running.wait_until_well()
         running.produce(300)
         far_kafka.kill()
         running.wait_until_shown("Kafka at 127.0.0.1", "sink 'kafka'")

@@ -82,6 +82,7 @@ def test_a_savepoint_is_restored_at_another_parallelism(kafka: Kafka, tmp_path: 
     assert together == expected("a", "b", "c", count=10)
 
 
+@pytest.mark.slow  # test_kafka_faults.py does it to a source and a sink
 def test_the_broker_is_killed_under_a_job(kafka: Kafka) -> None:
     topic, group = kafka.create_topic(), f"group-{uuid.uuid4().hex[:8]}"
     stop = fp.KafkaOffsetsInitializer.offsets({fp.KafkaTopicPartition(topic, 0): 20})

@@ -97,29 +97,35 @@ def keys(kafka: Kafka, topic: str) -> list[int]:
             OutputRefused,
             "partition 7, but the topic has 2 partitions, 0 to 1; correct set_partitioner",
         ),
-        ({"partition": 2}, {}, OutputRefused, "partition 2, but the topic has 2"),
+        pytest.param({"partition": 2}, {}, OutputRefused, "partition 2, but the topic has 2", marks=pytest.mark.slow),
         ({"partition": -2}, {}, ConfigError, "a record with key b'13' is to go to partition -2"),
-        ({"partition": -1}, {}, ConfigError, "a record with key b'13' is to go to partition -1"),
-        (
+        pytest.param(
+            {"partition": -1}, {}, ConfigError, "a record with key b'13' is to go to partition -1", marks=pytest.mark.slow
+        ),
+        pytest.param(
             {"bytes": 2_000_000},
             {},
             OutputRefused,
             r"2000002 bytes is larger than max.message.bytes \(1048588\) of topic",
+            marks=pytest.mark.slow,
         ),
         ({"bytes": 20_000}, {"max_message_bytes": "10000"}, OutputRefused, r"larger than max.message.bytes \(10000\)"),
-        ({"header_bytes": 2_000_000}, {}, OutputRefused, r"larger than max.message.bytes"),
-        ({"header_bytes": 6_000_000}, {}, ConfigError, r"key b'13', is larger than message.max.bytes"),
+        pytest.param({"header_bytes": 2_000_000}, {}, OutputRefused, r"larger than max.message.bytes", marks=pytest.mark.slow),
+        pytest.param(
+            {"header_bytes": 6_000_000}, {}, ConfigError, r"key b'13', is larger than message.max.bytes", marks=pytest.mark.slow
+        ),
         (
             {"ahead_ms": 2 * HOUR_MS},
             {},
             OutputRefused,
             r"further from now .* than the topic's message.timestamp.after.max",
         ),
-        (
+        pytest.param(
             {"ahead_ms": -HOUR_MS},
             {"message_timestamp_before_max_ms": "600000"},
             OutputRefused,
             "message.timestamp.before.max.ms",
+            marks=pytest.mark.slow,
         ),
         ({"key": False}, {"cleanup_policy": "compact"}, OutputRefused, "no key, which a compacted topic needs"),
     ],
@@ -139,13 +145,13 @@ def test_what_a_topic_refuses_is_not_committed_and_a_corrected_program_goes_on(
 @pytest.mark.parametrize(
     ("shape", "config"),
     [
-        ({"partition": 1}, {}),
+        pytest.param({"partition": 1}, {}, marks=pytest.mark.slow),
         ({"bytes": 1_000_000}, {}),
-        ({"ahead_ms": HOUR_MS - 60_000}, {}),
+        pytest.param({"ahead_ms": HOUR_MS - 60_000}, {}, marks=pytest.mark.slow),
         ({"ahead_ms": 9 * HOUR_MS}, {"message_timestamp_type": "LogAppendTime"}),
-        ({"ahead_ms": 9 * HOUR_MS}, {"message_timestamp_after_max_ms": str(10 * HOUR_MS)}),
-        ({"bytes": 3_000_000}, {"max_message_bytes": "4000000"}),
-        ({"key": False}, {}),
+        pytest.param({"ahead_ms": 9 * HOUR_MS}, {"message_timestamp_after_max_ms": str(10 * HOUR_MS)}, marks=pytest.mark.slow),
+        pytest.param({"bytes": 3_000_000}, {"max_message_bytes": "4000000"}, marks=pytest.mark.slow),
+        pytest.param({"key": False}, {}, marks=pytest.mark.slow),
     ],
 )
 def test_what_a_topic_takes_is_written(kafka: Kafka, tmp_path: Path, shape: Any, config: Any) -> None:
@@ -155,14 +161,14 @@ def test_what_a_topic_takes_is_written(kafka: Kafka, tmp_path: Path, shape: Any,
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("compression", ["none", pytest.param("lz4", marks=pytest.mark.slow)])
 def test_many_records_go_to_a_topic_that_takes_small_batches_only(kafka: Kafka, tmp_path: Path, compression: str) -> None:
     """Brokers refuse a batch that is larger than max.message.bytes, however small its records are."""
     topic = kafka.create_topic(partitions=1, max_message_bytes="2000")
-    job(tmp_path, kafka, Shape(topic, bytes=1000), 600, {"compression.type": compression, "linger.ms": "50"}).begin()()
-    while len(found := keys(kafka, topic)) < 600:
+    job(tmp_path, kafka, Shape(topic, bytes=1000), 150, {"compression.type": compression, "linger.ms": "50"}).begin()()
+    while len(found := keys(kafka, topic)) < 150:
         time.sleep(0.01)
-    assert found == list(range(600))
+    assert found == list(range(150))
 
 
 def test_limits_that_are_raised_meanwhile_are_noticed(kafka: Kafka) -> None:
@@ -184,7 +190,13 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaSink, "check", lambda *_: None)
 
 
-@pytest.mark.parametrize("shape", [{"partition": 7}, {"bytes": 2_000_000}, {"ahead_ms": 2 * HOUR_MS}])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"bytes": 2_000_000},
+        *(pytest.param(shape, marks=pytest.mark.slow) for shape in ({"partition": 7}, {"ahead_ms": 2 * HOUR_MS})),
+    ],
+)
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_refused_after_the_commit_is_said_at_once(kafka: Kafka, tmp_path: Path, shape: Any) -> None:
     """Though other records wait behind it in the client."""
@@ -203,18 +215,30 @@ def publish_without_refused(root: Path, made: Job) -> list[Skipped]:
     return publisher.skipped
 
 
+LATER = [
+    ({"partition": 7}, "partition 7, but the topic has 2"),
+    ({"bytes": 2_000_000}, "larger than max.message.bytes"),
+    ({"ahead_ms": 2 * HOUR_MS}, "message.timestamp.after.max.ms"),
+    ({"partition": -2}, "[Uu]nknown partition"),
+]
+
+
 @pytest.mark.parametrize(
-    ("shapes", "reason"),
+    ("knows", "shapes", "reason"),
     [
-        ({"partition": 7}, "partition 7, but the topic has 2"),
-        ({"bytes": 2_000_000}, "larger than max.message.bytes"),
-        ({"ahead_ms": 2 * HOUR_MS}, "message.timestamp.after.max.ms"),
-        ({"partition": -2}, "[Uu]nknown partition"),
+        pytest.param(
+            knows,
+            *later,
+            id=f"{'known limits' if knows else 'refused by the broker'}-{number}",
+            # With known limits, the command does it below.
+            marks=[] if (knows, number) == (False, 1) else pytest.mark.slow,
+        )
+        for knows in (True, False)
+        for number, later in enumerate(LATER)
     ],
 )
-@pytest.mark.parametrize("knows", [True, False], ids=["known limits", "refused by the broker"])
 def test_refused_records_are_skipped_on_request_and_the_job_goes_on(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: Any, reason: str, knows: bool
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows: bool, shapes: Any, reason: str
 ) -> None:
     """They are in a file, the others in the topic, once; the corrected program starts, and what is repeated changes nothing."""
     topic = kafka.create_topic(partitions=2)

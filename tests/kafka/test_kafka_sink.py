@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from programs import ENVIRONMENT, run_python
 from servers.kafka import Kafka
 
 PROGRAM = Path(__file__).with_name("sending.py")
-ELEMENTS = 600
+ELEMENTS = 300
 
 
 def job(root: Path, to: Any, elements: int = ELEMENTS, *, name: str = "sending", parallelism: int = 2, **options: Any) -> Job:
@@ -52,7 +51,8 @@ def run(root: Path, to: Any, elements: int = ELEMENTS, **options: Any) -> Any:
 
 
 def received(kafka: Kafka, topic: str) -> dict[bytes, list[int]]:
-    """The values of each key, in order. A key is in one partition."""
+    """The values of each key, in order, once all has been sent. A key is in one partition."""
+    kafka.settle(topic)
     found: dict[bytes, list[int]] = {}
     for message in kafka.read(topic):
         assert message.key is not None
@@ -75,8 +75,8 @@ def test_records_arrive_once_and_in_order(kafka: Kafka, tmp_path: Path) -> None:
 @pytest.mark.parametrize("guarantee", [DeliveryGuarantee.EXACTLY_ONCE, DeliveryGuarantee.AT_LEAST_ONCE])
 def test_an_epoch_may_be_larger_than_the_clients_queue(kafka: Kafka, tmp_path: Path, guarantee: DeliveryGuarantee) -> None:
     topic = kafka.create_topic(partitions=4)
-    run(tmp_path, sink(kafka.bootstrap_servers, topic, guarantee, queue_buffering_max_messages="10"))
-    assert received(kafka, topic) == expected(ELEMENTS)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic, guarantee, queue_buffering_max_messages="10"), 100)
+    assert received(kafka, topic) == expected(100)
 
 
 def test_the_clients_queue_takes_the_largest_record() -> None:
@@ -89,13 +89,13 @@ def test_the_clients_queue_takes_the_largest_record() -> None:
 
 @pytest.mark.parametrize(
     "step",
-    [  # the slow ones leave the same state as their neighbours: no transaction, an open one, or a committed one
-        "init",
+    [  # the slow ones leave the same state as these two, an open transaction or a committed one, or none, as at the start
+        pytest.param("init", marks=pytest.mark.slow),
         pytest.param("init+", marks=pytest.mark.slow),
         pytest.param("begin+", marks=pytest.mark.slow),
         "produce+",
         pytest.param("offsets", marks=pytest.mark.slow),
-        "offsets+",
+        pytest.param("offsets+", marks=pytest.mark.slow),
         pytest.param("commit", marks=pytest.mark.slow),
         "commit+",
     ],
@@ -174,6 +174,7 @@ def own_broker(tmp_path: Path) -> Any:
     kafka.stop()
 
 
+@pytest.mark.slow  # test_kafka_faults.py does it to a source and a sink
 def test_a_broker_that_is_killed_and_comes_back(own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(transactions, "ANSWER_SECONDS", 3.0)
@@ -192,7 +193,13 @@ def test_a_broker_that_is_killed_and_comes_back(own_broker: Kafka, tmp_path: Pat
     assert running.driver.status().restarts == 0
 
 
-@pytest.mark.parametrize("step", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "send_offsets_to_transaction",
+        *(pytest.param(step, marks=pytest.mark.slow) for step in ("init_transactions", "commit_transaction")),
+    ],
+)
 def test_a_client_that_does_not_return_is_replaced(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -244,17 +251,17 @@ def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_th
     monkeypatch.setattr(transactions, "ANSWER_SECONDS", 2.0)
     topic = kafka.create_topic(partitions=4)
     to = sink(kafka.bootstrap_servers, topic, topic_metadata_propagation_max_ms="100")
-    running = InBackground(job(tmp_path, to, 3000, restart=RestartStrategy.none()))
-    running.wait_for(lambda s: s.epoch >= 5)
+    running = InBackground(job(tmp_path, to, 1500, restart=RestartStrategy.none()))
+    running.wait_for(lambda s: s.epoch >= 3)
     kafka.delete_topic(topic)
     error = running.end()
     assert isinstance(error, JobFailed), error
     assert "create the topic" in str(error)
     before = {b"%d" % key: 0 for key in range(KEYS)}
     kafka.create_topic(topic, partitions=4)
-    run(tmp_path, sink(kafka.bootstrap_servers, topic), elements=3000)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic), elements=1500)
     rest = received(kafka, topic)
-    assert all(counts == list(range(counts[0], 301)) and counts[0] > before[key] for key, counts in rest.items())
+    assert all(counts == list(range(counts[0], 151)) and counts[0] > before[key] for key, counts in rest.items())
 
 
 def test_brokers_that_cannot_be_reached_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +306,7 @@ def test_a_schema_of_ones_own_decides_on_everything(kafka: Kafka, tmp_path: Path
     env.launch = Launch(options={"engine": "local"})
     prepare(env, "everything").begin()()
     for parity, topic in enumerate(topics):
+        kafka.settle(topic)
         messages = kafka.read(topic)
         assert sorted((m.partition, m.timestamp_ms, m.value) for m in messages) == sorted(
             (n % 3, 1000 + n, None if n == 4 else b"v%d" % n) for n in range(parity, 10, 2)
@@ -306,7 +314,7 @@ def test_a_schema_of_ones_own_decides_on_everything(kafka: Kafka, tmp_path: Path
         assert {m.headers for m in messages} == {(("parity", b"odd" if parity else b"even"), ("none", None))}
 
 
-@pytest.mark.parametrize("headers", [(), (("h", b"1"),)])
+@pytest.mark.parametrize("headers", [(), pytest.param((("h", b"1"),), marks=pytest.mark.slow)])
 def test_times_arrive_as_they_are_or_a_millisecond_off_where_the_client_cannot_send_them(
     kafka: Kafka, tmp_path: Path, headers: Any
 ) -> None:
@@ -331,9 +339,8 @@ def test_times_arrive_as_they_are_or_a_millisecond_off_where_the_client_cannot_s
         stream.sink_to(builder.set_record_serializer(Timed(topic, own)).build()).uid("kafka")
         env.launch = Launch(options={"engine": "local"})
         prepare(env, "times").begin()()
-        while len(found := kafka.read(topic)) < len(times):  # a commit's markers may come later
-            time.sleep(0.01)
-        assert {int(m.value or b""): m.timestamp_ms for m in found} == {
+        kafka.settle(topic)
+        assert {int(m.value or b""): m.timestamp_ms for m in kafka.read(topic)} == {
             **{each: each for each in times},
             0: 1,
             -1: -2,
@@ -347,6 +354,7 @@ def test_a_topic_selector_and_a_partitioner(kafka: Kafka, tmp_path: Path) -> Non
     builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(records.build())
     run(tmp_path, builder.build())
     for parity, topic in enumerate(topics):
+        kafka.settle(topic)
         found = {0: 0, 1: 0}
         for message in kafka.read(topic):
             found[message.partition or 0] += 1
@@ -357,8 +365,8 @@ def test_a_topic_selector_and_a_partitioner(kafka: Kafka, tmp_path: Path) -> Non
 
 def test_at_least_once_sends_before_the_commit(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic(partitions=4)
-    run(tmp_path, sink(kafka.bootstrap_servers, topic, DeliveryGuarantee.AT_LEAST_ONCE))
-    assert received(kafka, topic) == expected(ELEMENTS)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic, DeliveryGuarantee.AT_LEAST_ONCE), 100)
+    assert received(kafka, topic) == expected(100)
     with pytest.raises(JobFailed, match="create the topic"):
         run(
             tmp_path / "x",
@@ -377,32 +385,32 @@ def test_at_least_once_sends_before_the_commit(kafka: Kafka, tmp_path: Path) -> 
 
 def test_rescaled_runs_go_on_in_order(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic(partitions=4)
-    running = InBackground(job(tmp_path, sink(kafka.bootstrap_servers, topic), 3000, parallelism=1))
-    for epoch, parallelism in ((5, 4), (20, 2)):
+    running = InBackground(job(tmp_path, sink(kafka.bootstrap_servers, topic), 1500, parallelism=1))
+    for epoch, parallelism in ((3, 4), (10, 2)):
         running.wait_for(lambda s, epoch=epoch: s.epoch >= epoch)
         running.driver.rescale(parallelism).done.result()
     assert running.end().outcome == "finished"
-    assert received(kafka, topic) == expected(3000)
+    assert received(kafka, topic) == expected(1500)
 
 
 def test_a_fork_sends_under_ids_of_its_own(kafka: Kafka, tmp_path: Path) -> None:
     """To another topic, from a savepoint in the middle; the original goes on meanwhile."""
     topic, other = kafka.create_topic(partitions=4), kafka.create_topic(partitions=4)
-    original = InBackground(job(tmp_path, sink(kafka.bootstrap_servers, topic), 3000))
-    original.wait_for(lambda s: s.epoch >= 5)
+    original = InBackground(job(tmp_path, sink(kafka.bootstrap_servers, topic), 1500))
+    original.wait_for(lambda s: s.epoch >= 3)
     savepoint = original.driver.savepoint().done.result()
     run(
         tmp_path,
         sink(kafka.bootstrap_servers, other),
-        3000,
+        1500,
         name="fork",
         restore=fp.graph.options.RestoreOptions(savepoint),
     )
     assert original.end().outcome == "finished"
-    assert received(kafka, topic) == expected(3000)
+    assert received(kafka, topic) == expected(1500)
     forked = received(kafka, other)
-    assert all(counts == list(range(counts[0], 301)) for counts in forked.values())
-    assert sum(map(len, forked.values())) < 3000
+    assert all(counts == list(range(counts[0], 151)) for counts in forked.values())
+    assert sum(map(len, forked.values())) < 1500
 
 
 # -- settings

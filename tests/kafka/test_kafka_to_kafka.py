@@ -76,7 +76,7 @@ def killed_until_done(kafka: Kafka, root: Path, engine: str, records: int, kills
 
 
 def test_kills_at_random(kafka: Kafka, tmp_path: Path) -> None:
-    killed_until_done(kafka, tmp_path, "local", records=4_000, kills=5, longest_s=0.5)
+    killed_until_done(kafka, tmp_path, "local", records=1_500, kills=3, longest_s=0.5)
 
 
 @pytest.mark.slow

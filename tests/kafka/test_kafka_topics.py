@@ -44,7 +44,10 @@ def old(kafka: Kafka, records: int) -> str:
     return topic
 
 
-@pytest.mark.parametrize(("records", "partitions"), [(0, 1), (19, 1), (20, 1), (50, 1), (50, 3)])
+@pytest.mark.parametrize(
+    ("records", "partitions"),
+    [(19, 1), (50, 3), *(pytest.param(records, 1, marks=pytest.mark.slow) for records in (0, 20, 50))],
+)
 def test_a_position_reads_nothing_of_a_topic_that_was_created_anew(kafka: Kafka, records: int, partitions: int) -> None:
     topic = old(kafka, 20)
     source = builder(kafka, topic).build()
@@ -62,7 +65,7 @@ def test_a_position_reads_nothing_of_a_topic_that_was_created_anew(kafka: Kafka,
         assert fresh.values[f"{topic}-0"] == [f"new{n}" for n in range(records)]
 
 
-@pytest.mark.parametrize("records", [5, 20, 50])
+@pytest.mark.parametrize("records", [5, pytest.param(20, marks=pytest.mark.slow), 50])
 def test_an_epoch_that_read_the_new_topic_is_not_confirmed(kafka: Kafka, records: int) -> None:
     """It was planned with the old one's offsets, before that was deleted."""
     topic = old(kafka, 20)
@@ -108,7 +111,7 @@ def test_brokers_without_ids_are_read_all_the_same(kafka: Kafka, monkeypatch: py
         forgets.until({f"{topic}-0": 21})
 
 
-@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.integers(1, 30), st.sampled_from(["step", "step", "restart", "anew"])), max_size=8))
 def test_what_is_confirmed_is_the_beginning_of_the_first_topic(kafka: Kafka, events: list[Any]) -> None:
     """Whatever is produced, read, restarted and replaced, in any order."""

@@ -9,7 +9,7 @@ import pytest
 from kills.starts import campaign
 
 
-@pytest.mark.parametrize("kind", ["upgrades", "standby_kills", "drains"])
+@pytest.mark.parametrize("kind", ["upgrades", pytest.param("standby_kills", marks=pytest.mark.slow), "drains"])
 def test_nothing_is_lost_nothing_comes_twice_and_no_standby_goes(tmp_path: Path, kind: str) -> None:
     counts = {"upgrades": 0, "standby_kills": 0, "drains": 0, kind: 1}
     assert campaign(tmp_path, **counts, seed=1).total() == 1

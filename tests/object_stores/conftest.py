@@ -8,6 +8,7 @@ import pytest
 
 from cluster.mini_hadoop import MiniHadoop
 from object_stores.buckets import Bucket
+from servers.sharing import shared
 from unreliable import s3_environment, s3_server
 
 
@@ -28,12 +29,9 @@ def bucket(s3_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Buck
 
 @pytest.fixture(scope="session")
 def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHadoop]:
-    """A real HDFS."""
-    started = MiniHadoop(tmp_path_factory.mktemp("hadoop") / "hadoop")
-    try:
-        yield started
-    finally:
-        started.stop()
+    """A real HDFS, for all tests of a run."""
+    with shared(tmp_path_factory, "hadoop", MiniHadoop) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

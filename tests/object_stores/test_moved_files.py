@@ -24,6 +24,7 @@ from programs import environment, run_python
 
 PROGRAM = Path(__file__).with_name("s3_job.py")
 FORMATS = ["parquet", "json", "csv", "text"]
+LIKE_OTHERS = {("hdfs", "csv"), ("hdfs", "text")}  # as JSON: the store does not know what is in a file
 
 
 class Reading(NamedTuple):
@@ -89,8 +90,16 @@ def rows(kind: str, url: str) -> list[Any]:
     return sorted(out)
 
 
-@pytest.mark.parametrize("whole_below", [0, 4 << 20])
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    ("directory", "kind", "whole_below"),
+    [
+        pytest.param(where, kind, whole_below, marks=pytest.mark.slow if (where, kind) in LIKE_OTHERS else [])
+        for where in ("memory", "hdfs")
+        for kind in FORMATS
+        for whole_below in (0, 4 << 20)
+    ],
+    indirect=["directory"],
+)
 def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
     directory: Directory, kind: str, whole_below: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,7 +211,7 @@ def test_a_store_that_is_down_when_the_job_commits(
     running = in_background(bucket.url("in"), bucket.url("out"), tmp_path)
     down.wait(60)
     running.wait_for(lambda status: status.state == "restarting" or status.restarts)
-    time.sleep(2)
+    time.sleep(0.5)
     assert running.alive
     proxy.listen()
     assert running.end().outcome == "finished", running.end()

@@ -12,6 +12,7 @@ from runs import KILLED, Outcome, history, logs, outcome, read_savepoint, run_fo
 from forkpoint.checkpoint.manifest import RUN
 
 EPOCHS = (1, 3, 5)  # of 5 with 20 elements each; with the last one the input ends
+SHOWN = {("planned", 3), ("computed", 1), ("written", 3), ("committed", 5), ("published", 3)}  # others are slow
 
 
 def test_without_failure_there_is_something_to_lose(undisturbed: Outcome, stopped: Outcome) -> None:
@@ -23,8 +24,10 @@ def test_without_failure_there_is_something_to_lose(undisturbed: Outcome, stoppe
     assert sum(stopped.lines.values()) == sum(undisturbed.lines.values()) - len(stopped.timers)
 
 
-@pytest.mark.parametrize("epoch", EPOCHS)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "epoch"),
+    [pytest.param(step, epoch, marks=[] if (step, epoch) in SHOWN else pytest.mark.slow) for step in STEPS for epoch in EPOCHS],
+)
 def test_killed_at_a_step(place: Path, undisturbed: Outcome, step: str, epoch: int) -> None:
     plan = Plan(str(place))
     assert run_forked(replace(plan, kill=(step, epoch))) == KILLED, logs(place)
@@ -33,7 +36,7 @@ def test_killed_at_a_step(place: Path, undisturbed: Outcome, step: str, epoch: i
     assert not list((place / "output").rglob(".*"))
 
 
-@pytest.mark.parametrize("step", ["computed", "committed"])
+@pytest.mark.parametrize("step", [pytest.param("computed", marks=pytest.mark.slow), "committed"])
 def test_killed_in_every_epoch(place: Path, undisturbed: Outcome, step: str) -> None:
     """A start after each kill; "computed" gets nowhere until it is left alone, "committed" one epoch further each time."""
     plan = Plan(str(place))
@@ -55,7 +58,7 @@ def test_killed_again_before_the_next_run_has_published(place: Path, undisturbed
     assert outcome(place) == undisturbed
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_killed_and_started_with_another_parallelism(place: Path, undisturbed: Outcome, parallelism: int) -> None:
     plan = Plan(str(place))
     assert run_forked(replace(plan, kill=("committed", 3))) == KILLED, logs(place)
@@ -63,7 +66,7 @@ def test_killed_and_started_with_another_parallelism(place: Path, undisturbed: O
     assert outcome(place) == undisturbed
 
 
-@pytest.mark.parametrize("step", ["computed", "committed"])
+@pytest.mark.parametrize("step", [pytest.param("computed", marks=pytest.mark.slow), "committed"])
 def test_killed_with_pending_timers_then_stopped_and_restored(
     place: Path, stopped: Outcome, undisturbed: Outcome, step: str
 ) -> None:

@@ -56,7 +56,7 @@ def modelled(**options: Any) -> Iterator[Model]:
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 21), (kills, 27), (deaths_beside, 42), (three, 60)],
+    [(sleeps, 67), (kills, 83), (deaths_beside, 131), (three, 181)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving(schedules: Any, every: int) -> None:
@@ -81,7 +81,7 @@ RESCALES = {"rescales": {1: 3, 2: 2}, "numbers": 8}
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 69), (kills, 87), (deaths_beside, 123), (three, 201)],
+    [(sleeps, 211), pytest.param(kills, 263, marks=pytest.mark.slow), (deaths_beside, 367), (three, 601)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving_of_drivers_that_rescale(schedules: Any, every: int) -> None:
@@ -107,7 +107,7 @@ def test_a_manifest_is_cleaned_up_before_a_starting_driver_looks_at_it() -> None
 
 @pytest.mark.parametrize(
     ("schedules", "every"),
-    [(sleeps, 87), (kills, 111), (deaths_beside, 183), (three, 291)],
+    [(sleeps, 263), (kills, 331), (deaths_beside, 547), (three, 877)],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_every_interleaving_of_commits_by_tasks(schedules: Any, every: int) -> None:
@@ -132,11 +132,19 @@ LATE: dict[str, Any] = {"stops": {0: Stop(1)}, "late": (1,), "retained": 50}
 
 
 @pytest.mark.parametrize(
-    ("schedules", "every"),
-    [(killed_once, 1), (kills, 131), (sleeps, 191)],
-    ids=lambda each: getattr(each, "__name__", str(each)),
+    ("sink", "schedules", "every"),
+    [
+        pytest.param(
+            sink,
+            schedules,
+            every,
+            id=f"{name}-{schedules.__name__}-{every}",
+            marks=pytest.mark.slow if (name, schedules) in (("files", kills), ("tasks", sleeps)) else [],
+        )
+        for name, sink in (("files", FileSink.text), ("tasks", LedgerSink))
+        for schedules, every in ((killed_once, 2), (kills, 331), (sleeps, 479))
+    ],
 )
-@pytest.mark.parametrize("sink", [FileSink.text, LedgerSink], ids=["files", "tasks"])
 def test_a_driver_dies_while_it_publishes_the_output_of_a_drain(sink: Any, schedules: Any, every: int) -> None:
     """The next start is refused, with all that is committed published; and one that is to go on nevertheless finds the rest."""
     with modelled(sink=sink, **DRAINS) as model, in_turn():
@@ -147,14 +155,14 @@ def test_a_driver_dies_while_it_publishes_the_output_of_a_drain(sink: Any, sched
 def test_one_of_two_standbys_takes_over_and_the_other_one_stands_by_again() -> None:
     """Whatever step of the take-over the other one comes at. None ends with an error."""
     with modelled(**STANDBYS) as model:
-        report = explore(model, partial(takes_over, step=1 if DEEP else 10), READERS, every=1 if DEEP else 41)
+        report = explore(model, partial(takes_over, step=1 if DEEP else 10), READERS, every=1 if DEEP else 83)
     assert not report.violations, report
 
 
 def test_a_start_from_a_savepoint_comes_late() -> None:
     """The job has been started by hand meanwhile, and runs or has ended."""
     with modelled(**LATE) as model:
-        report = explore(model, comes_late, READERS, every=1 if DEEP else 19)
+        report = explore(model, comes_late, READERS, every=1 if DEEP else 47)
     assert not report.violations, report
 
 
@@ -198,7 +206,7 @@ NAIVE = patch.object(FileSink, "commit", naive_commit)
 
 def found(schedules: Any, reader: str, *faults: Any) -> Report:
     with modelled(faults=faults) as model:
-        return explore(model, schedules, (reader,), every=3, enough=40)
+        return explore(model, schedules, (reader,), every=3, enough=12)
 
 
 UNNAMED = patch.object(Starter, "_must_succeed", never)

@@ -78,7 +78,7 @@ def test_a_driver_that_was_away_until_its_fence_was_collected(place: Path, undis
     assert outcome(place) == undisturbed
 
 
-@pytest.mark.parametrize("step", ["started", "computed"])
+@pytest.mark.parametrize("step", [pytest.param("started", marks=pytest.mark.slow), "computed"])
 def test_an_old_driver_that_wakes_up_leaves_what_the_new_one_staged(place: Path, undisturbed: Outcome, step: str) -> None:
     """The old one sleeps before it has cleaned up; the new one has staged an epoch and not yet published it."""
     plan = Plan(str(place))
@@ -98,7 +98,7 @@ def test_an_old_driver_that_wakes_up_leaves_what_the_new_one_staged(place: Path,
     assert not list((place / "output").rglob(".*.g2.*"))
 
 
-@pytest.mark.parametrize("step", ["computed", "committed"])
+@pytest.mark.parametrize("step", [pytest.param("computed", marks=pytest.mark.slow), "committed"])
 def test_an_old_driver_goes_on_while_the_new_one_is_at_work(place: Path, undisturbed: Outcome, step: str) -> None:
     plan = Plan(str(place))
     old = start(replace(plan, halt=(step, 2)))
@@ -201,7 +201,7 @@ class Racer:
         return restored
 
 
-@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.lists(st.integers(0, 1), max_size=60))
 def test_of_two_racing_drivers_never_both_commit_an_epoch(undisturbed: Outcome, order: list[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:

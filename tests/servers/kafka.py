@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Iterable
@@ -11,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from patience import PATIENCE_S
-from servers.jars import QUICK_JVM, jars, java
+from servers.jars import BUILD, QUICK_JVM, downloaded, jars, java
 from servers.network import Network
 from servers.process import Server, free_port
 
@@ -82,9 +83,19 @@ class Kafka(Server):
         self._java = [java(), *_JVM, "-cp", f"{jars('kafka', POM)}/*"]
         self._producer: Producer | None = None  # making one takes half a second
         self._transactions: Producer | None = None
-        cluster = ["format", "--cluster-id", "Zm9ya3BvaW50LXRlc3RzMQ", "--config", str(self._properties)]
-        self.run(*self._java, "kafka.tools.StorageTool", *cluster).wait()
+        shutil.copytree(self._formatted(), data or directory / "data", dirs_exist_ok=True)
         super().__init__(directory)
+
+    def _formatted(self) -> Path:
+        """A broker's empty data, which the first call makes: that takes a JVM of its own."""
+
+        def command(into: Path) -> list[str]:
+            properties = self.directory / "format.properties"
+            properties.write_text(f"{self._properties.read_text()}\nlog.dirs={into}\n")
+            cluster = ["format", "--cluster-id", "Zm9ya3BvaW50LXRlc3RzMQ", "--config", str(properties)]
+            return [*self._java, "kafka.tools.StorageTool", *cluster]
+
+        return downloaded(BUILD / "kafka" / "formatted", command, "Kafka's storage cannot be formatted")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -226,6 +237,16 @@ class Kafka(Server):
         finally:
             consumer.close()
         return sorted(messages, key=lambda m: (m.partition, m.offset))
+
+    def settle(self, topic: str) -> None:
+        """Wait until no transaction is pending: the markers of one that is committed come a little later."""
+        places = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in self._partitions(topic)}
+
+        def ends(isolation: IsolationLevel) -> list[int]:
+            return [each.result().offset for each in self._admin.list_offsets(places, isolation_level=isolation).values()]
+
+        while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+            time.sleep(0.01)
 
     def values(self, topic: str) -> list[str | None]:
         """The committed messages' values as text, by partition and offset."""

@@ -48,6 +48,7 @@ class MariaDB(Server):
             "--innodb-buffer-pool-size=32M",
             "--innodb-log-file-size=16M",
             "--skip-name-resolve",
+            "--max-allowed-packet=4M",
         ]
 
     def serves(self) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from servers.kafka import Kafka, Message
 
 
+@pytest.mark.slow  # tests of jobs show it, too
 def test_messages_survive_a_killed_broker_and_aborted_ones_are_not_read(kafka: Kafka) -> None:
     topic = kafka.create_topic(partitions=2)
     kafka.produce(topic, ["a", Message(b"b", b"key", 1, 1000, (("h", b"1"),))], partition=0)

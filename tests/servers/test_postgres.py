@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from servers.postgres import Postgres
 
 
+@pytest.mark.slow  # tests of jobs show it, too
 def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
     server = Postgres(tmp_path / "server")
     try:
