@@ -249,6 +249,7 @@ def test_a_new_version_of_the_commands_is_completed_without_delay_of_the_others(
     assert set(json.loads(kept.read_text())["commands"]) == set(main.list_commands(click.Context(main)))
 
 
+@pytest.mark.slow
 def test_a_command_of_a_package_that_is_installed_later_is_completed(shell_env, tmp_path):
     site = tmp_path / "site"
 

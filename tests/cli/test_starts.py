@@ -80,7 +80,7 @@ def test_what_a_dead_driver_left_of_a_drain_is_shown_and_published_by_one_comman
     assert len(visible(cli)) == 4
 
 
-@pytest.mark.parametrize("standby", [False, True], ids=["run", "standby"])
+@pytest.mark.parametrize("standby", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["run", "standby"])
 def test_a_start_that_is_refused_after_a_drain_publishes_first(cli, dead, standby):
     cli.write("dying.py", DYING.replace("EpochRunner.end_drain = ", "unused = "))
     refused = cli("run", *(["--standby"] if standby else []), "dying.py", code=4)
@@ -105,7 +105,7 @@ def test_a_version_whose_upgrade_was_killed_ends_and_the_job_goes_on(cli):
     """It would wait for the job to be handed over, and seem to stand by for it."""
     cli.json("run", "-d", "digits.py")
     cli.wait_epoch(3)
-    changed = (cli.directory / "digits.py").read_text().replace("import beside", "import beside, time\ntime.sleep(1)")
+    changed = (cli.directory / "digits.py").read_text().replace("import beside", "import beside, time\ntime.sleep(0.5)")
     cli.write("changed.py", changed)
     upgrade = cli.start("upgrade", "digits", "changed.py")
     while not any(each["state"] == "standby" for each in cli.jobs()):

@@ -21,7 +21,7 @@ from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.run.job_driver import JobDriver
 
-EPOCHS = 12
+EPOCHS = 3
 RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info == "python run"]
 
 
