@@ -19,7 +19,7 @@ def fail(number):
     raise ValueError(f"number {number} is not wanted")
 
 
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
 env.configure({"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1000,
                "restart-strategy.fixed-delay.delay": "100 ms"})
 numbers = env.from_source(fp.CounterSource(per_epoch=10), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
@@ -41,7 +41,7 @@ def committed_and_dead(runner, savepoint):
 
 end_drain = EpochRunner.end_drain
 EpochRunner.end_drain = committed_and_dead
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
 strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda number, _: number)
 numbers = env.from_source(fp.CounterSource(per_epoch=10), strategy, "numbers").uid("numbers")
 sums = numbers.key_by(lambda n: n % 4, int).window(fp.TumblingEventTimeWindows.of(10**9)).reduce(lambda a, b: a + b).uid("sums")

@@ -32,7 +32,7 @@ def slow(number):
         time.sleep(0.02)
     return number
 
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
 source = fp.CounterSource(int(sys.argv[1]) if len(sys.argv) > 1 else None, per_epoch=10)
 numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 numbers.map(slow, int).uid("slow").sink_to(fp.FileSink.json("out")).uid("out")
@@ -207,7 +207,7 @@ def test_events_in_json(cli, supervise):
         ("import forkpoint as fp; raise fp.ConfigError('no such option')", 1, "no such option"),
         (
             NUMBERS.replace("    if number", "    if number == 50:\n        raise ValueError('bad')\n    if number").replace(
-                "enable_checkpointing(20)", "set_restart_strategy(fp.RestartStrategy.none())"
+                "enable_checkpointing(50)", "set_restart_strategy(fp.RestartStrategy.none())"
             ),
             3,
             "bad",
