@@ -7,6 +7,7 @@ block right behind it is its output. Jobs without an end are cancelled after a f
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import pytest
 from cli_commands import cancel, forkpoint
 from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
 
+import programs
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.run.job_driver import JobDriver
 
@@ -29,6 +31,7 @@ RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info 
 def test_example(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORKPOINT_STATE_ROOT", raising=False)
+    monkeypatch.setattr(subprocess, "Popen", programs.popen)
     module = ModuleType(f"example_{re.sub(r'[^a-z0-9]', '_', block.name)}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     end = EndOfPatience()
