@@ -23,7 +23,7 @@ import programs
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.run.job_driver import JobDriver
 
-EPOCHS = 3
+EPOCHS, OF_THOSE_THAT_PRINT = 3, 12
 RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info == "python run"]
 
 
@@ -34,7 +34,7 @@ def test_example(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(subprocess, "Popen", programs.popen)
     module = ModuleType(f"example_{re.sub(r'[^a-z0-9]', '_', block.name)}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    end = EndOfPatience()
+    end = EndOfPatience(EPOCHS if block.output is None else OF_THOSE_THAT_PRINT)
     with launching(Launch(options={"engine": "local"}, on_driver=end.on_driver, steps=end)):
         exec(compile(block.text, block.name, "exec", dont_inherit=True), module.__dict__)
     if block.output is not None:
@@ -46,7 +46,10 @@ def test_there_are_examples() -> None:
 
 
 class EndOfPatience:
-    """Cancels a job that goes on and on."""
+    """Cancels a job that goes on and on, after so many epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.most = epochs
 
     def on_driver(self, driver: JobDriver) -> Callable[[Any], None]:
         self.driver, self.epochs = driver, 0
@@ -54,7 +57,7 @@ class EndOfPatience:
 
     def on_step(self, step: str, epoch: int) -> None:
         self.epochs += step == "published"
-        if self.epochs == EPOCHS:
+        if self.epochs == self.most:
             self.driver.cancel()
 
 

@@ -47,11 +47,14 @@ def open_page(chromium: Browser, shop: Shop) -> Iterator[Open]:
     asked: list[str] = []
     wrong: list[str] = []
 
-    def begin(width: int = 1280, scheme: str = "light", token: str | None = OPERATE, url: str = shop.url) -> Page:
+    def begin(
+        width: int = 1280, scheme: str = "light", token: str | None = OPERATE, url: str = shop.url, often: bool = True
+    ) -> Page:
         context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme, locale="en-GB")
         contexts.append(context)
         context.set_default_timeout(0)
-        context.add_init_script(OFTEN)
+        if often:
+            context.add_init_script(OFTEN)
         page = context.new_page()
         page.on("request", lambda request: asked.append(request.url) if not request.url.startswith(f"{url}/") else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
