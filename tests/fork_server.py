@@ -244,11 +244,11 @@ if __name__ == "__main__":
     request, requests = serve(socket.socket(fileno=int(sys.argv[1])))
     become(request, path)
     fork_forkpoint(requests)
-    code: object = 0
+    code = 0
     try:
         run(*request["arguments"])
     except SystemExit as ended:
-        code = ended.code or 0
-        if not isinstance(code, int):
+        if not isinstance(ended.code, int | None):
             raise
+        code = ended.code or 0
     end(code)

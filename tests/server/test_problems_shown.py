@@ -133,7 +133,6 @@ def everywhere(server: Server, job: str, kind: str) -> dict[str, Any]:
 
         while not all(found := told()):  # what is known of a job is shared for a second
             time.sleep(0.1)
-    (health,) = found[2]
     text = server.text("list")
     words = [word for word in problem["text"].split() if not word[0].isdigit()]
     for each in itertools.chain(*found):
@@ -141,7 +140,7 @@ def everywhere(server: Server, job: str, kind: str) -> dict[str, Any]:
         assert (each["severity"], each["kind"], each["uid"]) == tuple(problem[name] for name in ("severity", "kind", "uid"))
     (line,) = (line for line in text.splitlines() if line.startswith(f"job '{job}': "))
     assert [word for word in line.split()[2:] if not word[0].isdigit()] == words
-    assert len(shown["problems"]) == len(details["problems"]) == 1
+    assert [len(each) for each in found] == [1, 1, 1]
     return problem
 
 
