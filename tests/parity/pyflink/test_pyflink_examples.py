@@ -16,7 +16,7 @@ def test_an_example_prints_what_flink_prints(example):
     assert found == "same", why
 
 
-# The other formats differ in their (de)serializer only, which tests/pyflink covers.
+# The others differ in their (de)serializer only; tests/formats is about those.
 QUICK = ("connectors/kafka_json_format", "connectors/kafka_row_field_extractor_example")
 
 
