@@ -40,7 +40,7 @@ def build(env, stop=None):
 
 if __name__ == "__main__":
     env = fp.StreamExecutionEnvironment.get_execution_environment()
-    env.enable_checkpointing(20)
+    env.enable_checkpointing(50)
     build(env, int(sys.argv[1]) if len(sys.argv) > 1 else None)
     env.execute("digits")
 """

@@ -98,7 +98,7 @@ def test_a_job_that_cannot_be_built_names_the_place(cli):
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_job_that_fails(cli, detached):
     cli.write("beside.py", "def next_count(state):\n    return 1 // ((state or 0) - 3) + 4\n")
-    text = (cli.directory / "digits.py").read_text().replace("env.enable_checkpointing(20)", "pass")
+    text = (cli.directory / "digits.py").read_text().replace("env.enable_checkpointing(50)", "pass")
     cli.write("fails.py", text)
     err = cli("run", *(["-d"] if detached else []), "fails.py", code=3).stderr
     assert "the job failed: operator 'counts': the function raised ZeroDivisionError" in err

@@ -41,7 +41,7 @@ conf = SparkSession.builder.getOrCreate().sparkContext.getConf()
 names = ["spark.master", "spark.test.note", "spark.test.password"]
 with open("seen", "a") as seen:
     print(sys.argv[1:], *(conf.get(name) for name in names), file=seen)
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20).set_parallelism(1)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50).set_parallelism(1)
 numbers = env.from_source(fp.CounterSource(10), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 numbers.sink_to(fp.DiscardSink()).uid("out")
 env.execute("submitted")

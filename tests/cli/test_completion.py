@@ -6,9 +6,11 @@ import pty
 import resource
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -19,6 +21,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.cli import main
 from forkpoint.cli.commands.jobs import rescale
 from forkpoint.testing import Eof, run_local
+from programs import run_python
 from servers.debian import debian
 
 
@@ -211,8 +214,13 @@ def test_fish(shell_env, tmp_path, root):
     assert set(complete("forkpoint --state-root other cancel ")) == {"a, b"}
 
 
-def completions(line: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def forked(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """``subprocess.run`` of a script of Python on PATH, which is forked."""
+    return run_python([shutil.which(command[0], path=options["env"]["PATH"]), *command[1:]], **options)
+
+
+def completions(line: str, env: dict[str, str], run: Any = forked) -> subprocess.CompletedProcess[str]:
+    return run(
         ["forkpoint"],
         capture_output=True,
         text=True,
@@ -249,6 +257,7 @@ def test_a_new_version_of_the_commands_is_completed_without_delay_of_the_others(
     assert set(json.loads(kept.read_text())["commands"]) == set(main.list_commands(click.Context(main)))
 
 
+@pytest.mark.slow
 def test_a_command_of_a_package_that_is_installed_later_is_completed(shell_env, tmp_path):
     site = tmp_path / "site"
 
@@ -261,10 +270,10 @@ def test_a_command_of_a_package_that_is_installed_later_is_completed(shell_env, 
     install("forkpoint", "")
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
     env = shell_env | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": path}
-    assert completions("forkpoint hel", env).stdout.strip() == ""
+    assert completions("forkpoint hel", env, subprocess.run).stdout.strip() == ""
     (site / "hello.py").write_text('import click\n\n\n@click.command()\ndef hello():\n    """Say hello."""\n')
     install("forkpoint-hello", "[forkpoint.commands]\nhello = hello:hello\n")
-    assert completions("forkpoint hel", env).stdout.splitlines() == ["plain,hello"]
+    assert completions("forkpoint hel", env, subprocess.run).stdout.splitlines() == ["plain,hello"]
 
 
 def test_a_completion_over_100_jobs_takes_less_than_300_ms(shell_env, tmp_path):
@@ -282,7 +291,7 @@ def test_a_completion_over_100_jobs_takes_less_than_300_ms(shell_env, tmp_path):
     completions("forkpoint ", env)
     for line, count in (("forkpoint cancel ", 100), ("forkpoint show ", 2)):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert len(completions(line, env).stdout.splitlines()) == count
+        assert len(completions(line, env, subprocess.run).stdout.splitlines()) == count
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime < 0.3  # whatever else the machine does
 

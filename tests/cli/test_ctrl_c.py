@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+from programs import Python
+
 PROGRAM = """
 import forkpoint as fp
 
@@ -19,10 +21,14 @@ numbers.map(shown, int).uid("shown").sink_to(fp.DiscardSink()).uid("out")
 """
 
 
-def interrupted(cli, rest):
+def new_python(arguments, **options):
+    return subprocess.Popen([sys.executable, *arguments], **options)
+
+
+def interrupted(cli, rest, python=Python):
     cli.write("app.py", PROGRAM + rest)
-    process = subprocess.Popen(
-        [sys.executable, "app.py"],
+    process = python(
+        ["app.py"],
         cwd=cli.directory,
         env=cli.env | {"FORKPOINT_STATE_ROOT": ".forkpoint"},
         text=True,
@@ -36,7 +42,7 @@ def interrupted(cli, rest):
 
 
 def test_it_ends_the_job_and_the_program_with_one_line(cli):
-    code, _, err = interrupted(cli, "env.execute('plain')\nprint('not reached')\n")
+    code, _, err = interrupted(cli, "env.execute('plain')\nprint('not reached')\n", new_python)
     assert code == 130
     (run,) = cli.jobs("-a")
     assert err == f"job 'plain', run {run['run']}: cancelled\n"

@@ -20,7 +20,7 @@ def count(number, state):
     return (number, state), state
 
 
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20).set_parallelism(2)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50).set_parallelism(2)
 numbers = env.from_source(fp.CounterSource(per_epoch=100), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 counted = numbers.key_by(lambda n: n % 10, int).map_with_state(count, int, tuple[int, int]).uid("counts")
 counted.sink_to(fp.FileSink.csv("out")).uid("out")

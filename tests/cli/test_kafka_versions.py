@@ -119,7 +119,7 @@ def check_each_once(kafka: Kafka, topic: str, sent: int, *, ordered: bool = True
 def wait_received(kafka: Kafka, topic: str, more: int) -> None:
     goal = len(received(kafka, topic)) + more
     while len(received(kafka, topic)) < goal:
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -134,6 +134,7 @@ def job(cli: Cli, kafka: Kafka) -> Iterator[tuple[Cli, Feed, str, str]]:
         yield cli, feed, topic, to
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_into_a_topic_of_its_own(job: tuple[Cli, Feed, str, str], kafka: Kafka) -> None:
     cli, feed, topic, to = job
     other = kafka.create_topic(partitions=2)
@@ -166,6 +167,7 @@ def test_rescaling_while_it_runs(job: tuple[Cli, Feed, str, str], kafka: Kafka) 
     check_each_once(kafka, to, feed.stop())
 
 
+@pytest.mark.slow
 def test_rescaling_by_a_savepoint(job: tuple[Cli, Feed, str, str], kafka: Kafka) -> None:
     cli, feed, topic, to = job
     for parallelism in ("4", "2"):

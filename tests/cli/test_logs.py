@@ -31,7 +31,7 @@ def count(number, state):
     return number, number
 
 
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
 env.set_parallelism(2)
 numbers = env.from_source(
     fp.CounterSource(int(sys.argv[1]) if len(sys.argv) > 1 else None, per_epoch=4),

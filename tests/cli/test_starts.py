@@ -19,7 +19,7 @@ def fail(number):
     raise ValueError(f"number {number} is not wanted")
 
 
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
 env.configure({"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1000,
                "restart-strategy.fixed-delay.delay": "100 ms"})
 numbers = env.from_source(fp.CounterSource(per_epoch=10), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
@@ -41,7 +41,7 @@ def committed_and_dead(runner, savepoint):
 
 end_drain = EpochRunner.end_drain
 EpochRunner.end_drain = committed_and_dead
-env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(20)
+env = fp.StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
 strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda number, _: number)
 numbers = env.from_source(fp.CounterSource(per_epoch=10), strategy, "numbers").uid("numbers")
 sums = numbers.key_by(lambda n: n % 4, int).window(fp.TumblingEventTimeWindows.of(10**9)).reduce(lambda a, b: a + b).uid("sums")
@@ -80,7 +80,7 @@ def test_what_a_dead_driver_left_of_a_drain_is_shown_and_published_by_one_comman
     assert len(visible(cli)) == 4
 
 
-@pytest.mark.parametrize("standby", [False, True], ids=["run", "standby"])
+@pytest.mark.parametrize("standby", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["run", "standby"])
 def test_a_start_that_is_refused_after_a_drain_publishes_first(cli, dead, standby):
     cli.write("dying.py", DYING.replace("EpochRunner.end_drain = ", "unused = "))
     refused = cli("run", *(["--standby"] if standby else []), "dying.py", code=4)
@@ -105,7 +105,7 @@ def test_a_version_whose_upgrade_was_killed_ends_and_the_job_goes_on(cli):
     """It would wait for the job to be handed over, and seem to stand by for it."""
     cli.json("run", "-d", "digits.py")
     cli.wait_epoch(3)
-    changed = (cli.directory / "digits.py").read_text().replace("import beside", "import beside, time\ntime.sleep(1)")
+    changed = (cli.directory / "digits.py").read_text().replace("import beside", "import beside, time\ntime.sleep(0.5)")
     cli.write("changed.py", changed)
     upgrade = cli.start("upgrade", "digits", "changed.py")
     while not any(each["state"] == "standby" for each in cli.jobs()):

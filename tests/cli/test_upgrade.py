@@ -99,7 +99,9 @@ FIELDS = {"job", "outcome", "run", "previous_run", "savepoint", "downtime_ms", "
 WAYS = pytest.mark.parametrize("way", [(), ("--stop-first",)], ids=["handed over", "stopped first"])
 
 
-@WAYS
+@pytest.mark.parametrize(
+    "way", [(), pytest.param(("--stop-first",), marks=pytest.mark.slow)], ids=["handed over", "stopped first"]
+)
 def test_a_version_that_works_stays(counting, way):
     cli, started = counting
     cli.wait_epoch(5, "counts")

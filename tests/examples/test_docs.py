@@ -7,6 +7,7 @@ block right behind it is its output. Jobs without an end are cancelled after a f
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,10 +19,11 @@ import pytest
 from cli_commands import cancel, forkpoint
 from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
 
+import programs
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.run.job_driver import JobDriver
 
-EPOCHS = 12
+EPOCHS, OF_THOSE_THAT_PRINT = 3, 12
 RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info == "python run"]
 
 
@@ -29,9 +31,10 @@ RUNNABLE = [block for file in DOCUMENTS for block in blocks(file) if block.info 
 def test_example(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORKPOINT_STATE_ROOT", raising=False)
+    monkeypatch.setattr(subprocess, "Popen", programs.popen)
     module = ModuleType(f"example_{re.sub(r'[^a-z0-9]', '_', block.name)}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    end = EndOfPatience()
+    end = EndOfPatience(EPOCHS if block.output is None else OF_THOSE_THAT_PRINT)
     with launching(Launch(options={"engine": "local"}, on_driver=end.on_driver, steps=end)):
         exec(compile(block.text, block.name, "exec", dont_inherit=True), module.__dict__)
     if block.output is not None:
@@ -43,7 +46,10 @@ def test_there_are_examples() -> None:
 
 
 class EndOfPatience:
-    """Cancels a job that goes on and on."""
+    """Cancels a job that goes on and on, after so many epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.most = epochs
 
     def on_driver(self, driver: JobDriver) -> Callable[[Any], None]:
         self.driver, self.epochs = driver, 0
@@ -51,7 +57,7 @@ class EndOfPatience:
 
     def on_step(self, step: str, epoch: int) -> None:
         self.epochs += step == "published"
-        if self.epochs == EPOCHS:
+        if self.epochs == self.most:
             self.driver.cancel()
 
 

@@ -1,4 +1,4 @@
-"""The page in a real Chromium, served by a real server, over real jobs on the local engine: for all tests of a process."""
+"""The page in a real Chromium, served by a real server, over real jobs on the local engine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from patience import PATIENCE_S
 from servers.debian import debian
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
+    """For the tests of a module: its jobs would go on beside all the tests that the process runs afterwards."""
     with tempfile.TemporaryDirectory(prefix="shop-", ignore_cleanup_errors=True) as directory:
         started = Shop(Path(directory))
         yield started
@@ -34,6 +35,9 @@ def chromium() -> Iterator[Browser]:
 
 
 Open = Callable[..., Page]
+TICK_MS = 250
+OFTEN = f"sessionStorage.getItem('forkpoint-tick') ?? sessionStorage.setItem('forkpoint-tick', '{TICK_MS}')"
+"""The page asks for news so often, not each second: most tests wait for news."""
 
 
 @pytest.fixture
@@ -43,10 +47,14 @@ def open_page(chromium: Browser, shop: Shop) -> Iterator[Open]:
     asked: list[str] = []
     wrong: list[str] = []
 
-    def begin(width: int = 1280, scheme: str = "light", token: str | None = OPERATE, url: str = shop.url) -> Page:
+    def begin(
+        width: int = 1280, scheme: str = "light", token: str | None = OPERATE, url: str = shop.url, often: bool = True
+    ) -> Page:
         context = chromium.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme, locale="en-GB")
         contexts.append(context)
         context.set_default_timeout(0)
+        if often:
+            context.add_init_script(OFTEN)
         page = context.new_page()
         page.on("request", lambda request: asked.append(request.url) if not request.url.startswith(f"{url}/") else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -50,7 +50,7 @@ def test_it_loads_within_a_second_and_asks_its_own_server_only(open_page: Open, 
     assert page.evaluate("document.cookie + JSON.stringify(localStorage)") == "{}"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_nothing_needs_scrolling_sideways_on_a_telephone(open_page: Open, shot: Shot, scheme: str) -> None:
     page = open_page(width=390, scheme=scheme)
     page.get_by_role("link", name="orders", exact=True).wait_for()

@@ -48,7 +48,7 @@ def test_integers_keep_all_of_their_digits(open_page: Open, lines: Path) -> None
     expect(result.get_by_role("cell")).to_have_text([str(LARGE), f"[ {LARGEST_KEY}, 7 ]", "0.5"])
 
 
-@pytest.mark.parametrize("parse", ["parse", "parseWithStrings"])
+@pytest.mark.parametrize("parse", ["parse", pytest.param("parseWithStrings", marks=pytest.mark.slow)])
 def test_only_long_integers_are_read_otherwise(open_page: Open, parse: str) -> None:
     page = open_page()
     text = (

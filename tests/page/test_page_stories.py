@@ -234,6 +234,7 @@ def test_the_watermark_is_found_with_the_keyboard_only(open_page: Open) -> None:
     expect(page.get_by_role("table", name="Splits of this source")).to_contain_text("holds the watermark back")
 
 
+@pytest.mark.slow
 def test_the_tree_is_walked_with_the_keyboard(open_page: Open) -> None:
     page = open_page()
     open_job(page)

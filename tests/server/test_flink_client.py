@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rest_server import OPERATE
 
-from servers.jars import jars, java
+from servers.jars import QUICK_JVM, compiled, jars, java
 
 HERE = Path(__file__).parent / "flink"
 METRICS = [
@@ -20,16 +20,16 @@ METRICS = [
 ]
 
 
-def test_flinks_client_lists_saves_and_stops_a_job(server, tmp_path):
+def test_flinks_client_lists_saves_and_stops_a_job(server):
     libraries = jars("flink-client", HERE / "pom.xml")
-    compiled = [java("javac"), "-nowarn", "-cp", f"{libraries}/*", "-d", str(tmp_path), str(HERE / "FlinkClient.java")]
-    subprocess.run(compiled, check=True, capture_output=True)
+    classes = compiled(HERE / "FlinkClient.java", f"{libraries}/*")
     command = [
         java(),
+        *QUICK_JVM,
         "--add-opens",
         "java.base/java.util=ALL-UNNAMED",
         "-cp",
-        f"{tmp_path}:{libraries}/*",
+        f"{classes}:{libraries}/*",
         "FlinkClient",
     ]
     environment = os.environ | {"FLINK_REST_CLIENT_HEADERS": f"Authorization:Bearer {OPERATE}"}

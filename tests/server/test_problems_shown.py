@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -123,18 +124,23 @@ def everywhere(server: Server, job: str, kind: str) -> dict[str, Any]:
     problem = listed(server, job)[0]
     assert problem["kind"] == kind
     with server.client() as client:
-        overview = client.get("/v1/jobs/overview").json()["jobs"]
-        (shown,) = (each for each in overview if each["name"] == job)
-        details = client.get(f"/v1/jobs/{job}").json()["overview"]
-        (health,) = (each for each in client.get("/v1/health").json()["problems"] if each["job"] == job)
+
+        def told() -> list[list[dict[str, Any]]]:
+            (shown,) = (each for each in client.get("/v1/jobs/overview").json()["jobs"] if each["name"] == job)
+            details = client.get(f"/v1/jobs/{job}").json()["overview"]
+            healths = [each for each in client.get("/v1/health").json()["problems"] if each["job"] == job]
+            return [shown["problems"], details["problems"], healths]
+
+        while not all(found := told()):  # what is known of a job is shared for a second
+            time.sleep(0.1)
     text = server.text("list")
     words = [word for word in problem["text"].split() if not word[0].isdigit()]
-    for each in (*shown["problems"], *details["problems"], health):
+    for each in itertools.chain(*found):
         assert [word for word in each["text"].split() if not word[0].isdigit()] == words
         assert (each["severity"], each["kind"], each["uid"]) == tuple(problem[name] for name in ("severity", "kind", "uid"))
     (line,) = (line for line in text.splitlines() if line.startswith(f"job '{job}': "))
     assert [word for word in line.split()[2:] if not word[0].isdigit()] == words
-    assert len(shown["problems"]) == len(details["problems"]) == 1
+    assert [len(each) for each in found] == [1, 1, 1]
     return problem
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -68,12 +69,15 @@ def run(python: Path, code: str) -> str:
     return subprocess.check_output([python, "-c", code], text=True, env={"PATH": "/usr/bin:/bin"}).strip()
 
 
-def test_a_packed_environment_runs_elsewhere(environment: Environment, tmp_path: Path) -> None:
+def test_a_packed_environment_runs_elsewhere_with_the_sources_of_editable_packages(
+    environment: Environment, tmp_path: Path
+) -> None:
+    sources = editable(environment, tmp_path)
     environment.write("plain.py", "value = 1")
     environment.write("pyspark/jars/big.jar", "not needed")
     environment.write("pyspark/data.py", "")
     there = environment.unpacked(tmp_path / "there")
-    subprocess.check_call(["rm", "-r", environment.home])
+    subprocess.check_call(["rm", "-r", environment.home, *sources])
     python = there / "bin" / "python"
     assert run(python, "import plain, ssl, sqlite3; print(plain.value, plain.__file__)") == (
         f"1 {there}/lib/{environment.packages.parent.name}/site-packages/plain.py"
@@ -81,6 +85,11 @@ def test_a_packed_environment_runs_elsewhere(environment: Environment, tmp_path:
     assert not list(there.rglob("*.jar"))
     assert list(there.rglob("pyspark/data.py"))
     assert run(python, "import sys; print(sys.version)") == sys.version.strip()
+    assert run(python, "import one, two, three; print(one.value, two.value, three.value)") == "1 2 3"
+    names = [place.name for place in there.rglob("*")]
+    assert "table.csv" in names
+    assert "text.md" not in names
+    assert "hook.py" not in names
 
 
 def makes_environments(python: str) -> bool:
@@ -101,7 +110,8 @@ def test_an_environment_of_the_systems_python_uses_that_of_the_host(tmp_path: Pa
     assert run(python, "import plain, sys; print(plain.value, sys.base_prefix)") == "1 /usr"
 
 
-def test_editable_packages_travel_with_their_sources(environment: Environment, tmp_path: Path) -> None:
+def editable(environment: Environment, tmp_path: Path) -> list[Path]:
+    """Where the sources of three packages are that are installed as editable."""
     src, flat = tmp_path / "one" / "src", tmp_path / "two"
     for place, text in {
         src / "one" / "__init__.py": "from one.inner import value",
@@ -119,39 +129,23 @@ def test_editable_packages_travel_with_their_sources(environment: Environment, t
     # As setuptools makes it for projects whose packages are not below one directory.
     environment.write("__editable___three_finder.py", f"MAPPING: dict[str, str] = {{'three': '{tmp_path}/three/three'}}\n")
     environment.write("__editable__.three.pth", "import __editable___three_finder; __editable___three_finder.install()\n")
-    there = environment.unpacked(tmp_path / "there")
-    for home in (src, flat, tmp_path / "three"):
-        subprocess.check_call(["rm", "-r", home])
-    code = "import one, two, three; print(one.value, two.value, three.value)"
-    assert run(there / "bin" / "python", code) == "1 2 3"
-    names = [place.name for place in there.rglob("*")]
-    assert "table.csv" in names
-    assert "text.md" not in names
-    assert "hook.py" not in names
+    return [src, flat, tmp_path / "three"]
 
 
-def test_it_is_packed_once_for_each_state(environment: Environment) -> None:
-    module = environment.write("plain.py", "value = 1")
-    first = environment.pack()
-    made = Path(first).stat().st_mtime_ns
-    assert (environment.pack(), Path(first).stat().st_mtime_ns) == (first, made)
-    run(environment.home / "bin" / "python", "import plain")  # compiles it
-    assert environment.pack() == first
-    module.write_text("value = 22")
-    second = environment.pack()
-    assert second != first
-    assert list(Path(second).parent.iterdir()) == [Path(second)]  # nobody uses the first one
-
-
-def test_an_archive_that_a_driver_uses_stays(environment: Environment) -> None:
+def test_it_is_packed_once_for_each_state_and_kept_while_a_driver_uses_it(environment: Environment) -> None:
     module = environment.write("plain.py", "value = 1")
     first = Path(environment.pack())
+    made = first.stat().st_mtime_ns
+    run(environment.home / "bin" / "python", "import plain")  # compiles it
+    assert (environment.pack(), first.stat().st_mtime_ns) == (str(first), made)
+    module.write_text("value = 22")
     with open(first, "rb") as file:
-        import fcntl
-
         fcntl.flock(file, fcntl.LOCK_SH)
-        module.write_text("value = 22")
-        assert {first, Path(environment.pack())} == set(first.parent.iterdir())
+        second = Path(environment.pack())
+        assert second != first
+        assert set(first.parent.iterdir()) == {first, second}
+    assert environment.pack() == str(second)
+    assert list(second.parent.iterdir()) == [second]  # nobody uses the first one any more
 
 
 def test_environments_that_cannot_travel_are_refused(environment: Environment) -> None:

@@ -28,7 +28,7 @@ def run(pytester):
     def of(text, *args):
         pytester.makepyfile(JOB + text)
         plugin = () if INSTALLED else ("-p", "forkpoint.pytest_plugin")
-        return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-Werror", *args)
+        return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-p", "no:schemathesis", "-Werror", *args)
 
     return of
 

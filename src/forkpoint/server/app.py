@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -69,8 +70,14 @@ def make_api(context: Context) -> FastAPI:
         redirect_slashes=False,
     )
     api.state.context = context
-    methods: list[tuple[re.Pattern[str], list[str]]] = []  # once the routes are there
-    errors.install(api, lambda path: next((each for pattern, each in methods if pattern.fullmatch(path)), []))
+
+    @cache
+    def methods() -> list[tuple[re.Pattern[str], list[str]]]:
+        """Of each path. Describing the API takes longer than the rest of a server's start."""
+        paths = sorted(described(api)["paths"].items(), key=lambda item: "{" in item[0])
+        return [(compile_path(path)[0], sorted(method.upper() for method in operations)) for path, operations in paths]
+
+    errors.install(api, lambda path: next((each for pattern, each in methods() if pattern.fullmatch(path)), []))
     for router in (metrics.router, jobs.router, starting.router, savepoints.router, states.router, system.router):
         api.include_router(router, prefix=API)
     api.include_router(system.scraped)
@@ -80,8 +87,6 @@ def make_api(context: Context) -> FastAPI:
 
     api.router.routes.append(Route(f"{API}/openapi.json", description, methods=["GET"]))
     api.router.routes.extend(_page(path, *file) for path, file in page_files().items())
-    for path, operations in sorted(described(api)["paths"].items(), key=lambda item: "{" in item[0]):
-        methods.append((compile_path(path)[0], sorted(method.upper() for method in operations)))
     return api
 
 

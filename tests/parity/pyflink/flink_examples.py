@@ -71,7 +71,7 @@ EXAMPLES = (*RUN, *KAFKA, *REFUSED)
 
 NOISE = ("Nomodulenamed", "PYFLINK_CYTHON_ENABLED", "UsingAnyforunsupported")  # what Flink and Beam log, without blanks
 # Without a line for so long, a job that reads for ever has nothing more to say.
-QUIET_S = {"forkpoint": 5.0, "flink": 90.0}
+QUIET_S = {"forkpoint": 1.0, "flink": 90.0}
 ADDRESS = "localhost:9092"  # of the broker, in the examples
 
 Outcome = Literal["same", "refused", "fails"]

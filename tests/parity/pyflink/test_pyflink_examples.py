@@ -16,7 +16,14 @@ def test_an_example_prints_what_flink_prints(example):
     assert found == "same", why
 
 
-@pytest.mark.parametrize("example", flink_examples.KAFKA)
+# The others differ in their (de)serializer only; tests/formats is about those.
+QUICK = ("connectors/kafka_json_format", "connectors/kafka_row_field_extractor_example")
+
+
+@pytest.mark.parametrize(
+    "example",
+    [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in flink_examples.KAFKA],
+)
 def test_an_example_with_kafka_prints_and_writes_what_flink_does(example, kafka):
     found, why = outcome(example, kafka)
     assert found == "same", why
