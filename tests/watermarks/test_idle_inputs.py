@@ -121,7 +121,10 @@ def sources(steps: list[tuple[int, int | None]], stop: int) -> list[TestSource]:
 
 
 @pytest.mark.parametrize("shape", ["union", "mapped", "two stages", "connected"])
-@pytest.mark.parametrize("case", [BACK_BEHIND, *map(script, range(12))])
+@pytest.mark.parametrize(
+    "case",
+    [BACK_BEHIND, *map(script, range(3)), *(pytest.param(script(seed), marks=pytest.mark.slow) for seed in range(3, 12))],
+)
 def test_as_in_flink_also_when_stopped_and_restored(
     tmp_path: Path, shape: str, case: tuple[list[tuple[int, int | None]], int, int]
 ) -> None:
