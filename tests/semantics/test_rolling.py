@@ -109,6 +109,19 @@ def test_min_by_and_max_by_keep_the_first_of_equals(elements, rows):
         )
 
 
+def test_they_keep_the_first_of_equals_element_by_element():
+    """Elements without a type are never columns."""
+    elements = [("a", 1, "x"), ("a", 1, "y"), ("a", 0, "z"), ("a", 2, "u"), ("a", 2, "v"), ("a", 0, "w")]
+
+    def build(env, source):
+        keyed = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").map(lambda e: e).key_by(lambda e: e[0], str)
+        return {"min": keyed.min_by(1), "max": keyed.max_by(1)}
+
+    found = run_local(build, elements, epochs=2).outputs
+    assert [e[2] for e in found["min"]] == ["x", "x", "z", "z", "z", "z"]
+    assert [e[2] for e in found["max"]] == ["x", "x", "x", "u", "u", "u"]
+
+
 @dataclass(frozen=True)
 class Point:
     name: str
