@@ -39,7 +39,7 @@ def running(env: Any, source: Any) -> Any:
     return keyed.fold([], longer, list[int]).uid("fold")
 
 
-@examples(20)
+@examples(8)
 @given(words, st.sampled_from([1, 3, 100]), st.integers(1, 3))
 def test_each_window_folds_a_copy_of_the_initial_value(elements: list[Word], epochs: int, parallelism: int) -> None:
     found = run_local(windowed, TestSource(elements, type=Word), epochs=epochs, parallelism=parallelism)
@@ -49,7 +49,7 @@ def test_each_window_folds_a_copy_of_the_initial_value(elements: list[Word], epo
     assert sorted(found.output) == sorted(expected.values())
 
 
-@examples(20)
+@examples(6)
 @given(words, st.sampled_from([1, 3, 100]), st.integers(0, 25))
 def test_a_running_fold_gives_every_value_and_goes_on_from_a_savepoint(elements: list[Word], epochs: int, at: int) -> None:
     script = [*elements[:at], Eof(savepoint=True), *elements[at:]]

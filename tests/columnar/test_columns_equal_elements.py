@@ -25,7 +25,7 @@ from forkpoint.testing import ABORT, Eof, TestSource, run_local
 cuts = st.sets(st.integers(1, 29), max_size=6)
 
 
-@examples(30)
+@examples(10)
 @given(setups(), sales(), cuts, st.integers(1, 3))
 def test_results_at_any_cut_and_parallelism(setup, events, cuts, parallelism):
     expected = results(run(setup, events, columnar=False, parallelism=1), setup)
@@ -44,7 +44,7 @@ def check_columns(counts, setup, events):
         assert counts["columns"] > counts["both"] == 0
 
 
-@examples(20)
+@examples(6)
 @given(setups(), sales(), st.integers(1, 29), st.integers(1, 30), st.booleans(), st.integers(1, 3))
 def test_saved_state_is_the_same_and_either_restores_the_others(setup, events, at, rows, columnar, parallelism):
     script = [*events[:at], Eof(savepoint=True), *events[at:]]
@@ -73,7 +73,7 @@ def test_saved_state_is_the_same_and_either_restores_the_others(setup, events, a
     assert (joined, sorted(late + later)) == results(whole, setup)
 
 
-@examples(12)
+@examples(5)
 @given(setups(), sales(), st.integers(0, 29))
 def test_a_process_that_dies_changes_nothing(setup, events, at):
     script = [*events[:at], ABORT, *events[at:]]
@@ -112,7 +112,7 @@ def in_order(records):
     return found
 
 
-@examples(20)
+@examples(6)
 @given(windows, sales(), cuts, st.integers(1, 3))
 def test_the_next_stage_sees_results_where_they_belong(kind, events, cuts, parallelism):
     source = TestSource(events, type=Sale)

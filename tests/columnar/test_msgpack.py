@@ -90,7 +90,7 @@ mixed = st.tuples(
 )
 
 
-@examples(50)
+@examples(20)
 @given(st.lists(mixed, min_size=1, max_size=8))
 def test_texts_lists_sets_and_none(values):
     codec = Codec(MIXED)

@@ -38,7 +38,7 @@ from forkpoint.types import Types, type_of
 WINDOWS = [("tumbling", 10, 0), ("sliding", 12, 4), ("session", 6), None]
 
 
-@examples(20)
+@examples(7)
 @given(setups(), sales(), st.sampled_from([1, 4, 12]), st.integers(1, 3))
 def test_results_in_any_number_of_epochs(setup, events, epochs, parallelism):
     expected = results(run(setup, events, columnar=False, parallelism=1), setup)
@@ -50,7 +50,7 @@ def test_results_in_any_number_of_epochs(setup, events, epochs, parallelism):
         assert counts["columns"] > counts["both"] == counts["elements"]
 
 
-@examples(15)
+@examples(5)
 @given(setups(), sales(), st.integers(1, 29), st.integers(1, 30), st.booleans(), st.integers(1, 3))
 def test_saved_bytes_are_the_same_and_either_restores_the_others(setup, events, at, rows, turned, parallelism):
     script = [*events[:at], Eof(savepoint=True), *events[at:]]
@@ -204,7 +204,7 @@ def batch_of(values, type):
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-@pytest.mark.parametrize("key", ["int", "text", "pair"])
+@pytest.mark.parametrize("key", ["int", pytest.param("text", marks=pytest.mark.slow), "pair"])
 def test_objects_are_computed_as_columns(windows, key):
     setup = Setup(windows, ("agg", "n", "total", "weight", "first"), key, 0, 0)
     events = [Sale(i % 3, "xy"[i % 2], i, i, i / 8, f"n{i}") for i in range(90)]

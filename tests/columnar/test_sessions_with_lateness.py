@@ -34,7 +34,7 @@ def cases(draw):
     return setup, events
 
 
-@examples(15)
+@examples(6)
 @given(cases(), st.sampled_from([1, 4, 12]), st.integers(1, 3))
 def test_results_in_any_number_of_epochs(case, epochs, parallelism):
     setup, events = case
@@ -131,7 +131,16 @@ def test_an_element_behind_the_end_is_left_to_the_elements_of_its_key(late, wate
     assert [row.n for row in found.outputs["out"] if row.till == "x"] == counts_of_x
 
 
-@pytest.mark.parametrize(("before", "later"), [(5, 0), (5, 3), (5, 5), (5, 50), (50, 0), (50, 10), (50, 60)])
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        (5, 0),
+        (5, 5),
+        (50, 10),
+        (50, 60),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((5, 3), (5, 50), (50, 0))),
+    ],
+)
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_session_goes_by_its_timers_also_where_the_lateness_changes(before, later, ended, tmp_path):
     """The session of x ends at 11; ``ended``: ahead of the first savepoint."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from jobs import JOB, Click, clicks, finish, run, sums
+from msgspec import structs
 
 import forkpoint as fp
 from forkpoint.api.execution import prepare
@@ -170,7 +171,7 @@ STATUS = Status("job", "run", 7)
     ],
 )
 def test_the_status_after_an_event(event: Event, changed: dict[str, Any]) -> None:
-    assert after(STATUS, event) == replace(STATUS, **changed)
+    assert after(STATUS, event) == structs.replace(STATUS, **changed)
 
 
 def test_records_count_from_the_last_start() -> None:

@@ -48,7 +48,7 @@ def straight():
     return sorted(map(str, fp.testing.run_local(summing(), events, parallelism=1).output))
 
 
-@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 40), st.integers(1, 40), st.booleans())
 def test_parallelism_max_parallelism_and_uids_may_change(tmp_path_factory, p1, p2, max1, max2, renamed):
     root = tmp_path_factory.mktemp("root")

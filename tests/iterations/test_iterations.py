@@ -32,8 +32,8 @@ def test_decrement_until_zero():
     assert run.outcome == "finished"
 
 
-@examples(8)
-@given(st.lists(st.integers(1, 200), max_size=12), epochs, parallelisms)
+@examples(4)
+@given(st.lists(st.integers(1, 50), max_size=12), epochs, parallelisms)
 def test_collatz_lengths(numbers, epochs, parallelism):
     run = run_local(source_of(collatz, int), numbers, epochs=epochs, parallelism=parallelism)
     assert sorted(run.output) == collatz_lengths(numbers)
@@ -68,7 +68,7 @@ def hashes(stream):
 elements = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 99)), max_size=20)
 
 
-@examples(10)
+@examples(5)
 @given(elements, st.sampled_from([2, 5, 100]), st.integers(2, 4), st.booleans())
 def test_the_order_within_keys_does_not_depend_on_the_parallelism(elements, epochs, parallelism, timed):
     def build(env, source):
@@ -222,7 +222,7 @@ def test_two_loops_side_by_side_and_a_body_with_exchanges():
 
 def test_rounds_do_not_wait_for_the_checkpoint_interval():
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
-    env.enable_checkpointing(timedelta(seconds=2)).set_parallelism(1)
+    env.enable_checkpointing(timedelta(seconds=1)).set_parallelism(1)
     began = time.monotonic()
     assert list(decrement(env.from_collection([30], int).uid("in")).execute_and_collect()) == [0]
     assert time.monotonic() - began < 10

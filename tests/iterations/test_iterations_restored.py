@@ -24,7 +24,7 @@ from forkpoint.testing import PAUSE, Abort, Eof, TestSource, run_local
 from programs import run_python
 
 STEPS = ("planned", "computed", "written", "committed", "published")
-with_files = examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_files = examples(3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def halves(build, elements, place, root, *, before, after, epochs=4, **more):
@@ -36,7 +36,7 @@ def halves(build, elements, place, root, *, before, after, epochs=4, **more):
 
 
 @with_files
-@given(st.lists(st.integers(1, 60), max_size=15), st.integers(0, 15), st.integers(1, 4), st.integers(1, 4), st.booleans())
+@given(st.lists(st.integers(1, 25), max_size=15), st.integers(0, 15), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_stopped_and_restored_at_another_parallelism(tmp_path_factory, numbers, place, before, after, drain):
     runs = halves(
         source_of(collatz, int),
@@ -82,10 +82,10 @@ def test_the_order_within_keys_is_that_of_a_run_straight_through(tmp_path_factor
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_that_dies_in_mid_loop(tmp_path, step):
-    script = [7, 27, Abort(step), 9, PAUSE, Abort(step), 6, PAUSE, Abort(step)]
+    script = [7, 15, Abort(step), 9, PAUSE, Abort(step), 6, PAUSE, Abort(step)]
     run = run_local(source_of(collatz, int), script, state_root=tmp_path, epochs=1, parallelism=3)
     assert run.deaths == 3
-    assert sorted(run.output) == collatz_lengths([7, 27, 9, 6])
+    assert sorted(run.output) == collatz_lengths([7, 15, 9, 6])
 
 
 class FailsOnce(fp.MapFunction):

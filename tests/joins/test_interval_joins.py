@@ -47,14 +47,14 @@ def near_sql(bounds):
         WHERE r.ts - l.ts >{"" if lower_exclusive else "="} {lower} AND r.ts - l.ts <{"" if upper_exclusive else "="} {upper}"""
 
 
-@examples(25)
+@examples(9)
 @given(bounds(), lefts, rights, st.sampled_from([1, 7, 100]), parallelisms)
 def test_an_interval_join_is_that_of_the_whole_tables(bounds, left, right, epochs, parallelism):
     found = run(near(bounds, pairs), left, right, epochs=epochs, parallelism=parallelism)
     assert rows(found) == query(near_sql(bounds), left, right)
 
 
-@examples(8)
+@examples(4)
 @given(bounds(), lefts.filter(bool), rights, st.data())
 def test_a_savepoint_in_the_midst_restored_at_another_parallelism(bounds, left, right, data):
     at, first, second = data.draw(st.integers(0, len(left) - 1)), data.draw(parallelisms), data.draw(parallelisms)
@@ -68,12 +68,12 @@ def test_every_cut():
     bounds = (-9, 6, False, True)
     expected = query(near_sql(bounds), left, right)
     assert len(expected) >= 8
-    for at in range(8):
+    for at in (0, 1, 3, 4, 7):
         found = run_in_two(near(bounds, pairs), left, right, at, 1 + at % 3, 1 + (at + 1) % 3, rows=2)
         assert rows(*found) == expected, at
 
 
-@examples(8)
+@examples(4)
 @given(bounds(), lefts, rights, st.sets(st.integers(1, 39), max_size=6), parallelisms)
 def test_results_come_in_one_order(bounds, left, right, cuts, parallelism):
     """One source of both: each element finds the others in the order of time, then of the stream."""
@@ -113,7 +113,7 @@ def disordered(draw):
     return found
 
 
-@examples(20)
+@examples(10)
 @given(disordered(), st.integers(-8, 8), st.integers(0, 8), st.sets(st.integers(1, 29), max_size=5))
 def test_late_elements_join_nothing_and_go_to_their_sides_output(script, lower, width, cuts):
     def join(left, right):
@@ -150,7 +150,9 @@ LEFT = [Left("ab"[i % 2], i * 3, i) for i in range(12)]
 RIGHT = [Right("ab"[i % 2], i * 4, i) for i in range(12)]
 
 
-@pytest.mark.parametrize("bounds", [(-5, 5), (0, 8), (3, 8), (-8, -3), (0, 0)])
+@pytest.mark.parametrize(
+    "bounds", [(-5, 5), (3, 8), (-8, -3), *(pytest.param(bounds, marks=pytest.mark.slow) for bounds in ((0, 8), (0, 0)))]
+)
 @pytest.mark.parametrize("drain", [True, False])
 def test_elements_go_when_nothing_can_find_them_any_more(tmp_path, bounds, drain):
     join = near((*bounds, False, False), pairs)

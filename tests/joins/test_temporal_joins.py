@@ -30,14 +30,14 @@ def sql(outer):
         (SELECT key, ts, max(id) AS id FROM r GROUP BY key, ts) v ON l.key = v.key AND l.ts >= v.ts"""
 
 
-@examples(25)
+@examples(9)
 @given(lefts, rights, st.booleans(), st.sampled_from([1, 7, 100]), parallelisms)
 def test_a_temporal_join_is_that_of_the_whole_tables(left, right, outer, epochs, parallelism):
     found = run(valued(outer), left, right, epochs=epochs, parallelism=parallelism)
     assert rows(found) == query(sql(outer), left, right)
 
 
-@examples(8)
+@examples(4)
 @given(lefts.filter(bool), rights, st.booleans(), st.data())
 def test_a_savepoint_in_the_midst_restored_at_another_parallelism(left, right, outer, data):
     at, first, second = data.draw(st.integers(0, len(left) - 1)), data.draw(parallelisms), data.draw(parallelisms)
@@ -45,13 +45,13 @@ def test_a_savepoint_in_the_midst_restored_at_another_parallelism(left, right, o
     assert rows(*found) == query(sql(outer), left, right)
 
 
-@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("outer", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_cut(outer):
     left = [Left("ab"[i % 2], i * 3 - i % 4, i) for i in range(8)]
     right = [Right("ab"[i % 2], 5 + i * 4 - i % 3, i) for i in range(8)]
     expected = query(sql(outer), left, right)
     assert len(expected) >= 4
-    for at in range(8):
+    for at in (0, 1, 3, 4, 7):
         assert rows(*run_in_two(valued(outer), left, right, at, 1 + at % 3, 1 + (at + 1) % 3, rows=2)) == expected, at
 
 

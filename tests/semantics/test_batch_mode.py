@@ -92,7 +92,7 @@ def expected(events: list[Event]) -> dict[str, list[Any]]:
 EVENTS = st.lists(st.builds(Event, st.sampled_from("ab"), st.integers(0, 60), st.integers(0, 9)), max_size=25)
 
 
-@examples(10)
+@examples(4)
 @given(EVENTS, st.integers(1, 12), st.integers(1, 3))
 def test_final_results_at_every_cut_and_parallelism(events: list[Event], rows: int, parallelism: int) -> None:
     found = run_local(

@@ -41,7 +41,7 @@ def told(outputs, parallelism):
     return found, Counter({rule: count // parallelism for rule, count in rules.items()})
 
 
-@examples(20)
+@examples(7)
 @given(ruled_inputs(), st.integers(0, 6), st.sampled_from([1, 3, 7, 100]), st.integers(1, 4))
 def test_every_key_sees_each_rule_at_its_place(elements, bound, epochs, parallelism):
     run = run_local(lambda env, source: ruled(env, source, bound), elements, epochs=epochs, parallelism=parallelism)
@@ -49,7 +49,7 @@ def test_every_key_sees_each_rule_at_its_place(elements, bound, epochs, parallel
     assert told(run.output, parallelism) == (keys, Counter(rules))
 
 
-@examples(15)
+@examples(5)
 @given(
     ruled_inputs(20),
     st.lists(st.tuples(st.integers(0, 20), st.sampled_from([PAUSE, ABORT, Abort("committed")])), max_size=4),
@@ -62,7 +62,7 @@ def test_deaths_and_cuts_anywhere(elements, marks):
     assert told(run_local(ruled, script, parallelism=2).output, 2) == (keys, Counter(rules))
 
 
-@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ruled_inputs(20), st.integers(0, 20), st.integers(1, 4), st.integers(1, 4))
 def test_savepoint_restored_with_more_or_fewer_subtasks(tmp_path_factory, elements, place, before, after):
     root = tmp_path_factory.mktemp("root")

@@ -119,7 +119,7 @@ def cut(elements, marks):
     return script
 
 
-@examples(20)
+@examples(7)
 @given(
     orders,
     rates,
@@ -143,7 +143,7 @@ def test_rates_read_ahead_take_effect_at_their_own_time(orders, rates, marks, bo
     assert sorted(out[1] for out in told) == sorted([rate[1] for rate in rates] * parallelism)
 
 
-@examples(15)
+@examples(5)
 @given(st.lists(orders, min_size=2, max_size=3), rates, st.data(), st.integers(1, 3))
 def test_splits_ahead_of_others_see_the_rates_up_to_their_own_time(splits, rates, data, parallelism):
     """Rates are provisional for elements ahead of the watermark, which one split holds back."""

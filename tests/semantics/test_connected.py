@@ -21,14 +21,14 @@ def both(timer_ops, bound=3):
     return lambda env, source: split_in_two(env, source, timer_ops, bound)
 
 
-@examples(20)
+@examples(7)
 @given(inputs(), programs, st.integers(0, 6), st.sampled_from([1, 7, 100]), st.integers(1, 4))
 def test_as_if_both_inputs_were_one_stream(events, timer_ops, bound, epochs, parallelism):
     run = run_local(both(timer_ops, bound), events, epochs=epochs, parallelism=parallelism)
     assert by_key(run.output) == expected(events, timer_ops, bound)
 
 
-@examples(20)
+@examples(8)
 @given(inputs(size=25), inputs(size=25), programs, st.integers(0, 6), st.integers(1, 4), st.booleans())
 def test_two_sources_are_merged_by_the_watermark_ahead_of_each_element(first, second, timer_ops, bound, parallelism, swap):
     def build(env, one, two):
@@ -43,7 +43,7 @@ def test_two_sources_are_merged_by_the_watermark_ahead_of_each_element(first, se
     assert by_key(run.output) == by_key(model)
 
 
-@examples(10)
+@examples(5)
 @given(inputs(size=20), programs, st.lists(st.tuples(st.integers(0, 20), st.sampled_from([PAUSE, ABORT])), max_size=4))
 def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
     script = list(events)
@@ -52,7 +52,7 @@ def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
     assert by_key(run_local(both(timer_ops), script, parallelism=2).output) == expected(events, timer_ops)
 
 
-@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 4), st.integers(1, 4))
 def test_savepoint_with_timers_restored_at_another_parallelism(tmp_path_factory, events, timer_ops, place, before, after):
     root = tmp_path_factory.mktemp("root")

@@ -84,7 +84,7 @@ def results(shape, events, timer_ops, bound, **how):
     return run, by_key(run.output)
 
 
-@examples(25)
+@examples(8)
 @given(inputs(size=45), programs, st.integers(0, 10), st.sets(st.integers(1, 44), max_size=6), st.integers(1, 4))
 def test_one_stage(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(one_stage, events, timer_ops, bound, parallelism=1)
@@ -92,7 +92,7 @@ def test_one_stage(events, timer_ops, bound, cuts, parallelism):
     assert found == expected
 
 
-@examples(25)
+@examples(8)
 @given(inputs(size=40), programs, st.integers(0, 10), st.sets(st.integers(1, 39), max_size=5), st.integers(2, 4))
 def test_two_stages(events, timer_ops, bound, cuts, parallelism):
     _, expected = results(two_stages, events, timer_ops, bound, parallelism=1)
@@ -101,7 +101,7 @@ def test_two_stages(events, timer_ops, bound, cuts, parallelism):
     in_the_order_emitted(found)
 
 
-@examples(15)
+@examples(5)
 @given(inputs(size=25), programs, st.integers(0, 10), st.sets(st.integers(1, 24), max_size=4), st.integers(2, 4))
 def test_three_stages(events, timer_ops, bound, cuts, parallelism):
     """Elements that one timer emitted for different keys have no order among them; those of each key keep theirs."""
@@ -138,7 +138,9 @@ def long_input():
 LONG_PROGRAM = [(("register", 6), ("value", 3)), (("register", -5), ("add", 1)), (("delete", 3), ("put", 1, 2)), ()]
 
 
-@pytest.mark.parametrize(("rows", "parallelism"), [(15, 1), (1, 2), (1, 4), (34, 3), (1000, 4)])
+@pytest.mark.parametrize(
+    ("rows", "parallelism"), [(15, 1), pytest.param(1, 2, marks=pytest.mark.slow), (1, 4), (34, 3), (1000, 4)]
+)
 def test_a_hundred_elements_in_1_to_100_epochs(long_input, rows, parallelism):
     _, expected = results(two_stages, long_input, LONG_PROGRAM, 5, parallelism=1)
     run, found = results(two_stages, long_input, LONG_PROGRAM, 5, parallelism=parallelism, epochs=rows)
@@ -155,7 +157,7 @@ def test_a_process_that_dies_changes_nothing(long_input, at):
     assert found == expected
 
 
-@examples(10)
+@examples(6)
 @given(inputs(size=20), programs, st.lists(st.tuples(st.integers(0, 20), st.sampled_from([PAUSE, ABORT])), max_size=4))
 def test_deaths_and_cuts_anywhere(events, timer_ops, marks):
     _, expected = results(one_stage, events, timer_ops, 3, parallelism=1)
@@ -234,7 +236,7 @@ def split_inputs(draw):
     return splits
 
 
-@examples(25)
+@examples(12)
 @given(split_inputs(), st.integers(1, 12), st.integers(1, 4))
 @example([[Reading("x", 100, 1)], [Reading("x", 5, 2)]], 1, 1)
 def test_with_several_splits_what_depends_on_the_watermark_alone_is_the_same(splits, rows, parallelism):
@@ -267,7 +269,7 @@ class Windows(fp.KeyedProcessFunction):
         self.seen.clear()
 
 
-@examples(12)
+@examples(6)
 @given(split_inputs(), st.integers(1, 12), st.integers(1, 4))
 def test_several_splits_through_two_stages(splits, rows, parallelism):
     def build(env, source):

@@ -96,7 +96,7 @@ class Delayed(fp.KeyedProcessFunction):
             yield ("late", *value)
 
 
-@examples(20)
+@examples(8)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 6), st.integers(0, 4)), max_size=20),
     st.integers(1, 20),

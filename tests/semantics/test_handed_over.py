@@ -269,7 +269,7 @@ def job(operator, declared):
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("operator", OPERATORS)
-@examples(4)
+@examples(2)
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).map(sorted))
 def test_what_is_handed_over_does_not_change(operator, declared, numbers):
     def run(epochs):

@@ -238,10 +238,10 @@ def check_counts(cuts: Any, kind: Any, elements: list[Element]) -> None:
 
 @each_kind
 def test_counts_of_each_kind_of_key(name):
-    check_counts([(1, 3), (3, 1), (100, 2)], *whole(name))  # test_counts takes any
+    check_counts([(3, 3), (100, 1)], *whole(name))  # test_counts takes any
 
 
-@examples(10)
+@examples(5)
 @given(some_cuts, cases())
 def test_counts(cuts, case):
     check_counts(cuts, *case)
@@ -252,7 +252,7 @@ class Numbers(fp.ProcessWindowFunction):
         yield shown(key), [n for _, n in elements]
 
 
-@examples(5)
+@examples(3)
 @given(some_cuts, cases())
 def test_windows(cuts, case):
     kind, elements = case
@@ -270,7 +270,7 @@ def test_windows(cuts, case):
     assert sorted(n for _, n in runs(cuts, time_windows, typed(kind, elements))) == sorted(keys)
 
 
-@examples(5)
+@examples(3)
 @given(some_cuts, cases())
 def test_joins(cuts, case):
     kind, elements = case
@@ -336,7 +336,7 @@ class Rule(fp.BroadcastProcessFunction):
         rules.put(value[0], (rules.get(value[0]) or 0) + 1)
 
 
-@examples(5)
+@examples(3)
 @given(some_cuts, cases(6))
 def test_the_keys_of_broadcast_state(cuts, case):
     kind, elements = case
@@ -364,7 +364,7 @@ class Row(NamedTuple):
     n: int
 
 
-@examples(5)
+@examples(3)
 @given(
     some_cuts,
     st.lists(st.tuples(st.sampled_from(DECIMALS), st.sampled_from(FLOATS)), min_size=2, max_size=9),

@@ -76,14 +76,14 @@ def starts(draw):
     }
 
 
-@of_jobs(20)
+@of_jobs(8)
 @given(jobs(), inputs(15), rows, parallelisms)
 def test_cuts_and_parallelism(job, events, epochs, parallelism):
     straight = run(job, events, parallelism=1)
     assert results(job, run(job, events, parallelism=parallelism, epochs=epochs)) == results(job, straight)
 
 
-@of_jobs(12)
+@of_jobs(5)
 @given(jobs(), inputs(15), st.lists(st.integers(0, 30), min_size=1, max_size=2), st.lists(starts(), min_size=3, max_size=3))
 def test_stopped_and_restored(job, events, cuts, hows):
     straight = results(job, run(job, events, parallelism=1))
@@ -92,7 +92,7 @@ def test_stopped_and_restored(job, events, cuts, hows):
         assert results(job, *stopped_and_restored(job, events, cuts, hows[: len(cuts) + 1], root)) == straight
 
 
-@of_jobs(12)
+@of_jobs(5)
 @given(
     jobs(),
     inputs(15),
@@ -111,7 +111,7 @@ def test_dies_on_the_way(job, events, epochs, deaths, how):
 EMPTY_AT_THE_END = ("left-buffer", "right-buffer", "waiting", "elements", "_event_timers", "sums")
 
 
-@of_jobs(8)
+@of_jobs(5)
 @given(jobs(), inputs(15), starts())
 def test_nothing_is_left_behind_a_drain(job, events, how):
     """Elements go round in loops whatever the watermark."""
@@ -127,7 +127,7 @@ def test_nothing_is_left_behind_a_drain(job, events, how):
     assert not {place for place in left if place[1] in EMPTY_AT_THE_END or (place[0] in by_time and place[1] not in ("seen",))}
 
 
-@of_jobs(6)
+@of_jobs(3)
 @given(jobs(), inputs(15), st.integers(0, 30), starts(), starts())
 def test_a_savepoint_fits_its_program_and_survives_an_edit(job, events, cut, before, after):
     straight = results(job, run(job, events, parallelism=1))
@@ -151,7 +151,7 @@ def graph_of(job, script):
     return compile_graph(env.transformations, max_parallelism=128, require_uids=True).graph
 
 
-@of_jobs(6)
+@of_jobs(4)
 @given(jobs(), inputs(15), st.integers(0, 30), rows, rows, st.integers(1, 2), st.integers(3, 4))
 def test_saved_state_does_not_depend_on_the_parallelism(job, events, cut, some, others, few, many):
     script = with_marks(events, (cut, STOP))
@@ -166,7 +166,7 @@ def test_saved_state_does_not_depend_on_the_parallelism(job, events, cut, some, 
         assert not states
 
 
-@of_jobs(12)
+@of_jobs(4)
 @given(jobs(sources=2), st.data(), rows, parallelisms, st.integers(0, 30), starts())
 def test_two_sources(job, data, epochs, parallelism, cut, how):
     """What depends on the watermark alone."""

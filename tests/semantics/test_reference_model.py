@@ -16,14 +16,14 @@ def run(events, timer_ops, bound, *, epochs=None, parallelism=1):
     return run_local(build, events, epochs=epochs, parallelism=parallelism).output
 
 
-@examples(50)
+@examples(20)
 @given(inputs(), programs, st.integers(0, 10), st.integers(1, 12), st.integers(1, 3))
 def test_random_programs_do_what_the_reference_says(events, timer_ops, bound, rows, parallelism):
     expected = by_key(Reference(timer_ops, bound).run(events))
     assert by_key(run(events, timer_ops, bound, epochs=max(rows, len(events) // 8), parallelism=parallelism)) == expected
 
 
-@examples(25)
+@examples(15)
 @given(inputs(size=15), programs, st.integers(0, 10))
 def test_the_harness_does_what_the_reference_says(events, timer_ops, bound):
     expected = by_key(Reference(timer_ops, bound).run(events))

@@ -19,7 +19,7 @@ from forkpoint.testing import ABORT, PAUSE, Abort, Eof, Rescale, run_local
 rescales = st.lists(st.tuples(st.integers(0, 15), parallelisms.map(Rescale)), min_size=1, max_size=3)
 
 
-@examples(25)
+@examples(7)
 @given(jobs(), inputs(15), rows, parallelisms, backends, rescales)
 def test_random_jobs(job, events, epochs, parallelism, backend, marks):
     straight = results(job, run(job, events, parallelism=1))
@@ -28,7 +28,7 @@ def test_random_jobs(job, events, epochs, parallelism, backend, marks):
     assert results(job, found) == straight
 
 
-@examples(15)
+@examples(5)
 @given(
     jobs(),
     inputs(15),

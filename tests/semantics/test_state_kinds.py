@@ -168,7 +168,7 @@ epochs = st.lists(
 )
 
 
-@examples(50)
+@examples(20)
 @given(epochs)
 def test_states_are_what_plain_containers_are(epochs):
     check(epochs, None, event_time=False)
@@ -176,7 +176,7 @@ def test_states_are_what_plain_containers_are(epochs):
 
 @pytest.mark.parametrize("update", ["write", "read"])
 @pytest.mark.parametrize("event_time", [False, True], ids=["processing", "event"])
-@examples(50)
+@examples(15)
 @given(epochs=epochs)
 def test_expired_entries_are_gone(update, event_time, epochs):
     check(epochs, config(update, event_time), event_time=event_time)
@@ -213,7 +213,7 @@ def check(epochs, ttl, *, event_time):
             assert harness.state("mean", key) == model.apply("mean", "get")
 
 
-@examples(25)
+@examples(12)
 @given(
     st.lists(st.tuples(steps, operations), min_size=1, max_size=40),
     st.integers(1, 40),
@@ -238,7 +238,7 @@ def test_event_time_passes_within_an_epoch(steps, rows, update):
     assert run_local(build, elements, epochs=rows).output == expected
 
 
-@examples(25)
+@examples(12)
 @given(epochs)
 def test_an_expired_value_that_may_be_seen_is_the_true_one_or_none(epochs):
     visible = fp.StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp

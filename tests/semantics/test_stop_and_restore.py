@@ -57,7 +57,7 @@ def split_at(events, place, mark):
     return [*events[:place], mark, *events[place:]]
 
 
-@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(7, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 3))
 def test_stopped_and_gone_on_from_the_checkpoint(tmp_path_factory, events, timer_ops, place, parallelism):
     straight = joined(run_local(job(timer_ops), events, parallelism=1))
@@ -68,7 +68,7 @@ def test_stopped_and_gone_on_from_the_checkpoint(tmp_path_factory, events, timer
     assert joined(*runs) == straight
 
 
-@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(inputs(size=20), programs, st.integers(0, 20), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_stopped_with_a_savepoint_and_restored_at_another_parallelism(
     tmp_path_factory, events, timer_ops, place, before, after, other_job

@@ -271,7 +271,7 @@ def job(env: Any, source: Any) -> Any:
     return values.key_by(lambda pair: pair[0]).process(Keep()).uid("keep")
 
 
-@examples(8)
+@examples(4)
 @given(
     st.lists(st.tuples(HASHABLE, VALUES), min_size=1, max_size=4),
     st.integers(1, 3),

@@ -81,7 +81,7 @@ def model(elements: list[Trade]) -> dict[str, dict[str, list[Any]]]:
     }
 
 
-@examples(20)
+@examples(8)
 @given(trades, st.sampled_from([1, 7, 100]), st.integers(1, 4), st.booleans())
 def test_wherever_epochs_are_cut_and_at_any_parallelism(
     elements: list[Trade], rows: int, parallelism: int, columns: bool
@@ -104,7 +104,7 @@ def some(count: int) -> list[Trade]:
     return [Trade("abc"[i % 3], i * 2 - i * 5 % 9, i) for i in range(count)]
 
 
-@pytest.mark.parametrize("at", range(0, 25, 4))
+@pytest.mark.parametrize("at", [0, 8, 20, *(pytest.param(at, marks=pytest.mark.slow) for at in (4, 12, 16, 24))])
 def test_a_savepoint_at_each_cut_and_another_parallelism(tmp_path: Any, at: int) -> None:
     elements = some(24)
     script = [*elements[:at], Eof(savepoint=True), *elements[at:]]

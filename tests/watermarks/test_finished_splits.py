@@ -37,7 +37,7 @@ def test_a_finished_split_is_not_waited_for(assign: bool) -> None:
     assert [seen["b", t] for t in (10, 20, 30, 60, 90)] == [fp.MIN_WATERMARK, 9, 19, 49, 79]
 
 
-@examples(20)
+@examples(10)
 @given(
     st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4),
     st.sampled_from([1, 3, 100]),
@@ -87,7 +87,7 @@ def test_a_source_behind_an_assigner_ends_it_only_with_all_others() -> None:
     assert [seen["b", t] for t in (30, 40, 50)] == [19, 29, 39]
 
 
-@examples(15)
+@examples(5)
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=3, max_size=3), min_size=2, max_size=3),
     st.sampled_from([1, 100]),

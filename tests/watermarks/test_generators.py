@@ -62,7 +62,7 @@ def punctuated_model(elements: list[Event]) -> dict[str, list[Any]]:
     return found
 
 
-@examples(25)
+@examples(10)
 @given(events, st.sampled_from([1, 7, 100]), st.integers(1, 3), st.booleans())
 def test_a_punctuated_one_gives_the_same_wherever_epochs_are_cut(
     elements: list[Event], rows: int, parallelism: int, assign: bool

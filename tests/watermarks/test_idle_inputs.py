@@ -108,6 +108,7 @@ def script(seed: int) -> tuple[list[tuple[int, int | None]], int, int]:
     return steps, rng.randint(0, 20), rng.randint(1, 3)
 
 
+TELLING = (0, 9, 10)  # scripts of which the last two alone found faults in how idle inputs are combined
 BACK_BEHIND = ([(0, 20), (1, 5), (2, None), (1, None), (0, 22), (1, 7), (0, 25), (0, 30)], 20, 2)
 
 
@@ -121,7 +122,10 @@ def sources(steps: list[tuple[int, int | None]], stop: int) -> list[TestSource]:
 
 
 @pytest.mark.parametrize("shape", ["union", "mapped", "two stages", "connected"])
-@pytest.mark.parametrize("case", [BACK_BEHIND, *map(script, range(12))])
+@pytest.mark.parametrize(
+    "case",
+    [BACK_BEHIND, *(pytest.param(script(n), marks=[] if n in TELLING else [pytest.mark.slow]) for n in range(12))],
+)
 def test_as_in_flink_also_when_stopped_and_restored(
     tmp_path: Path, shape: str, case: tuple[list[tuple[int, int | None]], int, int]
 ) -> None:

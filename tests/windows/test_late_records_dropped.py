@@ -86,8 +86,16 @@ def run(name: str, events: list[Event], **how: Any) -> Any:
     return run_local(build, TestSource(events, type=Event, columnar="columns" in name), **how)
 
 
-@pytest.mark.parametrize("name", sorted(OPERATORS))
-@examples(8)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] if name in ("all sorted", "sessions", "sliding", "sliding, in columns") else []
+        )
+        for name in sorted(OPERATORS)  # test_two_are_late runs them all
+    ],
+)
+@examples(3)
 @given(
     st.lists(st.builds(Event, st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 9)), min_size=12, max_size=30),
     st.integers(1, 10),

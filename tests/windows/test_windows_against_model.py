@@ -15,7 +15,7 @@ from forkpoint.testing import ABORT, Eof, OperatorHarness, TestSource, run_local
 cuts = st.sets(st.integers(1, 49), max_size=6)
 
 
-@examples(100)
+@examples(40)
 @given(setups(), inputs(), cuts, st.integers(1, 3))
 def test_results_are_those_of_the_model(setup, events, cuts, parallelism):
     model = Model(setup).run(events)
@@ -25,7 +25,7 @@ def test_results_are_those_of_the_model(setup, events, cuts, parallelism):
     assert all(r.timestamp == r.value.ts for r in found.records["late"])
 
 
-@examples(30)
+@examples(10)
 @given(setups(), inputs(), st.integers(1, 49), st.integers(1, 3), st.integers(1, 3))
 def test_a_savepoint_in_the_midst_restored_at_another_parallelism(setup, events, at, first, second):
     model = Model(setup).run(events)
@@ -41,14 +41,14 @@ def test_a_savepoint_in_the_midst_restored_at_another_parallelism(setup, events,
     assert sorted([*before.outputs["late"], *after.outputs["late"]]) == sorted(model.late)
 
 
-@examples(15)
+@examples(6)
 @given(setups(), inputs(), st.integers(0, 49))
 def test_a_process_that_dies_changes_nothing(setup, events, at):
     script = [*events[:at], ABORT, *events[at:]]
     assert results(run(setup, script, epochs=8)) == by_window(Model(setup).run(events).out)
 
 
-@examples(30)
+@examples(15)
 @given(setups(("tumbling", "sliding", "session", "dynamic")), inputs(), st.integers(1, 6), st.integers(1, 3))
 def test_nothing_is_left_when_all_windows_are_gone(setup, events, rows, parallelism):
     build = lambda stream: windowed(stream, setup)  # noqa: E731
@@ -101,7 +101,7 @@ def splits(draw):
 IN_STEP = [("tumbling", 10, 3), ("sliding", 12, 5, 0), ("session", 6)]
 
 
-@examples(20)
+@examples(8)
 @given(splits(), st.sampled_from(IN_STEP), st.integers(1, 12), st.integers(1, 3))
 def test_several_splits_lose_nothing(splits, assigner, rows, parallelism):
     """With splits in step only by the watermark, windows still get exactly the elements that belong to them."""

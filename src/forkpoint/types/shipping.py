@@ -92,12 +92,18 @@ def _pickler() -> Any:
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType) and obj.co_filename != _NO_FILE:
                 return _in_file, (obj.replace(co_filename=_NO_FILE), obj.co_filename)
+            if obj is msgspec.NODEFAULT:
+                return _no_default, ()  # of its name alone, pickle looks for its module in every one that is loaded: 2 ms
             if _by_value(obj):
                 return _reduce(obj)
             reduced = super().reducer_override(obj)
             return _with_aliases(obj, reduced) if isinstance(obj, EnumMeta) and isinstance(reduced, tuple) else reduced
 
     return Pickler
+
+
+def _no_default() -> Any:
+    return msgspec.NODEFAULT
 
 
 def _in_file(code: CodeType, filename: str) -> CodeType:

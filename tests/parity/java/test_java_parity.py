@@ -57,16 +57,35 @@ def test_inputs_are_those_that_were_recorded_with():
     assert java_inputs.made() == INPUTS
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - ttl_programs.NAMES))
-def test_in_one_epoch_and_in_seven(name):
-    sparse, parallelism = INPUTS["sparse"], 1 if name == FIRST_STAGE else 3
-    once = run([name], INPUTS["dense"], parallelism=1)[1]
-    often = run([name], sparse, epochs=cuts(sparse, 7), parallelism=parallelism)[1]
+WITHOUT_TTL = sorted(PROGRAMS.keys() - ttl_programs.NAMES)
+
+
+@pytest.fixture(scope="module")
+def in_one_epoch():
+    """What all programs give, in one job."""
+    return run(WITHOUT_TTL, INPUTS["dense"], parallelism=1)[1]
+
+
+@pytest.fixture(scope="module")
+def in_seven_epochs():
+    sparse = INPUTS["sparse"]
+    found = run([name for name in WITHOUT_TTL if name != FIRST_STAGE], sparse, epochs=cuts(sparse, 7), parallelism=3)[1]
+    return found | run([FIRST_STAGE], sparse, epochs=cuts(sparse, 7), parallelism=1)[1]
+
+
+@pytest.mark.parametrize("name", WITHOUT_TTL)
+def test_in_one_epoch_and_in_seven(name, in_one_epoch, in_seven_epochs):
+    once, often = {name: in_one_epoch[name]}, {name: in_seven_epochs[name]}
     assert differences(once, expected([name], "dense")) + differences(often, expected([name], "sparse")) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "ends"), [("early", [*range(1, 14), 20, 30]), ("dense", cuts(INPUTS["dense"], 9))], ids=["rows", "blocks"]
+    ("given", "ends"),
+    [
+        pytest.param("early", [*range(1, 9), 20], id="rows"),
+        pytest.param("early", [*range(1, 14), 20, 30], id="more rows", marks=pytest.mark.slow),
+        pytest.param("dense", cuts(INPUTS["dense"], 9), id="blocks", marks=pytest.mark.slow),  # as seven epochs of another input
+    ],
 )
 def test_in_many_epochs(given, ends):
     """All programs in one job; epochs of single rows at first, with all that waits behind them, and of ten."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
-from msgspec import structs
+import msgspec
+from msgspec.structs import replace
 
 from forkpoint.driver.observe.events import (
     AttemptStarted,
@@ -23,8 +23,7 @@ from forkpoint.protocol.messages import EpochEntry, FailureEntry, SavepointEntry
 KEPT_EPOCHS, KEPT_FAILURES, KEPT_SAVEPOINTS = 200, 20, 50
 
 
-@dataclass(frozen=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True):
     """The newest entries of each kind, oldest first. ``committed`` and ``failed``: how many epochs were committed, and attempts
     failed, in all; ``restored``: the epoch that the run has started or restarted from, and when; None if
     that was from nothing."""
@@ -59,7 +58,7 @@ def after(journal: Journal, event: Event, now_ms: int) -> Journal:
             begun = EpochEntry(epoch, {"planned": at_ms})
             return replace(journal, epochs=(*journal.epochs, begun)[-KEPT_EPOCHS:])
         case EpochReached(epoch, phase, at_ms):
-            return _with_newest(journal, epoch, lambda e: structs.replace(e, phases={**e.phases, phase: at_ms}))
+            return _with_newest(journal, epoch, lambda e: replace(e, phases={**e.phases, phase: at_ms}))
         case EpochCommitted():
             counted = replace(journal, committed=journal.committed + 1)
             return _with_newest(counted, event.epoch, lambda entry: _sized(entry, event))
@@ -83,7 +82,7 @@ def _with_newest(journal: Journal, epoch: int, change: Callable[[EpochEntry], Ep
 
 def _sized(entry: EpochEntry, event: EpochCommitted) -> EpochEntry:
     records = {**event.records_out, **event.records_in}
-    return structs.replace(entry, records=records, changes_bytes=event.changes_bytes, snapshot_bytes=event.snapshot_bytes)
+    return replace(entry, records=records, changes_bytes=event.changes_bytes, snapshot_bytes=event.snapshot_bytes)
 
 
 def _savepoints(
@@ -92,5 +91,5 @@ def _savepoints(
     before = next((e for e in known if e.savepoint == event.savepoint), None)
     entry = before or SavepointEntry(event.savepoint, event.epoch, now_ms)
     if isinstance(event, SavepointEnded):
-        entry = structs.replace(entry, ended_ms=now_ms, path=event.path, failure=event.failure)
+        entry = replace(entry, ended_ms=now_ms, path=event.path, failure=event.failure)
     return (*(e for e in known if e is not before), entry)[-KEPT_SAVEPOINTS:]

@@ -9,8 +9,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from forkpoint.driver.observe.events import (
     AttemptStarted,
@@ -108,8 +112,7 @@ class BacklogThen(NamedTuple):
     amount: int
 
 
-@dataclass(frozen=True)
-class JobMetrics:
+class JobMetrics(msgspec.Struct, frozen=True):
     """A run's metrics. Counts by operator uid, durations, catch-ups and bytes of state written are since the last (re)start.
 
     ``since_ms``: when that was. ``epochs``: the number of epochs committed; ``committed_ms``: when the last one was.

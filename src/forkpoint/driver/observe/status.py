@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from forkpoint.driver.observe.events import (
     AttemptStarted,
@@ -27,8 +30,7 @@ from forkpoint.driver.observe.events import (
 from forkpoint.protocol.messages import DriverState
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """A run's status, as ``list`` and the control port show it. ``records`` (received, or emitted where there is no input) and
     ``late_records_dropped`` count by operator uid since the last (re)start, ``run_records`` since the run's start.
     ``ignored_files``: by source, the number of files that appeared too late to be read. ``restored`` and

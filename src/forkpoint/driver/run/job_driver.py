@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
