@@ -422,7 +422,7 @@ def test_a_job_on_spark_is_read_while_it_runs(tmp_path: Path, session: Any) -> N
     try:
         with StateFollower(tmp_path, "test") as follower:
             once_committed(tmp_path, 3)
-            for _ in epochs_beyond(tmp_path, 30):
+            for _ in epochs_beyond(tmp_path, 10):
                 assert assert_consistent(follower.newest()) >= 0
             assert assert_consistent(LiveState.find(tmp_path, "test")) > 0
     finally:
