@@ -1,5 +1,5 @@
-"""The process that Spark forks the tests' Python workers from, with what they use loaded: on its own, each worker takes a second of
-a processor for it, and Spark starts a new one after each task that fails."""
+"""The process that Spark forks the tests' Python workers from, with what they use loaded. On its own, each worker takes a second
+of a processor for it, and Spark starts a new one after each task that fails."""
 
 from __future__ import annotations
 
