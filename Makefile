@@ -82,7 +82,7 @@ explore: setup ## the property tests on new random examples, ROUNDS times
 		EXAMPLES=other pytest -n $(WORKERS) -m "hypothesis and not spark" || exit 1; done
 
 fuzz: setup ## damaged savepoints: more examples than the tests, then atheris for SECONDS_EACH on each reader
-	$(RUN) EXAMPLES=other FUZZ_TIMES=40 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
+	$(RUN) EXAMPLES=other FUZZ_TIMES=100 pytest --timeout 1800 tests/savepoint/test_savepoint_fuzz.py
 	$(RUN) python -m pip install --quiet --disable-pip-version-check atheris
 	@mkdir -p .fuzz
 	$(RUN) cd .fuzz && for target in savepoint.json snapshot changes part; do \

@@ -66,14 +66,18 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": " ".join(QUICK_JVM),
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
+    "spark.python.daemon.module": "preloaded_daemon",
 }
 
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from forkpoint.spark.session import get_session
+    from programs import PATHS
 
-    spark = get_session({**SETTINGS, "spark.local.dir": str(tmp_path_factory.mktemp("spark"))})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(PATHS))  # for preloaded_daemon
+        spark = get_session({**SETTINGS, "spark.local.dir": str(tmp_path_factory.mktemp("spark"))})
     yield spark
     spark.stop()
 

@@ -140,6 +140,24 @@ def program(tmp_path: Path, cluster: Cluster) -> Program:
     return Program(tmp_path, cluster)
 
 
+def test_a_host_dies_and_no_result_is_lost_or_repeated(cluster: Cluster, program: Program) -> None:
+    cluster.start_worker(A)
+    cluster.start_worker(B)
+    program.write(0, 2)
+    process = program.start(*BOTH_HOSTS)
+    program.wait_for(ROWS // 2, process)
+    assert program.stores(A)
+    assert program.stores(B)
+    cluster.kill_worker(A)
+    program.write(1, 2)
+    program.wait_for(ROWS, process)
+    program.command("cancel", "counting")
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert Counter(program.rows()) == Counter((n, n // KEYS + 1) for n in range(ROWS))
+
+
+@pytest.mark.slow
 def test_executors_and_a_worker_die_and_no_result_is_lost_or_repeated(cluster: Cluster, program: Program) -> None:
     cluster.start_worker(A, cores=2)  # two executors, whose processes share the host's state
     cluster.start_worker(B)

@@ -94,6 +94,7 @@ def test_a_directory_that_executors_do_not_share_fails_the_job_before_its_first_
     past = History(open_storage(str(tmp_path / "state")), JobPaths("unshared"))
     assert past.epochs() == [1]  # nothing was read, so all of it comes once the directory is shared
     env = environment(tmp_path, fp.CollectionSource(list(range(40))), fp.FileSink.json(tmp_path / "out"))
+    env.launch = Launch(options={"engine": "local"})
     env.execute("unshared")
     assert sum(len(path.read_text().splitlines()) for path in (tmp_path / "out").glob("part-*")) == 40
 

@@ -74,8 +74,14 @@ def storage(proxy: UnreliableProxy, root: str) -> Storage:
 
 
 @pytest.mark.usefixtures("silence_is_loss")
-@pytest.mark.parametrize("kind", ["lost answer", "late error", "cut", "error", "hang"])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    ("times", "kind"),
+    [
+        *[(times, kind) for times in (1, 2) for kind in ("lost answer", "late error", "cut", "error")],
+        (1, "hang"),
+        pytest.param(2, "hang", marks=pytest.mark.slow),
+    ],
+)
 def test_a_created_file_is_the_callers_whatever_happened_to_the_answer(
     proxy: UnreliableProxy, storage: Storage, kind: Any, times: int
 ) -> None:
@@ -204,7 +210,12 @@ def test_faults_at_all_kinds_of_requests(
 @pytest.mark.usefixtures("hasty", "silence_is_loss")
 @pytest.mark.parametrize(
     ("step", "outage"),
-    [("planned", "refuse"), ("computed", "refuse"), ("computed", "hang"), ("published", "slow down")],
+    [
+        pytest.param("planned", "refuse", marks=pytest.mark.slow),
+        ("computed", "refuse"),
+        pytest.param("computed", "hang", marks=pytest.mark.slow),
+        ("published", "slow down"),
+    ],
 )
 def test_an_outage_pauses_the_job(
     proxy: UnreliableProxy, root: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, step: str, outage: str
@@ -383,7 +394,7 @@ def test_a_cancel_during_an_outage_ends_the_job_and_loses_no_output(proxy: Unrel
 
 
 def test_a_slow_store_only_slows_the_job_down(proxy: UnreliableProxy, root: str, tmp_path: Path) -> None:
-    proxy.inject(Fault("delay", seconds=0.03, jitter=0.03))
+    proxy.inject(Fault("delay", seconds=0.01, jitter=0.01))
     result = run(root, ELEMENTS, sink=fp.FileSink.text(tmp_path))
     assert result.outcome == "finished"
     proxy.heal()

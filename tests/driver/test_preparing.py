@@ -76,7 +76,7 @@ def rebuilt(root: Path, parallelism: int, epoch: int) -> Stored:
 
 
 @given(st.integers(1, 6), st.sets(st.integers(1, EPOCHS), min_size=1, max_size=4).map(sorted))
-@examples(15)
+@examples(5)
 def test_a_layout_follows_the_job(root: Path, parallelism: int, epochs: list[int]) -> None:
     executor = LocalExecutor()
     spec = layout(root, root / f"stores-{uuid.uuid4().hex}", parallelism)

@@ -209,7 +209,7 @@ def each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("each_epoch")
 @pytest.mark.parametrize("store", ["dict", "lmdb", "rocksdb"])
 def test_each_epoch_tells_exactly_what_there_is(tmp_path: Path, store: str) -> None:
-    run(tmp_path, visits(400), store=store)
+    run(tmp_path, visits(150), store=store)
     manifests = check(tmp_path)
     most = [max(amount.entries for amount in (saved(m) or {}).values()) for m in manifests.values() if m.amounts]
     assert max(most) > 50
@@ -258,17 +258,17 @@ def test_metrics_have_entries_bytes_and_timers_of_each_operator(tmp_path: Path) 
 @pytest.mark.usefixtures("each_epoch")
 def test_another_run_goes_on_with_them(tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        run(tmp_path, visits(300), Stop(crash_at=12))
-    run(tmp_path, visits(300))
+        run(tmp_path, visits(120), Stop(crash_at=6))
+    run(tmp_path, visits(120))
     assert len({m.run for m in check(tmp_path).values()}) == 2
 
 
 @pytest.mark.usefixtures("each_epoch")
 def test_a_run_whose_state_is_imported_counts_it_with_its_first_epoch(tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        run(tmp_path, visits(300), Stop(crash_at=12))
-    run(tmp_path, visits(300), parallelism=3)  # operator state has to be divided
-    assert {m.parallelism for m in check(tmp_path, unknown={13}).values()} == {2, 3}
+        run(tmp_path, visits(120), Stop(crash_at=6))
+    run(tmp_path, visits(120), parallelism=3)  # operator state has to be divided
+    assert {m.parallelism for m in check(tmp_path, unknown={7}).values()} == {2, 3}
 
 
 @pytest.mark.slow
@@ -281,9 +281,9 @@ def test_a_rescaled_job_goes_on_with_them(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("each_epoch")
 def test_what_an_earlier_release_has_not_saved_is_counted_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(Crash), patch.object(epochs, "to_save", lambda sums: None):
-        run(tmp_path, visits(300), Stop(crash_at=12))
+        run(tmp_path, visits(120), Stop(crash_at=6))
     before = max(history(tmp_path).epochs())
-    run(tmp_path, visits(300))
+    run(tmp_path, visits(120))
     check(tmp_path, unknown=range(2, before + 2))  # up to the start itself
 
 

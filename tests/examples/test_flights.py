@@ -14,7 +14,7 @@ from forkpoint.graph.options import RestoreOptions
 from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
-FILES, BEFORE_FORK, BEFORE_SWITCH = 24, 6, 15  # of 100; each has a row in 100 of the year
+FILES, BEFORE_FORK, BEFORE_SWITCH = 9, 2, 5  # of 100; each has a row in 100 of the year
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from program import Plan
-from runs import KILLED, Outcome, logs, outcome, read_savepoint, start_spark
+from runs import KILLED, Outcome, logs, outcome, read_savepoint, run_forked, start_spark
 
 pytestmark = pytest.mark.spark
 
@@ -99,5 +99,5 @@ def test_a_jvm_that_is_killed_in_an_epoch(place: Path, undisturbed: Outcome) -> 
     assert "Spark terminated while the job was running" in text, text
     assert text.count("; restart ") <= 1, text
     pause.unlink(missing_ok=True)
-    assert run(replace(plan, pause_file=None)) == 0, logs(place)
+    assert run_forked(replace(plan, pause_file=None)) == 0, logs(place)  # on the local engine, which is there at once
     assert outcome(place) == undisturbed

@@ -203,7 +203,7 @@ def fuzz(examples: int) -> Callable[[Any], Any]:
 # -- damage that the checksums tell ------------------------------------------------------------------------------------
 
 
-@fuzz(10)
+@fuzz(4)
 def test_bytes_changed_anywhere(copy: Copy, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(copy.content)))
     before = copy.content[path]
@@ -227,7 +227,7 @@ def test_bytes_changed_anywhere(copy: Copy, data: st.DataObject) -> None:
         copy.refused(Path(path).name)
 
 
-@fuzz(15)
+@fuzz(6)
 def test_files_removed_swapped_added_and_of_another_savepoint(copy: Copy, data: st.DataObject) -> None:
     paths = sorted(copy.content.keys() - copy.unread())
     path = data.draw(st.sampled_from(paths))
@@ -258,7 +258,7 @@ def test_files_removed_swapped_added_and_of_another_savepoint(copy: Copy, data: 
             copy.refused(Path(path).name)
 
 
-@fuzz(15)
+@fuzz(8)
 def test_links_lead_nowhere(copy: Copy, data: st.DataObject) -> None:
     """The same bytes, elsewhere: nobody says that what is there will stay, or is meant to be read."""
     path = data.draw(st.sampled_from(sorted(copy.content)))
@@ -350,7 +350,7 @@ def mutated(data: st.DataObject, key: Any, value: Any) -> Any:
     return data.draw(st.sampled_from(ANYTHING))
 
 
-@fuzz(30)
+@fuzz(12)
 def test_metadata_that_is_sealed_anew(copy: Copy, data: st.DataObject) -> None:
     metadata = copy.metadata()
     paths = sorted(places(metadata), key=str)
@@ -431,7 +431,7 @@ DAMAGES = [
 ]
 
 
-@fuzz(20)
+@fuzz(8)
 def test_parts_with_other_rows_that_are_sealed_anew(copy: Copy, data: st.DataObject) -> None:
     states = [state for operator in copy.metadata()["operators"] for state in operator["states"]]
     state = data.draw(st.sampled_from([state for state in states if state["entries"]]))

@@ -153,7 +153,7 @@ def set_lists(plain: list[str], union: list[tuple[str, int]]) -> Callable[[Opera
     return step
 
 
-@examples(25, suppress_health_check=list(HealthCheck))
+@examples(8, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
     draw = data.draw
@@ -170,7 +170,7 @@ def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
         patch.setattr(chain_reader, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
         root = LocalStorage(directory)
         cluster = Cluster(root, "job", draw(parallelisms), draw(max_parallelisms), types)
-        for generation in range(draw(st.integers(1, 3))):
+        for generation in range(draw(st.integers(1, 2))):
             operator = run_epochs(draw, cluster, models, keys, values, spaces)
             cluster = through_savepoint(draw, root, cluster, types, generation)
             check_keyed(cluster, models)

@@ -220,7 +220,8 @@ def test_executors_that_cannot_run_forkpoint_are_no_failure_of_the_job(
 ) -> None:
     interpreter = tmp_path / "python"
     if there:  # with Spark's own modules and nothing else, as in a cluster's image without forkpoint
-        modules = ":".join(map(str, (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")))
+        (tmp_path / "preloaded_daemon.py").write_text("from pyspark.daemon import manager\nmanager()\n")  # this session's, bare
+        modules = ":".join(map(str, [tmp_path, *(Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")]))
         interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={modules} exec {sys.executable} -S "$@"\n')
         interpreter.chmod(0o755)
     monkeypatch.setattr(session.sparkContext, "pythonExec", str(interpreter))

@@ -94,7 +94,7 @@ def test_a_streaming_dataframe_goes_on_at_its_position(session: SparkSession, tm
     """With operator state, which is dealt out to the new subtasks."""
     source = tmp_path / "in"
     source.mkdir()
-    for number in range(10):
+    for number in range(6):
         (source / f"{number}.json").write_text("".join(f'{{"n": {number * 20 + i}}}\n' for i in range(20)))
     frame = session.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(source))
     env = fp.StreamExecutionEnvironment.get_execution_environment()
@@ -111,7 +111,7 @@ def test_a_streaming_dataframe_goes_on_at_its_position(session: SparkSession, tm
     class Enough:
         def on_event(self, event: Event) -> None:
             seen.extend(sink.take())
-            if len(seen) >= 200 - 5 * 3 and switches.switched:
+            if len(seen) >= 120 - 5 * 3 and switches.switched:
                 switches.job.driver.cancel()
 
     env.launch = Launch(options={"engine": "spark"}, listeners=[switches, Enough()])
@@ -120,7 +120,7 @@ def test_a_streaming_dataframe_goes_on_at_its_position(session: SparkSession, tm
     seen.extend(sink.take())
     numbers_seen = [n for n, _ in seen]
     assert len(numbers_seen) == len(set(numbers_seen))
-    assert len(numbers_seen) >= 200 - 5 * 3
+    assert len(numbers_seen) >= 120 - 5 * 3
     for rest in range(7):
         counts = [count for n, count in seen if n % 7 == rest]
         assert sorted(counts) == list(range(1, len(counts) + 1))

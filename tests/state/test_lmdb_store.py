@@ -319,7 +319,7 @@ def test_the_last_user_closes_the_environment(tmp_path: Path) -> None:
 def test_what_is_written_after_clear_is_whole() -> None:
     """In a process of its own: where the unnamed database was dropped, LMDB refused the commit or ended the process."""
     program = Path(__file__).with_name("store_lives.py")
-    done = subprocess.run([sys.executable, str(program), "20", "15"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(program), "1", "6"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -202,7 +202,7 @@ def edited(draw: Any, writer: SavepointWriter, model: Model, of: Any, keys: Any)
     return model
 
 
-@examples(15, suppress_health_check=list(HealthCheck))
+@examples(5, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_edits_do_what_a_dict_would(drawn: st.DataObject) -> None:
     draw = drawn.draw

@@ -88,7 +88,7 @@ def test_state_is_whole_after_a_rescaling_a_restart_and_a_restore(tmp_path: Path
         assert_same(found, SavepointReader.read(again.savepoint))
 
 
-@examples(6)
+@examples(3)
 @given(st.data())
 def test_a_follower_is_right_after_any_runs(data: st.DataObject) -> None:
     """Of any lengths, with epochs, snapshots, rescalings and deaths at any places, each from where the last one ended."""
@@ -203,7 +203,7 @@ def test_a_running_job_is_read_consistently(tmp_path: Path, monkeypatch: pytest.
     with running(tmp_path) as client, StateFollower(tmp_path, "test") as follower:
         once_committed(tmp_path, 2)
         seen: set[int] = set()
-        for look, _ in enumerate(epochs_beyond(tmp_path, 120)):
+        for look, _ in enumerate(epochs_beyond(tmp_path, 60)):
             found = follower.newest()
             assert found.epoch >= max(seen, default=0)
             assert assert_consistent(found) >= 0
@@ -215,17 +215,17 @@ def test_a_running_job_is_read_consistently(tmp_path: Path, monkeypatch: pytest.
                     assert_consistent(LiveState.find(tmp_path, "test"))
                 except EpochGone:  # the epochs are that short
                     continue
-            if found.epoch in (40, 41, 42, 43):
+            if found.epoch in (20, 21, 22, 23):
                 client.rescale(3)
         assert len(seen) > 10
-        assert len(LocalStorage(str(tmp_path)).list(JobPaths("test").checkpoints)) < 90  # it has cleaned up
+        assert len(LocalStorage(str(tmp_path)).list(JobPaths("test").checkpoints)) < 50  # it has cleaned up
         assert_consistent(kept)
 
 
 def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 20)
     with running(tmp_path), StateFollower(tmp_path, "test") as follower:
-        once_committed(tmp_path, 70)
+        once_committed(tmp_path, 45)
         newest = follower.newest()
         held = dict(follower._files)
         assert held.keys() == {ref.checksum for ref, _ in files_of(newest.reader.files)}
@@ -241,7 +241,7 @@ def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(tmp_path: Path
 def test_threads_share_one_look(tmp_path: Path) -> None:
     with running(tmp_path), StateFollower(tmp_path, "test") as follower, ThreadPoolExecutor(8) as pool:
         once_committed(tmp_path, 2)
-        for _ in epochs_beyond(tmp_path, 25):
+        for _ in epochs_beyond(tmp_path, 8):
             before = committed(tmp_path)
             found = list(pool.map(lambda _: follower.newest(), range(16)))
             assert all(each.epoch >= before for each in found)
@@ -362,11 +362,11 @@ def test_another_job_of_the_same_name_is_another_job(tmp_path: Path) -> None:
 def test_a_restarted_job_is_followed(tmp_path: Path) -> None:
     with StateFollower(tmp_path, "test") as follower:
         with running(tmp_path):
-            once_committed(tmp_path, 30)
+            once_committed(tmp_path, 10)
             first = follower.newest()
             assert_consistent(first)
         with running(tmp_path, parallelism=3):
-            once_committed(tmp_path, committed(tmp_path) + 10)
+            once_committed(tmp_path, committed(tmp_path) + 5)
             again = follower.newest()
             assert assert_consistent(again) > 0
             assert (again.run != first.run, again.epoch > first.epoch) == (True, True)
@@ -422,7 +422,7 @@ def test_a_job_on_spark_is_read_while_it_runs(tmp_path: Path, session: Any) -> N
     try:
         with StateFollower(tmp_path, "test") as follower:
             once_committed(tmp_path, 3)
-            for _ in epochs_beyond(tmp_path, 30):
+            for _ in epochs_beyond(tmp_path, 10):
                 assert assert_consistent(follower.newest()) >= 0
             assert assert_consistent(LiveState.find(tmp_path, "test")) > 0
     finally:

@@ -163,9 +163,9 @@ LIMITS = QueryLimits(seconds=20, rows=5, result_bytes=1 << 20, memory_bytes=256 
 
 def test_a_query_without_end_is_ended(savepoint: SavepointReader) -> None:
     began = time.monotonic()
-    with pytest.raises(EditRefused, match="took longer than 3 s"):
+    with pytest.raises(EditRefused, match="took longer than 1 s"):
         savepoint.query_within(
-            "SELECT sum(a.range * b.range) FROM range(10000000000) a, range(1000) b", replace(LIMITS, seconds=3)
+            "SELECT sum(a.range * b.range) FROM range(10000000000) a, range(1000) b", replace(LIMITS, seconds=1)
         )
     assert time.monotonic() - began < 10
 

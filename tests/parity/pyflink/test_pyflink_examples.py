@@ -42,6 +42,7 @@ def test_no_example_is_left_out():
     assert examples == set(flink_examples.EXAMPLES)
 
 
+@pytest.mark.slow  # other tests run PyFlink programs, and commands of forkpoint, on Spark
 @pytest.mark.spark
 def test_an_example_prints_what_flink_prints_on_spark(kafka):
     found, why = outcome("windowing/sliding_time_window", kafka, "spark")
