@@ -123,7 +123,7 @@ def runs(entry: Job, request: Request) -> m.Runs:
             epoch=view.epoch,
             restarts=view.restarts,
             reason=view.reason,
-            parent=view.parent.model_dump(mode="json"),
+            parent=view.parent.content(),
             program=None if program is None else program.app,
             arguments=program.arguments if program is not None and operates else None,
         )
