@@ -18,9 +18,11 @@ UPGRADES ?= 20
 STANDBYS ?= 10
 DRAINS ?= 10
 RUN := . .venv/env.sh &&
-WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Without a number of reruns the plugin is left out: it asks another process about each test, which takes 27 ms.
+REPEATING = $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS),-p no:rerunfailures)
+WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(REPEATING)
 CORE = tests --ignore tests/typing
-WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal
+WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal $(REPEATING)
 # Collecting takes seconds in each process: the tests with Spark are looked for where the marker is.
 SPARK_FILES = $$(grep -rl "mark.spark" tests --include="test_*.py")
 
@@ -41,8 +43,8 @@ demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta
 
 test: setup ## the core's tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats failures
 	$(RUN) failed=0; \
-		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow" --junitxml build/tests.xml $(CORE) || failed=1; \
-		$(WITH_SPARK) --reruns $(RERUNS) -m "spark and not slow" --junitxml build/spark.xml $(SPARK_FILES) || failed=1; \
+		$(WITHOUT_SPARK) -m "not spark and not slow" --junitxml build/tests.xml $(CORE) || failed=1; \
+		$(WITH_SPARK) -m "spark and not slow" --junitxml build/spark.xml $(SPARK_FILES) || failed=1; \
 		exit $$failed
 
 test-changed: setup ## the tests closest to what has changed, for about a minute; SINCE=main
@@ -50,15 +52,15 @@ test-changed: setup ## the tests closest to what has changed, for about a minute
 
 test-packages: setup ## the tests of packages/* that have changed since they passed here; ALL=1, or ONLY=kinesis
 	$(RUN) python scripts/test_packages.py $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
-		-n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS)
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(REPEATING)
 
 test-all: setup ## everything that is tested, before an issue is called resolved: make test, test-packages ALL=1, test-slow
 	@$(MAKE) test; tests=$$?; $(MAKE) test-packages ALL=1; packages=$$?; $(MAKE) test-slow && [ $$tests$$packages = 00 ]
 
 test-slow: setup ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
 	$(RUN) failed=0; \
-		$(WITHOUT_SPARK) --reruns $(RERUNS) -m "slow and not spark" || failed=1; \
-		$(WITH_SPARK) --reruns $(RERUNS) -m "slow and spark" || failed=1; \
+		$(WITHOUT_SPARK) -m "slow and not spark" || failed=1; \
+		$(WITH_SPARK) -m "slow and spark" || failed=1; \
 		exit $$failed
 
 test-fast: setup ## the tests of `make test` without Spark
@@ -69,7 +71,7 @@ test-newest: setup ## `make test-fast` in a new virtual environment, .newest, wi
 	.newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	.newest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' $(addprefix --editable ,$(wildcard packages/*)) \
 		--group dev
-	$(RUN) PATH="$$PWD/.newest/bin:$$PATH" $(WITHOUT_SPARK) --reruns $(RERUNS) -m "not spark and not slow"
+	$(RUN) PATH="$$PWD/.newest/bin:$$PATH" $(WITHOUT_SPARK) -m "not spark and not slow"
 
 test-spark: setup ## the tests of `make test` with Spark
 	$(RUN) $(WITH_SPARK) -m "spark and not slow" $(SPARK_FILES)
