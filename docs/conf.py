@@ -12,6 +12,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
@@ -195,10 +196,10 @@ class Records(Generated):
             model = getattr(module, name)
             found += ["", f"**{name}**", "", *inspect.cleandoc(vars(model).get("__doc__") or "").splitlines(), ""]
             rows = []
-            for field, info in model.model_fields.items():
-                kind = " | ".join(re.sub(r"\w+\.", "", str(model.__annotations__.get(field, ""))).split(" | ")) or "as above"
-                value = "required" if info.is_required() else f"``{info.get_default(call_default_factory=True)!r}``"
-                rows.append((f"``{field}``", f"``{kind}``", value))
+            for field in msgspec.structs.fields(model):
+                kind = " | ".join(re.sub(r"\w+\.", "", str(model.__annotations__.get(field.name, ""))).split(" | ")) or "as above"
+                given = field.default_factory() if callable(field.default_factory) else field.default
+                rows.append((f"``{field.name}``", f"``{kind}``", "required" if field.required else f"``{given!r}``"))
             found += table(("field", "type", "default"), rows)
         return found
 
