@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ast
 
 
 def loader(package: str, *listings: str) -> Callable[[str], Any]:
@@ -53,10 +57,18 @@ def docstring(module: str, function: str) -> str:
     """That of a function of a module; the module is read, not run. Empty if there is none."""
     import ast
 
-    for node in ast.parse(_source(module)).body:
+    for node in _parsed(module).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return ast.get_docstring(node) or ""
     return ""
+
+
+@cache
+def _parsed(module: str) -> ast.Module:
+    """A module has several commands."""
+    import ast
+
+    return ast.parse(_source(module))
 
 
 def _source(module: str) -> str:

@@ -8,13 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
-from forkpoint.cli import main, packages
-from forkpoint.cli.command import COMMANDS
+from forkpoint.cli import main
+from forkpoint.cli.command import short_helps
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-
-
-HELPS = packages.short_helps() | {name: text for name, (_, text) in COMMANDS.items()}
+HELPS = short_helps()
 
 
 @pytest.mark.parametrize("name", sorted(HELPS))

@@ -13,58 +13,50 @@ from forkpoint.cli import failures, packages
 from forkpoint.cli.output import JsonOutput
 from forkpoint.cli.settings import configure, current, options
 from forkpoint.errors import ForkpointError
+from forkpoint.lazy import docstring
 
 COMMANDS = {
-    "run": ("run.run", "Run the program APP as `python APP ARGS` would, and its jobs with these options."),
-    "supervise": (
-        "supervise.supervise",
-        "Keep a job running: run the program APP as `run` does, and start it again when it dies.",
-    ),
-    "upgrade": ("upgrade.upgrade", "Replace the program of JOB with APP; roll back if APP fails."),
-    "fork": ("upgrade.fork", "Start the program APP as a new job from a savepoint, or from the current state of a running JOB."),
-    "ab": ("ab.ab", "Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output."),
-    "check": ("check.check", "Check what `run -s` would do with a savepoint's state in the program APP."),
-    "list": ("jobs.list_", "List running jobs, and lost ones, whose driver was killed."),
-    "savepoint": ("jobs.savepoint", "Take a savepoint of JOB while it runs, and print its path."),
-    "rescale": ("jobs.rescale", "Change the parallelism of JOB while it runs, without a restart."),
-    "stop": ("jobs.stop", "Stop JOB with a savepoint, and print the savepoint's path."),
-    "cancel": ("jobs.cancel", "Cancel JOB, without a savepoint."),
-    "savepoints": ("savepoints.savepoints", "List the savepoints of JOB, or of all jobs, below the state root, oldest first."),
-    "show": (
-        "savepoints.show",
-        "Show SAVEPOINT (path, URL, id or label): operators, states with their types, positions, watermarks.",
-    ),
-    "state": (
-        "state.state",
-        "Read the state of a SAVEPOINT (path, URL, id, label, or `latest`), or of a JOB at its last committed epoch.",
-    ),
-    "sql": (
-        "state.sql_",
-        "Run a SELECT over the state of JOB at its last committed epoch, or over SAVEPOINT: the same as `state query`.",
-    ),
-    "diff": (
-        "state.diff_",
-        "Compare the savepoints BEFORE and AFTER: entries by operator and state, timers, positions, watermarks.",
-    ),
-    "edit": ("savepoints.edit", "Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path."),
-    "dispose": ("savepoints.dispose", "Delete SAVEPOINT (path, URL, id or label)."),
-    "label": ("savepoints.label", "Set the label or note of SAVEPOINT (path, URL, id or label), or both."),
-    "gc": ("upkeep.gc", "Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs."),
-    "recover": (
-        "upkeep.recover",
-        "Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.",
-    ),
-    "publish": ("jobs.publish", "Publish what JOB has committed and its dead driver left unpublished, without starting the job."),
-    "tree": ("jobs.tree", "Draw the history of JOB, or of all jobs: runs and savepoints with their parents, newest first."),
-    "doctor": ("upkeep.doctor", "Check that this machine, and the hosts of a Spark cluster, can run jobs."),
-    "server": ("server.server", "Serve a web page, REST and metrics for all jobs below the state root, until Ctrl-C."),
-    "completion": (
-        "config.completion",
-        "Print the script that makes SHELL complete commands, options, jobs, savepoints, uids and states.",
-    ),
-    "config": ("config.config", "Show the settings of forkpoint.toml, the environment and the command line."),
+    "run": "run.run",
+    "supervise": "supervise.supervise",
+    "upgrade": "upgrade.upgrade",
+    "fork": "upgrade.fork",
+    "ab": "ab.ab",
+    "check": "check.check",
+    "list": "jobs.list_",
+    "savepoint": "jobs.savepoint",
+    "rescale": "jobs.rescale",
+    "stop": "jobs.stop",
+    "cancel": "jobs.cancel",
+    "savepoints": "savepoints.savepoints",
+    "show": "savepoints.show",
+    "state": "state.state",
+    "sql": "state.sql_",
+    "diff": "state.diff_",
+    "edit": "savepoints.edit",
+    "dispose": "savepoints.dispose",
+    "label": "savepoints.label",
+    "gc": "upkeep.gc",
+    "recover": "upkeep.recover",
+    "publish": "jobs.publish",
+    "tree": "jobs.tree",
+    "doctor": "upkeep.doctor",
+    "server": "server.server",
+    "completion": "config.completion",
+    "config": "config.config",
 }
-"""By name: where each command is, and its help in one line. Those of packages are not among them."""
+"""By name: the module in ``cli.commands``, and the function. Its docstring is the command's help. Those of packages are not among
+them."""
+
+
+def short_helps() -> dict[str, str]:
+    """All commands, each with its help in one line. None is loaded."""
+    own = {name: packages.short_help(docstring(*_place(name))) for name in COMMANDS}
+    return packages.short_helps() | own
+
+
+def _place(command: str) -> tuple[str, str]:
+    module, _, function = COMMANDS[command].partition(".")
+    return f"forkpoint.cli.commands.{module}", function
 
 
 class Group(click.Group):
@@ -76,14 +68,13 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return packages.load(cmd_name)
-        module, name = COMMANDS[cmd_name][0].split(".")
-        command: click.Command = getattr(import_module(f"forkpoint.cli.commands.{module}"), name)
+        module, function = _place(cmd_name)
+        command: click.Command = getattr(import_module(module), function)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        helps = packages.short_helps() | {name: text for name, (_, text) in COMMANDS.items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(helps.items()))
+            formatter.write_dl(sorted(short_helps().items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -16,10 +16,11 @@ PACKAGES = {"import-spark-checkpoint": "forkpoint_spark_checkpoints"}
 
 def short_helps() -> dict[str, str]:
     """The commands of the installed packages, each with its help in one line."""
-    return {name: _short_help(docstring(entry.module, entry.attr)) for name, entry in _installed().items()}
+    return {name: short_help(docstring(entry.module, entry.attr)) for name, entry in _installed().items()}
 
 
-def _short_help(text: str) -> str:
+def short_help(text: str) -> str:
+    """The first sentence of a command's help, as click shortens it."""
     return click.Command(None, help=text).get_short_help_str(limit=1_000)
 
 

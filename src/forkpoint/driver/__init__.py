@@ -9,6 +9,6 @@
     savepoints  savepoints of a running job, on request and on schedule
     serve       answers to those who ask and command the run
 
-An epoch is decided by one write: that of its manifest (``commit.history``). What happened before can be repeated, what follows
-will be. ``run.job_driver`` puts the rooms together; ``run.epochs`` is the loop.
+An epoch is decided by one write: that of its manifest (``checkpoint.history``). What happened before can be repeated, what
+follows will be. ``run.job_driver`` puts the rooms together; ``run.epochs`` is the loop.
 """

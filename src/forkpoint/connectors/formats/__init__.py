@@ -1,1 +1,2 @@
-"""Formats of messages, shared by all systems that carry bytes: the interfaces (``base``), and one module for each format."""
+"""Formats of messages, for all systems that carry bytes: one module for each, and what they share (``batches``, ``records``,
+``reading``, ``columns``). The interfaces are in ``contract.format``, the formats of files in ``connectors.files``."""
