@@ -254,6 +254,16 @@ def test_a_jobs_own_port_serves_the_same_api_for_that_job(server):
         assert own.post("/v1/programs?name=a.py", content=b"pass").status_code == 400
 
 
+def test_the_documentation_has_each_call(api):
+    page = (Path(__file__).parents[2] / "docs" / "rest.md").read_text()
+    named = {
+        path: [part for part in path.removeprefix("/v1/").split("/") if part and "{" not in part]
+        for path in described(api)["paths"]
+    }
+    missing = {path for path, parts in named.items() if not all(f"/{part}" in page for part in parts)}
+    assert not missing, f"docs/rest.md lacks {', '.join(sorted(missing))}"
+
+
 def test_answers_are_as_the_description_says_they_are(api):
     found = described(api)
     assert found["components"]["securitySchemes"]["token"]["scheme"] == "bearer"

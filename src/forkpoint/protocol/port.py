@@ -32,6 +32,12 @@ _STATUS = {code: status for status, code in _CODES.items()} | {"bad-request": 40
 Rest = Callable[[str], ASGIApp]
 _PAGE = re.compile(r"/([a-z]+\.(html|css|js|svg))?")  # asks for the token itself
 
+_CALLS = (
+    *(f"{route.method} {route.path}" for route in ROUTES.values()),
+    *(f"GET {path}/ID" for path in dict.fromkeys(ANSWERS.values())),
+    "GET /metrics",
+)
+
 
 class ControlPort:
     """The control port of one driver. ``rest``: makes the application for all other paths, given the token."""
@@ -94,10 +100,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = error.detail
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
-        message = (
-            f"{request.method} {request.url.path} is not supported; there are GET /v1/status, GET /v1/metrics, GET /metrics, "
-            "POST /v1/savepoints, GET /v1/savepoints/ID, POST /v1/rescale, GET /v1/rescale/ID, POST /v1/stop and POST /v1/cancel"
-        )
+        message = f"{request.method} {request.url.path} is not supported; there are {', '.join(_CALLS)}"
     return _error(error.status_code, message)
 
 

@@ -20,14 +20,7 @@ from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused, ForkpointError
-from forkpoint.functions import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from forkpoint.functions import MapStateDescriptor, StateDescriptor
 from forkpoint.savepoint.catalog.naming import new_savepoint_id
 from forkpoint.savepoint.edit.data import Fitter, is_spark, tables_of
 from forkpoint.savepoint.edit.rows import in_order
@@ -247,15 +240,6 @@ def _distributed(layout: Layout, table: pa.Table, parallelism: int) -> pa.Table:
     return table.set_column(0, layout.schema.field(0), pa.array(shares))
 
 
-_KEYED: dict[type[StateDescriptor], str] = {
-    ValueStateDescriptor: "value",
-    ListStateDescriptor: "list",
-    MapStateDescriptor: "map",
-    ReducingStateDescriptor: "reducing",
-    AggregatingStateDescriptor: "aggregating",
-}
-
-
 @dataclass(frozen=True)
 class SavedRows:
     """The rows of another savepoint's state."""
@@ -302,7 +286,7 @@ class PlannedState:
 def described(uid: str, descriptor: StateDescriptor, key_type: TypeInformation, old: PlannedState | None) -> PlannedState:
     """The state that a descriptor declares, without rows. It keeps the windows, versions and fingerprint of the state it
     replaces. Raises EditRefused if that is window state of another kind."""
-    kind = _KEYED.get(type(descriptor))
+    kind = getattr(descriptor, "kind", None) if isinstance(descriptor, StateDescriptor) else None
     if kind is None:
         raise EditRefused(f"operator {uid!r}: {descriptor!r} does not declare keyed state; give a state descriptor")
     namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
