@@ -85,6 +85,33 @@ def test_every_name_of_a_public_module_has_a_docstring(module, name):
     assert (thing if callable(thing) else type(thing)).__doc__, f"{module}.{name} has no docstring"
 
 
+PATH = re.compile(r"`((?:[\w-]+/)+[\w.]*)`")
+MADE = ("build/", "bin/", "only_changes.py")  # by tools, or by an example
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/development.md", "docs/decisions.md", "docs/new-operator.md"])
+def test_the_paths_that_a_page_for_contributors_names_exist(page):
+    """A module that moves takes its path along. NAME and SUBJECT stand for a new module."""
+    named = {re.sub(r"(NAME|SUBJECT).*", "", path) for path in PATH.findall((ROOT / page).read_text(encoding="utf-8"))}
+    places = (ROOT, ROOT / "src", ROOT / "src" / "forkpoint")
+    missing = [path for path in named if not any((place / path).exists() for place in places)]
+    assert not [path for path in missing if not path.startswith(MADE) and not path.endswith(MADE)]
+
+
+@pytest.mark.parametrize("package", ["driver", "driver/serve", "protocol", "server"])
+def test_the_modules_that_a_package_lists_exist(package):
+    directory = ROOT / "src" / "forkpoint" / package
+    text = (directory / "__init__.py").read_text(encoding="utf-8")
+    listed = {
+        name
+        for names in re.findall(r"^ {0,4}([a-z_]+(?:, [a-z_]+)*)(?: {2,}| …)", text, re.MULTILINE)
+        for name in names.split(", ")
+    }
+    present = {path.stem for path in directory.iterdir() if path.suffix == ".py" or path.is_dir()} - {"__init__", "__pycache__"}
+    assert not listed - present
+    assert not {name for name in present if not re.search(rf"\b{name}\b", text)}
+
+
 @pytest.mark.parametrize("kind", [k for k in vars(forkpoint.errors).values() if inspect.isclass(k)], ids=str)
 def test_every_error_is_told_with_its_remedy(kind):
     if not issubclass(kind, forkpoint.ForkpointError):
