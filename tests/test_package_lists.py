@@ -41,10 +41,10 @@ def test_each_extra_is_documented(extra):
     assert f"`forkpoint[{extra}]`" in INSTALL, f"docs/install.md lacks {extra}"
 
 
-PRINTED = {"PrintSink": "print()", "DataStreamSink": "sink_to", "NumberSequenceSource": "CounterSource"}
+LISTED_AS = {"PrintSink": "print()", "DataStreamSink": "sink_to", "NumberSequenceSource": "CounterSource"}
 
 
 @pytest.mark.parametrize("name", [name for name in forkpoint.__all__ if name.endswith(("Source", "Sink"))])
 def test_each_source_and_sink_is_listed_with_its_guarantee(name):
     page = (ROOT / "docs" / "sources-sinks.md").read_text()
-    assert PRINTED.get(name, f"fp.{name}") in page, f"docs/sources-sinks.md lacks {name}"
+    assert LISTED_AS.get(name, f"fp.{name}") in page, f"docs/sources-sinks.md lacks {name}"
