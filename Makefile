@@ -21,8 +21,8 @@ RUN := . .venv/env.sh &&
 # Without a number of reruns the plugin is left out: it asks another process about each test, which takes 40 ms.
 REPEATING = $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS),-p no:rerunfailures)
 WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(REPEATING)
-# What has failed, one test after the other; nothing if that is not asked for, or no test is known to have failed.
-ALONE = $(if $(filter-out 0,$(RERUNS)),pytest --last-failed --last-failed-no-failures none $(REPEATING),false &&)
+# After a failure, if repeating was asked for: what has failed of these tests, one after the other.
+OR_ALONE = $(if $(filter-out 0,$(RERUNS)),|| pytest --last-failed --last-failed-no-failures none $(REPEATING) $(1))
 CORE = tests --ignore tests/typing
 WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal $(REPEATING)
 # Collecting takes seconds in each process: the tests with Spark are looked for where the marker is.
@@ -47,9 +47,9 @@ test: REPEATING = -p no:rerunfailures
 test: setup ## the core's tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats what failed, once, alone
 	$(RUN) failed=0; \
 		$(WITHOUT_SPARK) -m "not spark and not slow" --junitxml build/tests.xml $(CORE) \
-			|| { $(ALONE) -m "not spark and not slow" $(CORE); } || failed=1; \
+			$(call OR_ALONE,-m "not spark and not slow" $(CORE)) || failed=1; \
 		$(WITH_SPARK) -m "spark and not slow" --junitxml build/spark.xml $(SPARK_FILES) \
-			|| { $(ALONE) -m "spark and not slow" $(SPARK_FILES); } || failed=1; \
+			$(call OR_ALONE,-m "spark and not slow" $(SPARK_FILES)) || failed=1; \
 		exit $$failed
 
 test-changed: setup ## the tests closest to what has changed, for about a minute; SINCE=main

@@ -118,12 +118,11 @@ def _positions(savepoint: SavepointReader) -> dict[str, Any]:
 
 def _given(position: SourcePosition) -> dict[str, Any]:
     """The fields of a position that are not the defaults."""
-    defaults = SourcePosition(kind=position.kind).content()
-    splits = {
+    content, defaults = position.content(), SourcePosition(kind=position.kind).content()
+    content["splits"] = {
         name: {field: value for field, value in split.items() if value is not None and value is not False}
-        for name, split in position.content()["splits"].items()
+        for name, split in content["splits"].items()
     }
-    content = {**position.content(), "splits": splits}
     return {field: value for field, value in content.items() if field == "kind" or value != defaults[field]}
 
 
