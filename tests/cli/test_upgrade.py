@@ -13,6 +13,10 @@ import pytest
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.errors import JobFailed
+from forkpoint.operations.launch.request import RunRequest
+from forkpoint.operations.versions.replacing import Replacement
+from forkpoint.operations.versions.upgrading import upgrade
 from forkpoint.savepoint.format.reading import open_savepoint
 from forkpoint.storage.base import open_storage
 
@@ -346,6 +350,51 @@ def test_a_version_that_is_cancelled_on_trial_stays_cancelled(counting):
     cli.pids.append(json.loads(cli("--output", "json", *command).stdout)["pid"])
     cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
     assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1"}
+
+
+@pytest.mark.slow
+def test_a_version_that_is_cancelled_as_it_takes_over_stays_cancelled(counting, monkeypatch):
+    """Before anything was asked of it: its driver does not answer when the savepoint is requested."""
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    save = Replacement._save
+
+    def cancelled_first(self, new, started, last):
+        cli("cancel", "counts")
+        assert new.wait_gone(60)
+        return save(self, new, started, last)
+
+    monkeypatch.setattr(Replacement, "_save", cancelled_first)
+    monkeypatch.chdir(cli.directory)
+    with pytest.raises(JobFailed, match="was cancelled during its trial"):
+        upgrade("counts", RunRequest("app2.py", ("out",)), state_root=str(cli.directory / ".forkpoint"))
+    assert cli.look("list")["jobs"] == []
+
+
+@pytest.mark.slow
+def test_a_version_that_is_killed_after_its_trial_is_not_undone(counting, monkeypatch):
+    """Its output is published, so the old one would write it again."""
+    cli, _ = counting
+    cli.wait_epoch(3, "counts")
+    cli.write("app2.py", APP.replace("helper.VERSION", '"v2"'))
+    saved = Replacement._saved
+
+    def killed_first(self, new, saving, started):
+        while "v2" not in {row["version"] for row in rows(cli)}:
+            pass
+        os.kill(started.pid, signal.SIGKILL)
+        return saved(self, new, saving, started)
+
+    monkeypatch.setattr(Replacement, "_saved", killed_first)
+    monkeypatch.chdir(cli.directory)
+    with pytest.raises(JobFailed, match="passed its trial and published its output, and then: its driver was killed") as failed:
+        upgrade("counts", RunRequest("app2.py", ("out",)), state_root=str(cli.directory / ".forkpoint"))
+    monkeypatch.undo()
+    command = re.search(r"forkpoint (--state-root .*)", str(failed.value)).group(1).split()
+    cli.pids.append(json.loads(cli("--output", "json", *command).stdout)["pid"])
+    cli.wait_epoch(cli.look("list")["jobs"][0]["epoch"] + 3, "counts")
+    assert check_each_once(cli, cli.json("stop", "counts")["savepoint"]) == {"v1", "v2"}
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from forkpoint.api.launch import Launch
 from forkpoint.contract.source import SplitEnumerator
 from forkpoint.driver.commit.publishing import Republisher
 from forkpoint.driver.commit.trial import IDLE_MS, Trial, TrialProgress
-from forkpoint.errors import UserFunctionError
+from forkpoint.driver.start.recovery import go_back
+from forkpoint.errors import JobFailed, UserFunctionError
 from forkpoint.graph.options import CheckpointOptions, RestartStrategy, RestoreOptions
 from forkpoint.testing import ManualClock
 
@@ -184,6 +185,27 @@ def test_killed_on_trial(tmp_path: Path, on: bool, again: bool) -> None:
     run(tmp_path, savepoint=None if on or again else savepoint)
     assert written(tmp_path) == expected(100)
     assert not hidden(tmp_path)
+
+
+def test_only_what_was_withheld_is_undone(tmp_path: Path) -> None:
+    """What is published may not be made again: an upgrade's way back ends with its trial."""
+    with pytest.raises(Crash):
+        run(tmp_path, steps=StopAfter(4))
+    past = history(tmp_path / "state")
+    before = past.newest()
+    assert before is not None
+    with pytest.raises(Crash):
+        run(tmp_path, steps=StopAfter(3), trial=100)
+    withheld = past.newest()
+    assert withheld is not None
+    assert withheld.withheld
+    go_back(past, withheld.run, before.epoch, "it failed")
+    with pytest.raises(Crash):
+        run(tmp_path, steps=StopAfter(4), trial=2)
+    published = past.newest()
+    assert published is not None
+    with pytest.raises(JobFailed, match=f"what run {published.run} has done is not undone, as its output has been published"):
+        go_back(past, published.run, before.epoch, "it failed")
 
 
 def test_what_was_withheld_is_accepted_by_the_first_run_that_goes_on_from_it(tmp_path: Path) -> None:

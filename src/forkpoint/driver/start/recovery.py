@@ -135,12 +135,15 @@ def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progre
 
 def go_back(history: History, run: str, epoch: int, reason: str) -> Manifest:
     """Undo what a run has done since an earlier epoch, whose files must still be there: make the next run resume from that;
-    returns the manifest for it. No output may have been published since: it would be published again. Raises JobFailed unless
-    this run is the job's newest one."""
+    returns the manifest for it. Raises JobFailed unless this run is the job's newest one, and none of its output has been
+    published: it would be published again."""
     newest, origin = history.newest(), history.load(epoch)
     if newest is None or newest.run != run:
         now = "nobody" if newest is None else f"run {newest.run}"
         raise JobFailed(f"job {history.paths.job!r}: what run {run} has done is not undone, as {now} has led the job since")
+    since, _ = _load_all(history, [each for each in history.epochs() if each > epoch])
+    if any(each.kind != "start" and not each.withheld for each in since.values()):
+        raise JobFailed(f"job {history.paths.job!r}: what run {run} has done is not undone, as its output has been published")
     manifest = _resumed(origin, uuid.uuid4().hex[:12], newest.generation + 1, newest.epoch + 1)
     _commit(history, manifest, newest.epoch, reason)
     return manifest

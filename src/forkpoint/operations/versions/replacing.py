@@ -118,9 +118,10 @@ class Replacement:
                     last = self._switch(old, new, started)
                     saving = self._save(new, started, last)
                     downtime_ms = self._watch(started, last)
-                    path = wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
                 except Unreachable:
-                    raise self._failed(started, self._ended(started) or "its driver does not answer") from None
+                    ended = self._ended(started) or "its driver does not answer"
+                    raise (self._failed if last is None else self._end_of)(started, ended) from None
+                path = self._saved(new, saving, started)
         except DriverFailed as problem:
             return self._never_stopped(old, problem) if last is None else self._go_back(last, problem)
         except _Cancelled:
@@ -177,6 +178,20 @@ class Replacement:
         except ForkpointError:  # a driver that has ended answers a moment longer, and takes no requests
             self._watch(started, last)
             raise
+
+    def _saved(self, new: RunClient, saving: Pending[SavepointAnswer], started: Started) -> str:
+        """The savepoint of the old version's last epoch. Raises JobFailed if the new one, whose output is published by now, ends
+        before it is complete."""
+        try:
+            return wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
+        except (JobFailed, Unreachable):
+            if (ended := self._ended(started)) is None:
+                raise
+            raise JobFailed(
+                f"job {self.job!r}: run {started.run} of the new version passed its trial and published its output, and then: "
+                f"{ended}. There is no savepoint of the last epoch of run {self.run}. To resume the new version: forkpoint "
+                f"--state-root {self.root.place} run -d {PREFIX}{started.run}"
+            ) from None
 
     def _succeeded(self, run: str) -> int | None:
         """The epoch from which the run leads the job; None if it does not."""
@@ -266,10 +281,7 @@ class Replacement:
         while self.epochs and not self._passed(started.run):
             ended = self._ended(started)
             if ended is not None and not self._passed(started.run):
-                record = RUN.load_if_whole(self.root.storage, JobPaths(self.job).run_file(started.run))
-                if record is not None and record.outcome == "cancelled":
-                    raise _Cancelled
-                raise self._failed(started, ended)
+                raise self._end_of(started, ended)
             if time.monotonic() > until:
                 self._end(started)
                 if self._passed(started.run):  # in the meantime
@@ -305,6 +317,11 @@ class Replacement:
         if record.outcome is None:
             return "its driver was killed" if endpoint is not None else None
         return record.reason or f"it was {record.outcome} before its first epochs were committed"
+
+    def _end_of(self, started: Started, ended: str) -> DriverFailed | _Cancelled:
+        """What to raise for a run that led the job, and has ended during its trial."""
+        record = RUN.load_if_whole(self.root.storage, JobPaths(self.job).run_file(started.run))
+        return _Cancelled() if record is not None and record.outcome == "cancelled" else self._failed(started, ended)
 
     def _last_error(self, started: Started) -> str | None:
         """What it says in its log, a moment after it has withdrawn its endpoint."""
