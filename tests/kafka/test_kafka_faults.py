@@ -140,13 +140,25 @@ def test_the_broker_is_away(far_kafka: Kafka, network: Network, tmp_path: Path) 
         running.wait_for_all()
 
 
-@pytest.mark.slow  # one run in ten of `make test` has waited here for 300 s, for a reason that is not known yet
+@pytest.mark.slow
 def test_packets_vanish_and_come_back(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
     with job(far_kafka, network.port, tmp_path / "root") as running:
         running.produce(300)
         network.vanish()
         running.produce(300)
         running.wait_until_shown("Kafka at 127.0.0.1", "sink 'kafka'")
+        network.heal()
+
+
+@pytest.mark.slow
+def test_packets_vanish_while_an_epoch_reads(far_kafka: Kafka, network: Network, tmp_path: Path) -> None:
+    """The ends that were planned are known by then, so the epoch waits, and not the source."""
+    with job(far_kafka, network.port, tmp_path / "root") as running:
+        network.slow(latency_s=0.05, bytes_per_second=2_000)
+        running.produce(600)
+        running.wait_until_shown("epoch ")
+        network.vanish()
+        running.wait_until_shown("waits for source 'events': Kafka at 127.0.0.1")
         network.heal()
 
 

@@ -161,9 +161,10 @@ class Commands:
         since_ms = wall_clock_ms() - status.started_ms if status.state == "starting" else driver.epoch_ms
         if status.publishing_problem is not None:
             return waits_to_publish(status.unpublished, status.publishing_problem)
-        if since_ms > SLOW_MS:
-            return driver.doing()
-        return next((waits_for(uid, trouble) for uid, trouble in status.reading_problems.items()), None)
+        waiting = next((waits_for(uid, trouble) for uid, trouble in status.reading_problems.items()), None)
+        if since_ms <= SLOW_MS:
+            return waiting
+        return driver.doing() if waiting is None else f"{driver.doing()}; {waiting}"
 
     def _refuse_ended(self) -> None:
         driver = self._driver
