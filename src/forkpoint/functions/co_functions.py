@@ -1,4 +1,4 @@
-"""Functions of two connected streams: one method for the elements of each."""
+"""Functions of two connected streams, with one method per stream."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Processes the pairs of an interval join, with any number of results each."""
+    """Processes the pairs of an interval join, with any number of results for a pair."""
 
     class Context(ABC):
         """The context of the current pair."""
@@ -75,7 +75,7 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
 class TaggedUnion(NamedTuple):
     """An element of one of two joined streams, as assigners, triggers and evictors of window joins see it.
 
-    The element is in ``left`` or ``right``, as ``side`` says; the other is None.
+    ``side`` tells which field has the element, ``left`` or ``right``; the other is None.
     """
 
     side: Literal["left", "right"]
@@ -187,7 +187,7 @@ class Interval:
 
 
 class _Joining(CallableAdapter, KeyedCoProcessFunction):
-    """Wraps a user function, whose states it declares together with its own."""
+    """Wraps a user function, and declares the states of the join and of the function."""
 
     def __init__(self, function: Any, method: str, own: Mapping[str, StateDescriptor]) -> None:
         super().__init__(function, method)
@@ -203,9 +203,9 @@ class _Joining(CallableAdapter, KeyedCoProcessFunction):
 
 
 class IntervalJoin(_Joining):
-    """Flink's IntervalJoinOperator: matches each element with the buffered ones of the other side.
+    """Flink's IntervalJoinOperator: matches each element with the buffered elements of the other side.
 
-    ``stamps`` collects the timestamp of each output, ``dropped`` counts late elements without a side output.
+    ``stamps`` collects the timestamps of outputs; ``dropped`` counts late elements without a side output.
     """
 
     left: MapState[int, list[Any]]
@@ -254,7 +254,7 @@ class IntervalJoin(_Joining):
                 yield from self._emit(other, value, time, timestamp)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
-        """Remove expired elements of both sides: a cleanup time corresponds to one timestamp on each side."""
+        """Remove expired elements. A cleanup time corresponds to one timestamp on each side."""
         self.left.remove(timestamp - self._interval.left_kept_ms)
         self.right.remove(timestamp - self._interval.right_kept_ms)
 
@@ -292,8 +292,8 @@ class _PairContext(ProcessJoinFunction.Context):
 class TemporalJoin(_Joining):
     """Flink SQL's event-time temporal join: matches each element with the version valid at its timestamp.
 
-    Elements are buffered until the watermark reaches their timestamp, when all versions up to it have arrived. Of the
-    versions behind the watermark, only the latest is kept.
+    It buffers elements until the watermark reaches their timestamp, because all versions up to it have then arrived. Of the
+    versions behind the watermark, it keeps only the latest.
     """
 
     waiting: MapState[int, list[Any]]
