@@ -186,7 +186,7 @@ class Interval:
         return max(0, -self.lower_ms)
 
 
-class _Joining(CallableAdapter, KeyedCoProcessFunction):
+class _JoinAdapter(CallableAdapter, KeyedCoProcessFunction):
     """Wraps a user function, and declares the states of the join and of the function."""
 
     def __init__(self, function: Any, method: str, own: Mapping[str, StateDescriptor]) -> None:
@@ -202,7 +202,7 @@ class _Joining(CallableAdapter, KeyedCoProcessFunction):
         return {**self._own, **theirs}
 
 
-class IntervalJoin(_Joining):
+class IntervalJoin(_JoinAdapter):
     """Flink's IntervalJoinOperator: matches each element with the buffered elements of the other side.
 
     ``stamps`` collects the timestamps of outputs; ``dropped`` counts late elements without a side output.
@@ -289,7 +289,7 @@ class _PairContext(ProcessJoinFunction.Context):
         return max(self.left_ms, self.right_ms)
 
 
-class TemporalJoin(_Joining):
+class TemporalJoin(_JoinAdapter):
     """Flink SQL's event-time temporal join: matches each element with the version valid at its timestamp.
 
     It buffers elements until the watermark reaches their timestamp, because all versions up to it have then arrived. Of the

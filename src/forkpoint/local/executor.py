@@ -19,7 +19,7 @@ from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, d
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import notify_subtask, run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
-from forkpoint.runtime.tasks.task_log import beside_epochs
+from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.types import TypeInformation, dumps
 
@@ -94,7 +94,7 @@ class LocalExecutor:
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         about, done = logs.about_here(), []
         for arg in args:
-            with beside_epochs(logs.of_tasks_here(), about):
+            with background_task_log(logs.of_tasks_here(), about):
                 done.append(fn(arg))
         return done
 
