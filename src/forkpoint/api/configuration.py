@@ -290,24 +290,9 @@ DURATIONS = frozenset(
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (
-    "python.",
-    "pipeline.",
-    "jobmanager.",
-    "taskmanager.",
-    "rest.",
-    "web.",
-    "metrics.",
-    "cluster.",
-    "env.",
-    "akka.",
-    "pekko.",
-    "table.",
-    "kubernetes.",
-    "yarn.",
-    "classloader.",
-    "state.",
-    "execution.buffer-timeout",
-    "execution.checkpointing.",
+    *("python.", "pipeline.", "table.", "state.", "execution.buffer-timeout", "execution.checkpointing."),
+    *("jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "akka.", "pekko.", "env.", "classloader."),
+    *("cluster.", "kubernetes.", "yarn."),
 )
 _TYPO = 0.9  # an ignored key this similar to an effective one is taken for a typo
 

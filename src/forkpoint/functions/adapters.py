@@ -81,22 +81,6 @@ class KeylessWindow(FunctionAdapter, WindowFunction):
         return self.function.apply(window, inputs)
 
 
-class Count(AggregateFunction):
-    """The number of elements."""
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
-
-
 class WithKey(WindowFunction):
     """Pairs of key and result."""
 

@@ -175,6 +175,9 @@ class _OfField(Aggregator[ACC]):
     def result_type(self, elements: TypeInformation | None) -> TypeInformation:
         return self.accumulator_type(elements)
 
+    def join(self, a: Any, b: Any) -> Any:
+        return self.take(b, a)
+
 
 class Sum(_OfField[Any]):
     """The sum of a field: a LONG for ints, a DOUBLE for floats; also for BIG_INT, BIG_DEC and DURATION."""
@@ -186,18 +189,12 @@ class Sum(_OfField[Any]):
         # Adding zero first makes a sum 0.0 rather than -0.0.
         return accumulator + value if accumulator is not None else value + type(value)()
 
-    def join(self, a: Any, b: Any) -> Any:
-        return a + b
-
 
 class Min(_OfField[Any]):
     """The smallest value of a field; the first among equals."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None or value < accumulator else accumulator
-
-    def join(self, a: Any, b: Any) -> Any:
-        return b if b < a else a
 
 
 class Max(_OfField[Any]):
@@ -206,9 +203,6 @@ class Max(_OfField[Any]):
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None or value > accumulator else accumulator
 
-    def join(self, a: Any, b: Any) -> Any:
-        return b if b > a else a
-
 
 class First(_OfField[Any]):
     """The first value of a field, in the order of the key's elements."""
@@ -216,18 +210,12 @@ class First(_OfField[Any]):
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None else accumulator
 
-    def join(self, a: Any, b: Any) -> Any:
-        return a
-
 
 class Last(_OfField[Any]):
     """The last value of a field, in the order of the key's elements."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value
-
-    def join(self, a: Any, b: Any) -> Any:
-        return b
 
 
 class Avg(Aggregator[tuple[Any, int]]):

@@ -236,26 +236,11 @@ def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[t
     return nothing
 
 
-# Operations that a probe cannot detect, but that can make the key depend on more than the picked fields: names looked
-# up outside the function may change before the run.
-_FORBIDDEN_PREFIXES = (
-    "CALL",
-    "PRECALL",
-    "STORE_",
-    "DELETE_",
-    "IMPORT",
-    "YIELD",
-    "IS_OP",
-    "MAKE_FUNCTION",
-    "RAISE",
-    "MATCH",
-    "RETURN_GENERATOR",
-    "LOAD_GLOBAL",
-    "LOAD_NAME",
-    "LOAD_DEREF",
-    "LOAD_CLASSDEREF",
-    "LOAD_CLOSURE",
-)
+# Operations that a probe cannot detect, but that can make the key depend on more than the picked fields. Names from outside
+# the function may change before the run.
+_OUTER_NAMES = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE")
+_EFFECTS = ("CALL", "PRECALL", "STORE_", "DELETE_", "IMPORT", "YIELD", "RETURN_GENERATOR", "RAISE")
+_FORBIDDEN_PREFIXES = (*_OUTER_NAMES, *_EFFECTS, "IS_OP", "MAKE_FUNCTION", "MATCH")
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 

@@ -13,6 +13,7 @@ from forkpoint.functions import (
     AggregateFunction,
     Aggregator,
     AllWindowFunction,
+    Count,
     Evictor,
     Function,
     MergingWindowAssigner,
@@ -29,7 +30,7 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
-from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey, user_function
+from forkpoint.functions.adapters import Fold, KeylessProcess, KeylessWindow, WithKey, user_function
 from forkpoint.functions.base import no_class
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec

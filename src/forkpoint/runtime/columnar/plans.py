@@ -30,7 +30,6 @@ from forkpoint.functions import (
     WindowBound,
     WindowRows,
 )
-from forkpoint.functions.adapters import Count as CountElements
 from forkpoint.functions.adapters import WithKey
 from forkpoint.runtime.columnar.collecting import CollectReduction, CountDistinctReduction, TopNReduction
 from forkpoint.runtime.columnar.leaves import Leaves, column_types, leaf_types, numbers, to_columns
@@ -53,7 +52,7 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import optional, present
 
-KeyColumns = Literal["none", "whole", "parts"]
+KeyColumns = Literal["none", "single", "parts"]
 
 
 class Plan(ABC):
@@ -130,7 +129,7 @@ class AggregatesPlan(Plan):
         for position, bound in sorted(self.bounds.items()):
             columns.insert(position, pa.array(ends if bound.end else starts))
         match self.key:
-            case "whole":
+            case "single":
                 return [key, *columns]
             case "parts":
                 return [*key.flatten(), *columns]
@@ -198,9 +197,9 @@ def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | No
     combine, fn = spec.combine, spec.fn
     if isinstance(combine, Aggregates) and isinstance(fn, WindowRows):
         return aggregates_plan(combine, fn.shape, spec.contents_type, elements)
-    if type(combine) is CountElements and (fn is None or type(fn) is WithKey):
-        counting = Side(CountReduction(None), slice(0, 1))
-        return AggregatesPlan(spec.contents_type, (counting,), (0,), "none" if fn is None else "whole", {})
+    if type(combine) is Count and combine.field is None and (fn is None or type(fn) is WithKey):
+        count = Side(CountReduction(None), slice(0, 1))
+        return AggregatesPlan(spec.contents_type, (count,), (0,), "none" if fn is None else "single", {})
     if isinstance(combine, Rolling) and fn is None:
         return element_plan(combine)
     return None
@@ -227,7 +226,7 @@ def aggregates_plan(
         width = len(leaf_types(field.type))
         sides.append(Side(reduction, slice(at, at + width)))
         at += width
-    key: KeyColumns = "none" if not shape.key_names else "whole" if shape.single else "parts"
+    key: KeyColumns = "none" if not shape.key_names else "single" if shape.single else "parts"
     return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, key, shape.bounds)
 
 

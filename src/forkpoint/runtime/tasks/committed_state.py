@@ -94,10 +94,6 @@ class Bases:
         return min((*self.epochs, self.operator_epoch))
 
 
-def read_manifest(storage: Storage, paths: JobPaths, epoch: int) -> Manifest:
-    return MANIFEST.load(storage, paths.manifest(epoch))
-
-
 def columns_of(storage: Storage, ref: ChangesRef) -> Columns:
     """The changes of one stage and subtask in one epoch."""
     inline = ref.inline_data()
@@ -122,7 +118,7 @@ class CommittedState:
     share: Share
 
     def manifest(self, epoch: int) -> Manifest:
-        return read_manifest(self.storage, self.paths, epoch)
+        return MANIFEST.load(self.storage, self.paths.manifest(epoch))
 
     def after(self, version: int, committed: int) -> Iterator[Changes]:
         """The changes of each epoch after a version; ends before ``committed`` if the state of the next epoch is not based on the

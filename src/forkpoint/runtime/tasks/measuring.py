@@ -19,26 +19,21 @@ _LARGEST = 2**63 - 1  # of an integer in a report
 
 
 class Stopwatch:
-    """Divides a task's time among its operators, batch by batch."""
+    """Divides a task's time among its operators, batch by batch. ``uid``: the operator that is currently working."""
 
-    __slots__ = ("_since", "_uid", "seconds")
+    __slots__ = ("_since", "seconds", "uid")
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._uid: str | None = None
+        self.uid: str | None = None
         self._since = 0.0
-
-    @property
-    def uid(self) -> str | None:
-        """The operator that is currently working."""
-        return self._uid
 
     def switch(self, uid: str | None) -> str | None:
         """Count the time from now on for this operator, or for none. Returns the previous operator."""
-        now, before = time.perf_counter(), self._uid
+        now, before = time.perf_counter(), self.uid
         if before is not None:
             self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
-        self._uid, self._since = uid, now
+        self.uid, self._since = uid, now
         return before
 
 
