@@ -242,7 +242,7 @@ def test_a_leftover_task_does_not_roll_a_store_back(
     place = tmp_path / "s"
     processes.apply(advance, (str(root), str(place), 9))
     leftover, _ = state(root, place)
-    with pytest.raises(StorageError, match=r"subtask 0: its local store has reached epoch 9; this task begins at epoch 6"):
+    with pytest.raises(StorageError, match=r"subtask 0: its local store has reached epoch 9; this task starts at epoch 6"):
         leftover.catch_up(context(6))
     assert entries(leftover) == truth[9]
 

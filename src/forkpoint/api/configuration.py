@@ -100,7 +100,7 @@ class Configuration:
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Add all options to a dict, as they were set."""
+        """Add all options to a dict, with the values that were set."""
         target_dict.update(self.values)
 
     def remove_config(self, key: str) -> bool:
@@ -298,7 +298,7 @@ _TYPO = 0.9  # an ignored key this similar to an effective one is taken for a ty
 
 
 def apply_configuration(options: JobOptions, configuration: Configuration | Mapping[str, Any]) -> JobOptions:
-    """The options with those of a configuration applied.
+    """Apply a configuration to options.
 
     ConfigError for a key that neither forkpoint nor Flink has, and for an invalid value.
     """

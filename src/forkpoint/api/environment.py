@@ -58,7 +58,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     @classmethod
     def get_execution_environment(cls, configuration: Configuration | Mapping[str, Any] | None = None) -> Self:
-        """Create an environment with the options of the configuration, over those of environment variables and forkpoint.toml."""
+        """Create an environment. The configuration overrides the options of environment variables and forkpoint.toml."""
         env = cls(with_defaults(JobOptions()))
         return env if configuration is None else env.configure(configuration)
 

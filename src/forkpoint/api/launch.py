@@ -84,7 +84,7 @@ class Inspected:
 
 
 class ProgramStopped(BaseException):  # not an Exception, so that programs do not handle it as a failure
-    """Ends a program in place of running its job."""
+    """Ends a program instead of running its job."""
 
 
 _of_this_process = [Launch(unnamed=itertools.repeat(1))]  # the first one applies without a launcher
@@ -154,7 +154,7 @@ def _of_environment() -> Iterator[tuple[str, str]]:
 
 
 def with_defaults(options: JobOptions) -> JobOptions:
-    """The options, with those of environment variables and forkpoint.toml."""
+    """The options with the defaults of environment variables and forkpoint.toml."""
     settings = job_settings()
     # Variables such as FORKPOINT_ENGINE are read later, after the program has set its options.
     given = {key: s.value for key, s in settings.items() if key not in _OWN_VARIABLES or s.origin == "file"}

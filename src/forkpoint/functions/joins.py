@@ -132,7 +132,7 @@ class CoGroupedWindow(CallableAdapter, WindowFunction):
 
 
 def sides(inputs: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """Split tagged elements into those of the two streams."""
+    """Split tagged elements into the elements of the two streams."""
     left: list[Any] = []
     right: list[Any] = []
     for side, first, second in inputs:
@@ -194,12 +194,12 @@ class _JoinAdapter(CallableAdapter, KeyedCoProcessFunction):
         self._own = own
 
     def declare_states(self) -> dict[str, StateDescriptor]:
-        theirs = declared_states(self.function)
-        for name in {d.name for d in self._own.values()} & {d.name for d in theirs.values()}:
+        of_function = declared_states(self.function)
+        for name in {d.name for d in self._own.values()} & {d.name for d in of_function.values()}:
             raise GraphError(
                 f"{type(self.function).__name__}: the join itself has a state named {name!r}; rename the function's state"
             )
-        return {**self._own, **theirs}
+        return {**self._own, **of_function}
 
 
 class IntervalJoin(_JoinAdapter):

@@ -13,7 +13,7 @@ from forkpoint.functions.base import no_class
 from forkpoint.functions.state.ttl import to_ms
 from forkpoint.types.variables import S, T_contra
 
-# The watermarks before the first one and after the end of the input, in ms, as in Flink.
+# The watermarks before the first watermark and after the end of the input, in ms, as in Flink.
 MIN_WATERMARK = -(2**63)
 MAX_WATERMARK = 2**63 - 1
 
@@ -137,7 +137,7 @@ class WatermarkStrategy(Generic[T_contra]):
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner[Any] | Callable[[Any, int], int | datetime]
     ) -> WatermarkStrategy[Any]:
-        """Assign timestamps with a TimestampAssigner or ``f(element, record_timestamp)``, replacing those of the source.
+        """Replace the timestamps of the source, with a TimestampAssigner or ``f(element, record_timestamp)``.
 
         The function returns int milliseconds since 1970-01-01 UTC or a datetime with a time zone.
         """

@@ -133,19 +133,15 @@ class ArrowFile:
         _compare(name, "the index", zlib.crc32(index), self._trailer.index_crc)
         self.blocks = [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
         self._end = end - len(index)  # of the Arrow file
-        self._check_frame()
+        position, crc = 0, 0  # of the frame: all bytes before, between and after the batches, up to the index
+        for block in self.blocks:
+            crc = zlib.crc32(self._data[position : block.offset], crc)
+            position = block.offset + block.length
+        _compare(name, "the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
         with self._readable():
             self._arrow = pa.ipc.open_file(pa.py_buffer(self._data[: self._end]))
             if self._arrow.schema != _SCHEMA or self._arrow.num_record_batches != len(self.blocks):
                 raise ValueError(f"{self._arrow.num_record_batches} batches of {self._arrow.schema}")
-
-    def _check_frame(self) -> None:
-        """Check all bytes before, between and after the batches, up to the index."""
-        position, crc = 0, 0
-        for block in self.blocks:
-            crc = zlib.crc32(self._data[position : block.offset], crc)
-            position = block.offset + block.length
-        _compare(self.name, "the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
 
     def read_columns(self, number: int) -> tuple[pa.Array, pa.Array]:
         """The keys and values of one batch, as large_binary, so that any number can be concatenated."""

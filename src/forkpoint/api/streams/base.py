@@ -175,7 +175,7 @@ class StreamBase(ABC, Generic[T_co]):
         edge = self._edges[0]
         if len(self._edges) == 1 and edge.tag is None and isinstance(edge.partitioning, Forward):
             return edge.upstream
-        what = (
+        kind = (
             "a union"
             if len(self._edges) > 1
             else "a side output"
@@ -183,7 +183,7 @@ class StreamBase(ABC, Generic[T_co]):
             else f"a partitioned stream ({type(edge.partitioning).__name__})"
         )
         raise GraphError(
-            f"{call} must directly follow an operator, but this is {what}; call it on the stream the operator returned"
+            f"{call} must directly follow an operator, but this is {kind}; call it on the stream the operator returned"
         )
 
 

@@ -169,7 +169,7 @@ class BroadcastStream(Generic[T_co]):
 class BroadcastConnectedStream(Generic[A, B]):
     """A stream, keyed or not, connected with a broadcast stream.
 
-    An element sees the broadcast elements of earlier epochs and those whose watermark its own stream has reached.
+    An element sees the broadcast elements of earlier epochs, and the elements whose watermark its own stream has reached.
     Without watermarks, elements are processed in the order in which their sources were added.
     """
 

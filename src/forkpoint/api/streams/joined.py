@@ -61,7 +61,7 @@ class JoinMixin(StreamBase[T_co]):
         return JoinedStreams(self, other_stream, "join", JoinedWindows)
 
     def co_group(self, other_stream: DataStream[B]) -> JoinedStreams[T_co, B, CoGroupedWindows[T_co, B]]:
-        """Group the elements of two streams by key and window, including those of only one stream.
+        """Group the elements of two streams by key and window, even if only one stream has elements.
 
         ``first.co_group(second).where(key).equal_to(key).window(assigner).apply(function)``
         """

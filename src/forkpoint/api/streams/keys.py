@@ -39,7 +39,7 @@ ONE_KEY = KeyBy(one_key, Types.INT(), columns=())
 def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None, annotated: TypeInformation | None = None) -> KeyBy:
     """The partitioning for a selector: a callable, a KeySelector, a field name or index, or a tuple of names and indices.
 
-    The key's type is ``key_type``, else that of its fields, else ``annotated``, else ``Types.ANY()``.
+    The key's type is ``key_type``, else the type of its fields, else ``annotated``, else ``Types.ANY()``.
     GraphError for an unknown field or an invalid selector.
     """
     no_class(selector, "key_by()")

@@ -66,7 +66,7 @@ class NamingMixin:
         ``state``: the descriptor's name; "state" for reduce, sum, min, max and map_with_state.
 
         State starts at version 1. With migrations from 1 and 2 the program's state has version 3, and saved state of
-        version 1 goes through both. Keep at least the last migration, as it defines the version. GraphError for two
+        version 1 goes through both. Keep at least the last migration, because it defines the version. GraphError for two
         migrations from the same version. Adding fields with defaults, dropping, renaming and widening need no migration.
         """
         operator = self._producer(f"migrate_state({from_version})")

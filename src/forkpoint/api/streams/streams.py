@@ -123,7 +123,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         return self._stream((Edge(upstream, output_tag),), output_tag.type_info)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy[T_co]) -> DataStream[T_co]:
-        """Assign timestamps and generate watermarks, replacing those from upstream.
+        """Assign timestamps and generate watermarks, which replace the timestamps and watermarks from upstream.
 
         Call it before any ``key_by`` or ``rebalance``, while each split is still in order.
         """
@@ -365,7 +365,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
 
 
 class IterativeStream(DataStream[T_co]):
-    """The head of an iteration: the elements of the original stream and those fed back.
+    """The head of an iteration, with the elements of the original stream and the fed-back elements.
 
     Created by ``iterate``. Needs a uid, under which the elements in flight at the end of an epoch are saved.
     """

@@ -74,7 +74,7 @@ class CollectReduction(ListReduction):
             values = pa.concat_arrays([before.values, values]).take(pa.array(before.in_order(segments)))
         return [lists_of(values, before.lengths + segments.sizes)]
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """The list after each row is a prefix of the list after the last row."""
         leaves = self.add(segments, saved)
         final = lengths_of(leaves[0])
@@ -96,7 +96,7 @@ class CountDistinctReduction(ValueReduction):
         pairs = SavedLists.of(segments, saved[0]).paired(segments, self.of, as_written=True)
         return None if pairs is None else [self._distinct(segments, pairs)]
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         before = SavedLists.of(segments, saved[0])
         pairs = before.paired(segments, self.of, as_written=True)
         if pairs is None:
@@ -131,7 +131,7 @@ class TopNReduction(ListReduction):
         kept = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, self.n))
         return [lists_of(pairs.values(pairs.numbers[kept]), np.minimum(lengths, self.n))]
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """A parallel insertion sort of all rows: first the greatest value so far, then the second greatest, and so on."""
         before = SavedLists.of(segments, saved[0])
         pairs = before.paired(segments, self.of)

@@ -96,7 +96,7 @@ class ValueReduction(Reduction):
         """``update`` if each row has a value and no saved entry is None."""
 
     @abstractmethod
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         """``running`` under the condition of ``add``."""
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
@@ -110,10 +110,10 @@ class ValueReduction(Reduction):
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
         if present is None:
-            return self.each(segments, saved)
+            return self.running_values(segments, saved)
         nonempty, groups = segments.where(present)
         empty: Leaves = [leaf.slice(0, 0) for leaf in saved]
-        found = self.each(nonempty, saved) if len(groups) else Running(empty, [self.result(empty)])
+        found = self.running_values(nonempty, saved) if len(groups) else Running(empty, [self.result(empty)])
         if found is None:
             return None
         before, after = self.result(self._spread(empty, segments, groups[:0], saved)), found.results[0]
@@ -138,7 +138,7 @@ class RowReduction(ValueReduction):
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves after each row, under the condition of ``add``."""
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         leaves = self.after_each(segments, saved)
         return None if leaves is None else self._running(segments, leaves)
 
@@ -208,17 +208,17 @@ class StdDevReduction(RowReduction):
     """Welford's recurrence: one row of each group at a time, and a loop for each of the few largest groups."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._leaves(segments, saved, each=False)
+        return self._leaves(segments, saved, running=False)
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._leaves(segments, saved, each=True)
+        return self._leaves(segments, saved, running=True)
 
-    def _leaves(self, segments: Segments, saved: Sequence[pa.Array], *, each: bool) -> Leaves:
+    def _leaves(self, segments: Segments, saved: Sequence[pa.Array], *, running: bool) -> Leaves:
         size, sizes, starts = segments.count, segments.sizes, segments.starts
         values = segments.values(self.of).astype(np.float64)
         counts = segments.seeds(saved[0], np.zeros(size, np.int64))
         means, squares = (segments.seeds(leaf, np.zeros(size)) for leaf in saved[1:])
-        after = (np.empty_like(values), np.empty_like(values)) if each else None
+        after = (np.empty_like(values), np.empty_like(values)) if running else None
         large = sizes > (np.partition(sizes, -_MIN_VECTORIZED)[-_MIN_VECTORIZED] if size >= _MIN_VECTORIZED else 0)
         with np.errstate(all="ignore"):
             for at, (alive, rows) in enumerate(layers(segments, ~large), 1):

@@ -114,7 +114,7 @@ def commits_in(rows: Iterable[ChunkRow]) -> Iterator[ChunkRow]:
 
 
 def receive(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
-    """Decode and sort the rows of one subtask; ``edges`` are those that end in this stage."""
+    """Decode and sort the rows of one subtask. ``edges``: the edges that end in this stage."""
     inbox = Inbox()
     chunks: dict[int, list[tuple[int, bytes]]] = {}
     for row in rows:

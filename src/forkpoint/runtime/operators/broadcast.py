@@ -269,12 +269,6 @@ def cut_at_broadcasts(batch: Merged, groups: Groups) -> Segments:
     return Segments(groups.keys, order, np.append(starts, batch.size), run_keys)
 
 
-def _positions(batch: Batch, segments: Segments) -> Longs:
-    """The positions of the broadcast elements."""
-    runs = [run for run, key in enumerate(segments.run_keys) if key is None]
-    return spread(pick(batch.positions, segments.order[segments.starts[runs]]), len(runs))
-
-
 @dataclass(frozen=True)
 class KeyedBroadcastProcessSpec(BroadcastSpec):
     """A KeyedBroadcastProcessFunction on a keyed stream and a broadcast stream."""
@@ -339,7 +333,9 @@ class KeyedBroadcast(KeyedProcess):
         blocks = (batch.objects(order[at : at + OBJECT_ROWS]) for at in range(0, batch.size, OBJECT_ROWS))
         calls = chain.from_iterable(blocks)
         self._wait_for_timers(window, emission)
-        ends = iter([*np.maximum.accumulate(window.at(_positions(batch, groups))).tolist(), window.end])
+        runs = [run for run, key in enumerate(groups.run_keys) if key is None]  # the broadcast elements
+        positions = spread(pick(batch.positions, order[groups.starts[runs]]), len(runs))
+        ends = iter([*np.maximum.accumulate(window.at(positions)).tolist(), window.end])
         before, end = window.before, next(ends)
         for key, start, stop in zip(groups.run_keys, starts, starts[1:], strict=False):
             if key is not None:

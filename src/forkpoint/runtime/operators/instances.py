@@ -46,8 +46,7 @@ class Checkpointed:
         log = self._state.collect()
         if self._keyed is not None:
             keyed = self._keyed.changes()
-            log.keys.extend(keyed.keys)
-            log.values.extend(keyed.values)
+            log.add(keyed.keys, keyed.values)
         return log
 
     def states(self) -> list[StateInfo]:

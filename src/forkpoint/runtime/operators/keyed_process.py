@@ -238,7 +238,13 @@ class KeyedProcess(KeyedOperator):
 
     def _run_epoch(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         self._run_keys(batch, groups, window, emission)
-        self._run_timers_only(range(len(groups.keys), len(self._backend.keys)), window, emission)
+        for k in range(len(groups.keys), len(self._backend.keys)):  # keys that have only timers
+            self._enter(k)
+            self._fire_processing(self._backend.processing_time_ms, window.before, emission, k)
+            self._advance(window.before, window.end, emission, k)
+            if self._fires_all:
+                self._fire_processing(MAX_MS, window.end, emission, k)
+            self._backend.leave()
 
     def _outputs(self, batch: Batch) -> Outputs:
         return self._collector.outputs(batch)
@@ -296,15 +302,6 @@ class KeyedProcess(KeyedOperator):
                 backend.leave()
         backend.current = None
 
-    def _run_timers_only(self, indices: range, window: Window, emission: Emission) -> None:
-        for k in indices:
-            self._enter(k)
-            self._fire_processing(self._backend.processing_time_ms, window.before, emission, k)
-            self._advance(window.before, window.end, emission, k)
-            if self._fires_all:
-                self._fire_processing(MAX_MS, window.end, emission, k)
-            self._backend.leave()
-
     def _enter(self, key: int) -> None:
         self._backend.enter(key)
         self._timers.enter(key)
@@ -349,8 +346,7 @@ class KeyedProcess(KeyedOperator):
         log = ChangeLog()
         self._timers.collect(log)
         states = self._backend.collect()
-        log.keys.extend(states.keys)
-        log.values.extend(states.values)
+        log.add(states.keys, states.values)
         return log
 
     def next_processing_timer_ms(self) -> int | None:

@@ -109,7 +109,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         return Saved(keys.take(pa.array(by_start)), starts, windows[1][by_start], kept[0][by_start], kept[1][by_start])
 
     def _scanned(self, columns: list[pa.Array], due: Due) -> list[tuple[bytes, bytes]]:
-        """The saved sessions of the rows' keys, and those that end: for far more saved sessions than rows in the epoch."""
+        """The saved sessions of the rows' keys, and the sessions that end: for far more saved sessions than rows."""
         _, firsts = np.unique(codes_of(columns), return_index=True)
         keys = self._keys_of(columns, firsts)
         found: dict[bytes, bytes] = {}

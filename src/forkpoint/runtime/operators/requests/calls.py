@@ -28,7 +28,7 @@ _LAST_SECONDS = 1
 
 
 class RequestCancelled(Exception):
-    """A request ended with a CancelledError of its own."""
+    """A request raised CancelledError itself."""
 
     def __init__(self) -> None:
         super().__init__("CancelledError: the request was cancelled by its own code, not by a timeout of the operator")
@@ -133,7 +133,7 @@ async def _outcome(request: Awaitable[T]) -> tuple[T | None, BaseException | Non
 
 
 async def own_cancellation(request: Awaitable[T]) -> T:
-    """The result of user code within a request. A CancelledError of its own becomes RequestCancelled."""
+    """The result of user code within a request. A CancelledError that it raises itself becomes RequestCancelled."""
     try:
         return await request
     except asyncio.CancelledError as error:
