@@ -47,8 +47,8 @@ class Launch:
     ``standby``: runs stand by while another run leads their job, and take over when it dies. ``succeeds``: the run that hands
     its job over to this program's run. ``pinned``: the parallelism in ``options`` holds even if the job was rescaled.
     ``predecessors``: the run that the start of each job succeeds (None: no run); for jobs not listed, the newest run at
-    preparation. ``force``: a start succeeds any newest run. ``work`` replaces ``JobDriver.run``. ``unnamed`` numbers the jobs
-    without a name, to keep their names distinct.
+    preparation. ``force``: a start succeeds the newest run, whichever it is. ``work`` replaces ``JobDriver.run``. ``unnamed``
+    numbers the jobs without a name, to keep their names distinct.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -158,8 +158,12 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         operator: str,
         output_type: TypeInformation | None,
     ) -> DataStream:
+        name = operator_name(operator, func)
+        if self._key is not None and isinstance(func, kind):
+            declared_states(func)
+            return self._operator(KeyedProcessSpec(KeyedAdapter(func)), name, output_type)
         check_function(func, kind, operator, keyed=False)
-        return self._operator(spec(func), operator_name(operator, func), output_type)
+        return self._operator(spec(func), name, output_type)
 
     def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
         return DataStream(self._env, edges, output_type)
@@ -328,19 +332,6 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
             raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
         return self._operator(EventTimeSortSpec(self._element_type, late_data_tag), "sort_by_event_time", self._type)
-
-    def _element_wise(
-        self,
-        spec: Callable[[Any], OperatorSpec],
-        func: Any,
-        kind: type[MapFunction | FlatMapFunction | FilterFunction],
-        operator: str,
-        output_type: TypeInformation | None,
-    ) -> DataStream:
-        if not isinstance(func, kind):
-            return super()._element_wise(spec, func, kind, operator, output_type)
-        declared_states(func)
-        return self._operator(KeyedProcessSpec(KeyedAdapter(func)), operator_name(operator, func), output_type)
 
     def _rolling(self, kind: RollingKind, position: int | str) -> DataStream:
         from forkpoint.runtime.columnar.running import RollingSpec
