@@ -197,7 +197,7 @@ class CallableLookup(LookupFunction[Any, Any]):
         self.lookup = function  # type: ignore[method-assign]
 
     def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
-        raise AssertionError("it is the callable")
+        raise AssertionError("replaced by the callable")
 
 
 class AsyncCallableLookup(AsyncLookupFunction[Any, Any]):
@@ -209,7 +209,7 @@ class AsyncCallableLookup(AsyncLookupFunction[Any, Any]):
         self.async_lookup = function  # type: ignore[method-assign,assignment]
 
     async def async_lookup(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
-        raise AssertionError("it is the callable")
+        raise AssertionError("replaced by the callable")
 
 
 def as_lookup_function(lookup: Any) -> LookupFunction[Any, Any] | AsyncLookupFunction[Any, Any]:

@@ -49,7 +49,7 @@ class Inbox:
     chunks: dict[int, list[tuple[Piece | None, Batch]]] = field(default_factory=dict)
     bytes: dict[int, int] = field(default_factory=dict)
     progress: list[SplitProgress] = field(default_factory=list)
-    passing: list[ChunkRow] = field(default_factory=list)
+    forwarded: list[ChunkRow] = field(default_factory=list)
 
 
 def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
@@ -121,11 +121,11 @@ def receive(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
         _, edge, origin, blob = row
         if edge == PROGRESS:
             inbox.progress.extend(decode_progress(blob))
-            inbox.passing.append(row)
+            inbox.forwarded.append(row)
         elif edge in edges:
             chunks.setdefault(edge, []).append((origin, blob))
         else:
-            inbox.passing.append(row)
+            inbox.forwarded.append(row)
     for edge, blobs in chunks.items():
         # Rows arrive in any order. Sorted by origin (upstream task, number), the order is the same in every attempt.
         blobs.sort(key=lambda item: item[0])

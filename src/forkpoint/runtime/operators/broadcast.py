@@ -411,7 +411,7 @@ class KeyedBroadcast(KeyedProcess):
         results = self._fn.process_broadcast_element(value, context)
         if context.provisional:
             results = _dropped(results)
-        taken = None if results is None else list(self._collector.taking(results))
+        taken = None if results is None else list(self._collector.take_each(results))
         self._backend.scope.bind()
         return taken
 

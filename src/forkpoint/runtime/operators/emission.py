@@ -58,7 +58,7 @@ class Collector:
 
     # -- in the loop
 
-    def taking(self, results: Iterable[Any]) -> Iterable[Any]:
+    def take_each(self, results: Iterable[Any]) -> Iterable[Any]:
         """The results as they enter the stream, each taken as it is yielded."""
         return map(self.take, results) if self.one_by_one else results
 

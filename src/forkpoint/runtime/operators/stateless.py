@@ -64,7 +64,7 @@ class Map(Stateless):
         if self._fn is tag_left or self._fn is tag_right:
             return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
         self._collector.begin(epoch)
-        out = results_for(batch, self._uid, self._collector.taking(map(self._fn, batch.values)))
+        out = results_for(batch, self._uid, self._collector.take_each(map(self._fn, batch.values)))
         return self._collector.outputs(batch.with_values(out, self._type))
 
 

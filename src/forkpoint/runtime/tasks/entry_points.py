@@ -61,7 +61,7 @@ def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
                 report = work.failed(one_by_one=[error.uid])
             else:
                 report = work.failed(failure=Failure(type(error).__name__, str(error)))
-            rows = [report, *work.passing]
+            rows = [report, *work.forwarded]
         except BaseException:
             work.abort()
             raise

@@ -54,7 +54,7 @@ class StageTask(Task):
         catch_up = state.catch_up(self.context)
         operators = graph.stage(self.stage)
         inbox = receive(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
-        self.passing = inbox.passing
+        self.forwarded = inbox.forwarded
         origins = origin_splits(graph, self.context, inbox.progress)
         watermarks = watermarks_of(graph, self.context, origins)
         waiting: Waiting = {o.id: {} for o in operators}
@@ -214,7 +214,7 @@ class StageTask(Task):
     # -- end
 
     def finish(self) -> list[ChunkRow]:
-        passing = [(self.subtask, *row[1:]) for row in self.passing]
+        forwarded = [(self.subtask, *row[1:]) for row in self.forwarded]
         self._commit.committables = self.committables()
         self._commit.measured = self.measured(self._user)
-        return [*self.rows, *passing, self.report(self._commit)]
+        return [*self.rows, *forwarded, self.report(self._commit)]

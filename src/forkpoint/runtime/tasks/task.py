@@ -19,7 +19,7 @@ from forkpoint.runtime.tasks.task_log import TaskLog
 
 @dataclass
 class Task(ABC):
-    """One attempt of one task of an epoch. ``passing``: rows for other stages and the driver, passed on even after a failure."""
+    """One attempt of one task of an epoch. ``forwarded``: rows for other stages and the driver, sent even after a failure."""
 
     spec: JobSpec
     context: EpochContext
@@ -27,7 +27,7 @@ class Task(ABC):
     subtask: int
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     rows: list[ChunkRow] = field(default_factory=list)
-    passing: list[ChunkRow] = field(default_factory=list)
+    forwarded: list[ChunkRow] = field(default_factory=list)
     sinks: dict[str, SinkInstance] = field(default_factory=dict)
     clock: Stopwatch = field(default_factory=Stopwatch)
     bytes_in: Counter[str] = field(default_factory=Counter)

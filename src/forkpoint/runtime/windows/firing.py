@@ -94,7 +94,7 @@ class WindowFiring:
 
     def emit(self, results: Iterable[Any], timestamp: int) -> None:
         values, before = self._values, len(self._values)
-        values.extend(self.collector.taking(self.collector.several(results)))
+        values.extend(self.collector.take_each(self.collector.several(results)))
         self._stamps.extend([timestamp] * (len(values) - before))
 
     def fire(self, window: Any) -> None:

@@ -86,11 +86,11 @@ class AsyncWait:
         try:
             return await within(self._taken(value), self._timeout_seconds)
         except RequestExpired:
-            return list(self._collector.taking(_as_list(self._uid, self._timed_out(value))))
+            return list(self._collector.take_each(_as_list(self._uid, self._timed_out(value))))
 
     async def _taken(self, value: Any) -> list[Any]:
         """The results, taken before any other request continues, which may change them."""
-        return list(self._collector.taking(await self._invoke(value)))
+        return list(self._collector.take_each(await self._invoke(value)))
 
     async def _invoke_once(self, value: Any) -> list[Any]:
         return _as_list(self._uid, await own_cancellation(self._function(value)))

@@ -200,7 +200,7 @@ class LookupJoin(KeyedOperator):
 
     def _joined(self, batch: Batch, seconds: list[Any]) -> Batch:
         if not self._flat:
-            out = results_for(batch, self._uid, self._collector.taking(map(self._fn, batch.values, seconds)))
+            out = results_for(batch, self._uid, self._collector.take_each(map(self._fn, batch.values, seconds)))
             return batch.with_values(out, self._type)
         out = []
         counts: list[int] = []
