@@ -98,7 +98,8 @@ def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
     """One number for each pair, ordered by code and then ``minor``, and the divisor that yields the code."""
     if not len(codes):
         return codes, 1
-    low, width = int(minor.min()), _span(minor)
+    low = int(minor.min())
+    width = int(minor.max()) - low + 1
     if (_span(codes) * width).bit_length() + len(codes).bit_length() > _FITS:
         codes = _dense(pa.array(codes))
     return (codes - int(codes.min())) * width + (minor - low), width

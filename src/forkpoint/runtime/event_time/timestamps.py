@@ -42,7 +42,7 @@ class PieceClock:
         batch.positions = 2 * self.watermark_ms + 1
 
     def at_next_watermark(self, batch: Batch) -> Batch:
-        """The batch with each element moved ahead of all elements that see the watermark after it, if timestamps determine it."""
+        """The elements moved ahead of all elements that see the watermark after them, if timestamps determine that watermark."""
         return batch
 
     def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
