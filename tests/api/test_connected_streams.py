@@ -160,9 +160,9 @@ def test_keys_of_one_type_whatever_the_elements_are():
         (lambda a, b: a.connect(b).flat_map(Merge()), "takes a CoFlatMapFunction"),
         (
             lambda a, b: a.connect(b).process(Keyed()),
-            "takes a CoProcessFunction, as the connected streams are not keyed",
+            "the connected streams are not keyed, so it takes a CoProcessFunction",
         ),
-        (lambda a, b: a.connect(b).key_by("n", "n").process(print), "takes a KeyedCoProcessFunction, as .* are keyed"),
+        (lambda a, b: a.connect(b).key_by("n", "n").process(print), "are keyed, so it takes a KeyedCoProcessFunction"),
         (lambda a, b: a.connect(b).flat_map(Remembering()), "state 'seen' is keyed, but the connected streams are not"),
         (lambda a, b: a.key_by(0).connect(b).map(Merge()), "only the first of the connected streams is keyed"),
         (lambda a, b: a.connect(b.key_by(0)).map(Merge()), "only the second of the connected streams is keyed"),
@@ -175,10 +175,10 @@ def test_keys_of_one_type_whatever_the_elements_are():
             lambda a, b: a.broadcast(fp.MapStateDescriptor("x", int, int).enable_time_to_live(timedelta(1))),
             "cannot have a time to live",
         ),
-        (lambda a, b: a.connect(b.broadcast(RULES)).process(RuledByKey()), "takes a BroadcastProcessFunction, as"),
+        (lambda a, b: a.connect(b.broadcast(RULES)).process(RuledByKey()), "so it takes a BroadcastProcessFunction"),
         (
             lambda a, b: a.key_by(0).connect(b.broadcast(RULES)).process(Ruled()),
-            "takes a KeyedBroadcastProcessFunction, as",
+            "so it takes a KeyedBroadcastProcessFunction",
         ),
         (
             lambda a, b: a.connect(b.broadcast(fp.MapStateDescriptor("others", str, int))).process(Ruled()),

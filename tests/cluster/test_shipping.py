@@ -111,7 +111,7 @@ def test_credentials_reach_executors_where_allowed_and_are_not_recorded(
     program.write(0, 2)
 
     err = problems(program.start())
-    assert "It has no AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_REGION, AWS_SECRET_ACCESS_KEY" in err
+    assert "The host lacks AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_REGION, AWS_SECRET_ACCESS_KEY" in err
     assert "pass them with --pass-env 'AWS_*'" in err
 
     process = program.start("--pass-env", "AWS_*")

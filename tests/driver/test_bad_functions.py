@@ -76,7 +76,7 @@ def test_a_trigger_or_evictor_that_returns_nothing_is_blamed_itself() -> None:
     assert found.startswith("operator 'w': the trigger Silent returned None; on_element(), ")
     counted = fp.CountTrigger.of(1)
     found = message(lambda s: windowed(s).trigger(counted).evictor(Forgetful()).reduce(lambda a, b: a).uid("w"))
-    assert found.startswith("operator 'w': Forgetful.evict_before() returned None; it has to return the elements")
+    assert found.startswith("operator 'w': Forgetful.evict_before() returned None; it must return the elements")
 
 
 @pytest.mark.parametrize("what", ["uid", "name"])

@@ -13,11 +13,12 @@ import pytest
 from jobs import JOB, Click, clicks, run
 
 import forkpoint as fp
+from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import StorageError
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.tasks.committed_state import Share, read_manifest
+from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.state import OPERATOR_KG, Changes, key_group_range, open_store, range_for, write_back, write_changes
@@ -199,7 +200,7 @@ def test_what_another_attempt_wrote_is_read_back(root: Path, truth: dict[int, En
 
 
 def written(root: Path, epoch: int) -> dict[str, str]:
-    manifest = read_manifest(LocalStorage(root), PATHS, epoch)
+    manifest = MANIFEST.load(LocalStorage(root), PATHS.manifest(epoch))
     return {f"{ref.stage}-{ref.subtask}": ref.attempt for ref in manifest.changes}
 
 
@@ -241,7 +242,7 @@ def test_a_leftover_task_does_not_roll_a_store_back(
     place = tmp_path / "s"
     processes.apply(advance, (str(root), str(place), 9))
     leftover, _ = state(root, place)
-    with pytest.raises(StorageError, match=r"subtask 0: its local store has reached epoch 9; this task begins at epoch 6"):
+    with pytest.raises(StorageError, match=r"subtask 0: its local store has reached epoch 9; this task starts at epoch 6"):
         leftover.catch_up(context(6))
     assert entries(leftover) == truth[9]
 

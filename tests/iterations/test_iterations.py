@@ -275,7 +275,7 @@ def test_loops_that_cannot_run_are_refused(build, says):
 
 
 def test_a_wrong_wait_is_refused():
-    with pytest.raises(ConfigError, match="longest wait"):
+    with pytest.raises(ConfigError, match="maximum wait time"):
         compiled(lambda s: s.iterate("soon"))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint.runtime.operators.requests.lookup_client import Asking
+from forkpoint.runtime.operators.requests.lookup_client import LookupClient
 
 KEYS = 97
 
@@ -36,7 +36,7 @@ class Clock(fp.LookupFunction[int, int]):
 if __name__ == "__main__":
     root, output, elements, *death = sys.argv[1:]
     if death:
-        die_at({"ask": (Asking, "ask")}, death[0], int(death[1]))
+        die_at({"ask": (LookupClient, "look_up")}, death[0], int(death[1]))
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     env.set_state_root(root).set_parallelism(2).enable_checkpointing(1)
     source = fp.CounterSource(int(elements), per_epoch=50)

@@ -245,7 +245,7 @@ def test_a_call_that_hangs_ends_with_the_timeout() -> None:
 def test_wrong_answers_are_refused() -> None:
     with pytest.raises(GraphError, match=r"operator 'joined'.*it returned \[30\]; return a dict"):
         run_local(joining(lambda keys: [30]), [ANN])
-    with pytest.raises(TypeNotSupported, match=r"(?s)operator 'joined', lookup: 'old' of key 'ann'.*Return what fits"):
+    with pytest.raises(TypeNotSupported, match=r"(?s)operator 'joined', lookup: 'old' of key 'ann'.*Return values of the type"):
         run_local(joining(wrong), [ANN])
     with pytest.raises(UserFunctionError, match=r"(?s)operator 'joined'.*ZeroDivisionError.*element Order"):
         run_local(joining(ages, lambda order, age: 1 / 0), [ANN])

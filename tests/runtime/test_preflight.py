@@ -69,7 +69,7 @@ def test_a_host_without_credentials_says_so_at_once_where_nothing_answers_for_th
     monkeypatch.setattr(preflight, "WITHOUT_VARIABLES", {"retry_timeout": "0.5"})
     began = time.monotonic()
     (problem,) = found("s3://bucket/state", str(tmp_path), ["AWS_ACCESS_KEY_ID"])
-    assert "It has no AWS_ACCESS_KEY_ID, as the driver has: pass them with --pass-env 'AWS_*'" in problem
+    assert "The host lacks AWS_ACCESS_KEY_ID, which the driver has: pass them with --pass-env 'AWS_*'" in problem
     assert time.monotonic() - began < 20  # requests are repeated for a minute otherwise
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from forkpoint import logs
 from forkpoint.logs import About, JsonLines, TaskLogging
-from forkpoint.runtime.tasks.task_log import TaskLog, beside_epochs
+from forkpoint.runtime.tasks.task_log import TaskLog, background_task_log
 
 ABOUT = {"job": "counting", "run": "abc", "epoch": 7, "uid": "counts", "subtask": 2}
 log = logging.getLogger("app")
@@ -184,7 +184,7 @@ def test_tasks_side_by_side_have_lines_of_their_own(streams: Streams) -> None:
     before, both = sys.stdout, threading.Barrier(2)
 
     def commit(uid: str) -> None:
-        with beside_epochs(TaskLogging("json", "all"), {**ABOUT, "uid": uid}):
+        with background_task_log(TaskLogging("json", "all"), {**ABOUT, "uid": uid}):
             both.wait()
             print("printed by", uid)
             log.warning("logged by %s", uid)

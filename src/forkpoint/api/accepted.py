@@ -1,6 +1,4 @@
-"""What PyFlink's environments and streams can be told that has no counterpart here, such as slot sharing groups: accepted without
-effect, and readable.
-"""
+"""PyFlink settings without a counterpart here, such as slot sharing groups. They have no effect and can be read back."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
 from forkpoint.api.configuration import Configuration, parse_boolean, parse_duration_ms
 from forkpoint.api.requirements import add_requirements
@@ -57,8 +55,7 @@ class AcceptedMixin:
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
         """The value set, None by default."""
-        enabled: bool | None = self._accepted(_CHANGELOG, None)
-        return enabled
+        return cast(bool | None, self._accepted(_CHANGELOG, None))
 
     def register_slot_sharing_group(self, slot_sharing_group: Any) -> Self:
         """Accepted for PyFlink compatibility, without effect: the engine places the tasks."""
@@ -107,24 +104,24 @@ class AcceptedMixin:
         Workers load it from the same path; on a cluster without shared directories, pass it to Spark (``--py-files``).
         """
         path = os.path.abspath(file_path)
-        place = os.path.dirname(path) if path.endswith(".py") else path
-        if place not in sys.path:
-            sys.path.append(place)  # workers inherit this process's import path
+        entry = os.path.dirname(path) if path.endswith(".py") else path
+        if entry not in sys.path:
+            sys.path.append(entry)  # workers inherit this process's import path
         return self
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> Self:
-        """Install the packages of a requirements file that are missing here, in a directory of this process's, with pip.
+        """Install the missing packages of a requirements file with pip, in a directory that lives as long as this process.
 
-        ``requirements_cache_dir``: a directory of packages, from which they are installed instead of from the index. Workers load
-        them from the same path; on a cluster without shared directories, install them there. ConfigError if pip fails.
+        ``requirements_cache_dir``: a directory of packages to install from instead of the index. Workers load the packages from
+        the same path; on a cluster without shared directories, install them on the workers. ConfigError if pip fails.
         """
         add_requirements(requirements_file_path, requirements_cache_dir)
         return self._accept("python.requirements", requirements_file_path)
 
     def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> Self:
-        """Unpack an archive for functions, as ``target_dir`` (by default the archive's name) in their working directory.
+        """Unpack an archive as ``target_dir`` (default: the archive's name) in the working directory of functions.
 
-        As ``spark.archives``: with a local master, Spark's tasks find it by ``pyspark.SparkFiles.get(target_dir)`` only.
+        Sets ``spark.archives``: with a local master, Spark's tasks find it by ``pyspark.SparkFiles.get(target_dir)`` only.
         ConfigError if there is no such file.
         """
         path = os.path.abspath(archive_path)
@@ -141,7 +138,7 @@ class AcceptedMixin:
     # -- not supported
 
     def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> Any:
-        """As ``from_source()`` without watermarks, for a Source. Others are not supported: raises GraphError."""
+        """Same as ``from_source()`` without watermarks. GraphError unless ``source_func`` is a Source."""
         if isinstance(source_func, Source):
             return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
         raise GraphError("add_source() takes a SourceFunction in Java, which cannot run here; use from_source() with a Source")
@@ -172,9 +169,6 @@ class AcceptedMixin:
         return Configuration.parse_list_value(given) if isinstance(given, str) else list(given)
 
 
-_MEBI = 1 << 20
-
-
 @dataclass(frozen=True, order=True)
 class MemorySize:
     """A number of bytes."""
@@ -188,7 +182,7 @@ class MemorySize:
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
         """A size in MiB (1,048,576 bytes)."""
-        return MemorySize(mebi_bytes * _MEBI)
+        return MemorySize(mebi_bytes << 20)
 
     def get_bytes(self) -> int:
         """The number of bytes."""

@@ -100,7 +100,7 @@ class Configuration:
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Add all options to a dict, as they were set."""
+        """Add all options to a dict, with the values that were set."""
         target_dict.update(self.values)
 
     def remove_config(self, key: str) -> bool:
@@ -142,28 +142,11 @@ def _as_text(value: Any) -> str:
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
 _UNITS_MS = {
-    "": 1.0,
-    "ms": 1.0,
-    "milli": 1.0,
-    "millis": 1.0,
-    "millisecond": 1.0,
-    "milliseconds": 1.0,
-    "s": 1e3,
-    "sec": 1e3,
-    "secs": 1e3,
-    "second": 1e3,
-    "seconds": 1e3,
-    "m": 6e4,
-    "min": 6e4,
-    "mins": 6e4,
-    "minute": 6e4,
-    "minutes": 6e4,
-    "h": 3.6e6,
-    "hour": 3.6e6,
-    "hours": 3.6e6,
-    "d": 8.64e7,
-    "day": 8.64e7,
-    "days": 8.64e7,
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1e3),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 6e4),
+    **dict.fromkeys(("h", "hour", "hours"), 3.6e6),
+    **dict.fromkeys(("d", "day", "days"), 8.64e7),
 }
 
 
@@ -225,15 +208,10 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
 
 _BACKENDS = {"hashmap": "dict", "memory": "dict", "dict": "dict", "lmdb": "lmdb", "rocksdb": "rocksdb"}
 _STRATEGIES = {
-    "none": "none",
-    "off": "none",
-    "disable": "none",
-    "fixed-delay": "fixed-delay",
-    "fixeddelay": "fixed-delay",
-    "exponential-delay": "exponential-delay",
-    "exponentialdelay": "exponential-delay",
-    "failure-rate": "failure-rate",
-    "failurerate": "failure-rate",
+    **dict.fromkeys(("none", "off", "disable"), "none"),
+    **dict.fromkeys(("fixed-delay", "fixeddelay"), "fixed-delay"),
+    **dict.fromkeys(("exponential-delay", "exponentialdelay"), "exponential-delay"),
+    **dict.fromkeys(("failure-rate", "failurerate"), "failure-rate"),
 }
 
 
@@ -286,12 +264,12 @@ _RESTART_KEYS: dict[str, tuple[str, Parser]] = {
     "restart-strategy.failure-rate.failure-rate-interval": ("interval_ms", parse_duration_ms),
     "restart-strategy.failure-rate.delay": ("delay_ms", parse_duration_ms),
 }
-_SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's Kubernetes operator, without its prefix
+_SCHEDULE_KEYS: dict[str, tuple[str, Parser]] = {  # keys of Flink's Kubernetes operator, without its prefix
     "periodic.savepoint.interval": ("interval_ms", parse_duration_ms),
     "savepoint.history.max.count": ("keep_last", _number(int)),
     "savepoint.history.max.age": ("keep_for_ms", parse_duration_ms),
 }
-_AUTOSCALE_KEYS: dict[str, tuple[str, Parser]] = {  # those of Flink's autoscaler
+_AUTOSCALE_KEYS: dict[str, tuple[str, Parser]] = {  # keys of Flink's autoscaler
     "job.autoscaler.vertex.min-parallelism": ("minimum", _number(int)),
     "job.autoscaler.vertex.max-parallelism": ("maximum", _number(int)),
 }
@@ -312,30 +290,15 @@ DURATIONS = frozenset(
 
 # Flink options without a counterpart here, accepted without effect so that Flink programs run.
 IGNORED_PREFIXES = (
-    "python.",
-    "pipeline.",
-    "jobmanager.",
-    "taskmanager.",
-    "rest.",
-    "web.",
-    "metrics.",
-    "cluster.",
-    "env.",
-    "akka.",
-    "pekko.",
-    "table.",
-    "kubernetes.",
-    "yarn.",
-    "classloader.",
-    "state.",
-    "execution.buffer-timeout",
-    "execution.checkpointing.",
+    *("python.", "pipeline.", "table.", "state.", "execution.buffer-timeout", "execution.checkpointing."),
+    *("jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "akka.", "pekko.", "env.", "classloader."),
+    *("cluster.", "kubernetes.", "yarn."),
 )
 _TYPO = 0.9  # an ignored key this similar to an effective one is taken for a typo
 
 
 def apply_configuration(options: JobOptions, configuration: Configuration | Mapping[str, Any]) -> JobOptions:
-    """The options with those of a configuration applied.
+    """Apply a configuration to options.
 
     ConfigError for a key that neither forkpoint nor Flink has, and for an invalid value.
     """
@@ -364,7 +327,7 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
     return replace(options, **changes)
 
 
-_USUAL = {
+_DEFAULT_TEXTS = {
     "execution.engine": "spark",
     "spark.master": "local[*]",
     "restart-strategy.type": "exponential-delay with checkpointing, else none",
@@ -372,9 +335,9 @@ _USUAL = {
 
 
 def default_of(key: str) -> Any:
-    """The value of an option that nobody sets, as one would write it; None if it has none."""
+    """The default of an option, as a user would write it; None if it has no default."""
     parse: Parser = _text
-    value = _USUAL.get(key)
+    value = _DEFAULT_TEXTS.get(key)
     if value is None and key in _JOB_KEYS:
         name, parse = _JOB_KEYS[key]
         value = getattr(JobOptions(), name)
@@ -402,26 +365,26 @@ def _parsed(given: Mapping[str, Any], keys: Mapping[str, tuple[str, Parser]]) ->
     return {name: parse(key, given[key]) for key, (name, parse) in keys.items() if key in given}
 
 
-def _schedule(given: Mapping[str, Any], known: SavepointSchedule | None) -> SavepointSchedule:
+def _schedule(given: Mapping[str, Any], current: SavepointSchedule | None) -> SavepointSchedule:
     parsed = _parsed(given, _SCHEDULE_KEYS)
-    if known is None and "interval_ms" not in parsed:
+    if current is None and "interval_ms" not in parsed:
         raise ConfigError(f"{', '.join(k for k in _SCHEDULE_KEYS if k in given)}: set periodic.savepoint.interval too")
-    return SavepointSchedule(**parsed) if known is None else replace(known, **parsed)
+    return SavepointSchedule(**parsed) if current is None else replace(current, **parsed)
 
 
-def _autoscale(given: Mapping[str, Any], known: Autoscale | None) -> Autoscale:
+def _autoscale(given: Mapping[str, Any], current: Autoscale | None) -> Autoscale:
     parsed = _parsed(given, _AUTOSCALE_KEYS)
-    if known is None and "maximum" not in parsed:
+    if current is None and "maximum" not in parsed:
         raise ConfigError("job.autoscaler.vertex.min-parallelism: set job.autoscaler.vertex.max-parallelism too")
-    return Autoscale(**{"minimum": 1, **parsed}) if known is None else replace(known, **parsed)
+    return Autoscale(**{"minimum": 1, **parsed}) if current is None else replace(current, **parsed)
 
 
 def _restart_strategy(given: Mapping[str, Any], options: JobOptions) -> RestartStrategy:
     """A given type starts from its defaults; settings without a type change the current strategy."""
     type_key = "restart-strategy.type"
     base = _strategies()[_choice(_STRATEGIES)(type_key, given[type_key])] if type_key in given else options.restart_strategy
-    mine = {k: v for k, v in _RESTART_KEYS.items() if k.startswith(f"restart-strategy.{base.kind}.")}
-    return replace(base, **_parsed(given, mine))
+    keys = {k: v for k, v in _RESTART_KEYS.items() if k.startswith(f"restart-strategy.{base.kind}.")}
+    return replace(base, **_parsed(given, keys))
 
 
 def _parameters(value: Any) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Batch DataFrames as bounded sources: written once to Parquet files in the job's directory, and read from there.
+"""Batch DataFrames as bounded sources, written once to Parquet files in the job's directory and read from there.
 
-This gives them positions like other sources: epochs read a bounded number of rows, and a restored run resumes. Never imports
-pyspark.
+The files give them offsets like other sources: epochs read a bounded number of rows, and a restored run resumes. Never
+imports pyspark.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _staged(t: Transformation, spec: DataFrameSpec, storage: Storage, job: str) 
     if not (directory / _COMPLETE).exists():
         make_directories(str(directory.parent))  # Spark's own directories follow its umask
         spec.frame.write.mode("overwrite").parquet(str(directory))
-        # Files are read by time and name. This makes the order that of the frame's partitions, also in a fork of the job.
+        # The source reads files by time and name. Equal times give the order of the frame's partitions, also in a fork.
         for number, path in enumerate(sorted(directory.glob("part-*.parquet"))):
             os.utime(path, (0, 0))
             path.rename(directory / f"rows-{number:05}.parquet")
@@ -76,7 +76,7 @@ _SIMPLE: dict[str, Any] = {
 
 
 def check_frame(frame: Any, columns: dict[str, str | None]) -> None:
-    """Raise GraphError unless it is a DataFrame with the columns that options name (option → column)."""
+    """Raise GraphError unless ``frame`` is a DataFrame with the columns that options name (option → column)."""
     if not hasattr(frame, "schema") or not hasattr(frame, "isStreaming"):
         raise GraphError(f"from_dataframe() takes a Spark DataFrame, not {type(frame).__name__}")
     for option, column in columns.items():

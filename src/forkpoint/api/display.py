@@ -1,4 +1,4 @@
-"""How streams, environments and jobs look in a notebook, and as text."""
+"""Display of streams, environments and jobs as text and in a notebook."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def type_text(type: TypeInformation | None) -> str:
 
 
 def operator_text(operator: Transformation) -> str:
-    """An operator's name, and its uid."""
+    """An operator's name and uid."""
     uid = "" if operator.uid is None else f", uid {operator.uid!r}"
     return f"{visible_cell(operator.name)!r}{visible_cell(uid)}"
 
 
 def graph_html(title: str, ends: Iterable[Transformation], accented: Collection[Transformation] = ()) -> str:
-    """The operators up to these, with name, uid and type. ``accented``: those that are meant."""
+    """A drawing of the graph up to the operators ``ends``, with names, uids and types. ``accented``: operators to highlight."""
     order = topological_order(ends)
     index = {operator: number for number, operator in enumerate(order)}
     nodes = [Node(_lines(operator), operator in accented) for operator in order]
@@ -50,17 +50,17 @@ def _label(edge: Any) -> str:
 
 
 def job_text(client: JobClient) -> str:
-    """A job's state in a line."""
+    """A job's state as one line."""
     status = client.job.driver.status()
     name, state = visible_cell(client.job.name), _state(client).name
     return f"<JobClient of job {name!r}, run {status.run}: {state}, epoch {status.epoch}>"
 
 
 def job_html(client: JobClient) -> str:
-    """A job's state, and its operators' elements and watermarks, as they are now."""
+    """A job's current state, and the elements and watermarks of its operators."""
     status, graph = client.job.driver.status(), client.job.graph
     state = _state(client)
-    told = {
+    summary = {
         "run": status.run,
         "state": state.name,
         "epoch": number(status.epoch),
@@ -81,11 +81,11 @@ def job_html(client: JobClient) -> str:
                 "" if mark is None else watermark(mark),
             ]
         )
-    return page(f"Job {client.job.name}", facts(told), table(_COLUMNS, rows, right=_COLUMNS[2:4]))
+    return page(f"Job {client.job.name}", facts(summary), table(_COLUMNS, rows, right=_COLUMNS[2:4]))
 
 
 def show_job(client: JobClient) -> None:
-    """Display the job in a notebook; the table is updated until the job ends."""
+    """Display the job in a notebook, and update the table until the job ends."""
     from IPython import get_ipython
     from IPython.display import display
 
@@ -102,7 +102,7 @@ def show_job(client: JobClient) -> None:
         ended = False
         while not ended:
             time.sleep(_UPDATE_SECONDS)
-            ended = client.get_job_execution_result().done()  # asked before the last update, which then shows the end
+            ended = client.get_job_execution_result().done()  # read first, so that the last update shows the final state
             handle.update(bundle(), raw=True)
 
     threading.Thread(target=follow, name=f"forkpoint-display-{client.job.name}", daemon=True).start()

@@ -58,7 +58,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     @classmethod
     def get_execution_environment(cls, configuration: Configuration | Mapping[str, Any] | None = None) -> Self:
-        """Create an environment with the options of the configuration, over those of environment variables and forkpoint.toml."""
+        """Create an environment. The configuration overrides the options of environment variables and forkpoint.toml."""
         env = cls(with_defaults(JobOptions()))
         return env if configuration is None else env.configure(configuration)
 
@@ -241,9 +241,9 @@ class StreamExecutionEnvironment(AcceptedMixin):
     ) -> DataStream[Any]:
         """Read the rows of a batch or streaming Spark DataFrame.
 
-        ``uid``: the source's, as with ``.uid()``. ``type``: a record type with the frame's columns as fields; by default
-        elements are Rows. ``timestamp``: the column with the elements' timestamps. ``split``: the column that names the
-        split (such as Kafka's partition), within which rows are in time order; by default all rows are one split.
+        ``uid``: the source's uid, as set by ``.uid()``. ``type``: a record type with the frame's columns as fields; by
+        default elements are Rows. ``timestamp``: the column with the elements' timestamps. ``split``: the column that names
+        the split (such as Kafka's partition), within which rows are in time order; by default all rows are one split.
         ``watermark_strategy``: no watermarks by default. ``max_rows``: the approximate maximum of rows per epoch, if the
         Spark source supports one; by default its own options apply.
         """
@@ -264,7 +264,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
 
     @property
     def transformations(self) -> tuple[Transformation, ...]:
-        """The sinks of the job, and operators whose output is not read, which run as well, as in Flink."""
+        """The ends of the graph: sinks, and operators whose output nobody reads, which run as well, as in Flink."""
         read = {id(edge.upstream) for operator in self._operators for edge in operator.inputs}
         return tuple(operator for operator in self._operators if id(operator) not in read)
 
@@ -273,7 +273,7 @@ class StreamExecutionEnvironment(AcceptedMixin):
         return f"<StreamExecutionEnvironment with {len(operators)} operator{'' if len(operators) == 1 else 's'}>"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the job as it would be executed now."""
+        """The graph of the job that ``execute()`` would run, for a notebook."""
         return graph_html(repr(self)[1:-1], self.transformations)
 
     def get_execution_plan(self) -> str:

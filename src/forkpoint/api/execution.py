@@ -25,7 +25,6 @@ from forkpoint.checkpoint.paths import AREAS, JobPaths
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.config_file import state_root
 from forkpoint.connectors.sinks import CollectSink
-from forkpoint.contract.sink import Sink
 from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.job_driver import JobDriver
@@ -99,7 +98,7 @@ class Job:
                 discard_sources(self.driver.graph)
 
     def result(self, of: Result) -> JobExecutionResult:
-        """What the program gets of a run's result."""
+        """The result of a run for the program."""
         status = JobStatus.CANCELED if of.outcome == "cancelled" else JobStatus.FINISHED
         runtime = timedelta(seconds=time.monotonic() - self.began)
         return JobExecutionResult(of.run, self.name, status, runtime, of.savepoint)
@@ -125,7 +124,7 @@ def check(
 
 
 def _saved(job: Inspected, savepoint: str) -> tuple[str, Savepoint | Manifest]:
-    """Where the saved state is that a job is compared with: a savepoint, else the newest checkpoint of the job with that name."""
+    """The location and manifest of saved state: a savepoint, else the newest checkpoint of the job with that name."""
     storage = None if job.state_root is None else open_storage(job.state_root)
     try:
         if storage is None:
@@ -135,16 +134,16 @@ def _saved(job: Inspected, savepoint: str) -> tuple[str, Savepoint | Manifest]:
         else:
             opened = named_savepoint(storage, savepoint)
     except SavepointNotFound:
-        named = job.name if savepoint == LATEST else savepoint
-        newest = None if storage is None else _checkpoint(storage, named)
+        name = job.name if savepoint == LATEST else savepoint
+        newest = None if storage is None else _newest_checkpoint(storage, name)
         if storage is None or newest is None:
             raise
-        return f"{plain_place(storage.url).rstrip('/')}/{JobPaths(named).manifest(newest.epoch)}", newest
+        return f"{plain_place(storage.url).rstrip('/')}/{JobPaths(name).manifest(newest.epoch)}", newest
     return plain_place(opened.url), opened.savepoint
 
 
-def _checkpoint(storage: Storage, job: str) -> Manifest | None:
-    """A job's newest checkpoint; None if there is none, or no job can have that name."""
+def _newest_checkpoint(storage: Storage, job: str) -> Manifest | None:
+    """None without a checkpoint, and for an invalid job name."""
     try:
         return History(storage, JobPaths(job)).newest()
     except ConfigError:
@@ -172,7 +171,9 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
             else "operators without a uid get a generated one, and lose their state when the program changes"
         )
         warnings.warn(f"{why} ({', '.join(compiled.generated_uids)})", stacklevel=4)
-    graph = compiled.graph if launch.sinks is None else _redirected(compiled.graph, launch.sinks)
+    graph, sinks = compiled.graph, launch.sinks
+    if sinks is not None:
+        graph = graph.with_specs(lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec)
     predecessor = _predecessor(launch, storage, name)  # before the engine starts, which takes long
     executor, parallelism = make_executor(options, launch.on_step or (lambda step: None))
     parallelism = options.parallelism or parallelism
@@ -180,9 +181,9 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
         parallelism = options.autoscale.clamp(parallelism)
     others = {uid: n for uid, n in compiled.parallelisms.items() if n != parallelism}
     if others:
-        named = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
+        operators = ", ".join(f"{uid!r} ({n})" for uid, n in others.items())
         warnings.warn(
-            f"set_parallelism() on single operators has no effect: {named} run with {parallelism} subtasks like all others; "
+            f"set_parallelism() on single operators has no effect: {operators} run with {parallelism} subtasks like all others; "
             "set the job's parallelism with env.set_parallelism()",
             stacklevel=4,
         )
@@ -210,7 +211,7 @@ def prepare(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
 
 
 def _predecessor(launch: Launch, storage: Storage, job: str) -> Predecessor | None:
-    """The run that the start succeeds; None if that cannot be seen: the start then says why."""
+    """The run that this start succeeds; None if the history cannot be read, which the start itself reports."""
     try:
         run = launch.predecessors[job] if job in launch.predecessors else History(storage, JobPaths(job)).newest_run()
     except (StorageError, SavepointCorrupt):
@@ -219,9 +220,9 @@ def _predecessor(launch: Launch, storage: Storage, job: str) -> Predecessor | No
 
 
 def _telemetry(job: str) -> Telemetry | None:
-    """What sends a job's metrics and traces, if OpenTelemetry's environment variables ask for that and it is installed."""
-    asked = any(os.environ.get(name) for name in _OTLP) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
-    if not asked or not is_installed("opentelemetry.sdk"):
+    """The exporter of metrics and traces, if OpenTelemetry's environment variables enable it and it is installed."""
+    enabled = any(os.environ.get(name) for name in _OTLP) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    if not enabled or not is_installed("opentelemetry.sdk"):
         return None
     from forkpoint.driver.serve.telemetry import Telemetry  # not needed for `import forkpoint`
 
@@ -247,11 +248,6 @@ def _job_name(launch: Launch, name: str | None) -> str:
     return (launch.job_name or name or UNNAMED) + (f"-{number}" if number > 1 else "")
 
 
-def _redirected(graph: JobGraph, sinks: Callable[[str], Sink]) -> JobGraph:
-    """The graph with its sinks replaced by uid."""
-    return graph.with_specs(lambda o: SinkSpec(sinks(o.uid)) if isinstance(o.spec, SinkSpec | EpochSinkSpec) else o.spec)
-
-
 def stores_directory() -> Path:
     """A new directory for this process's local stores. Removes directories of killed processes."""
     home = Path(tempfile.gettempdir()) / f"forkpoint-stores-{os.getuid()}"
@@ -269,7 +265,7 @@ def engine_of(options: JobOptions) -> str:
 
 
 def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[Executor, int]:
-    """The engine's executor and default parallelism. ``on_step`` gets the steps of its start."""
+    """The engine's executor and default parallelism. ``on_step`` receives the steps of its start."""
     engine = engine_of(options)
     if engine == "local":
         from forkpoint.local.executor import LocalExecutor
@@ -286,7 +282,7 @@ def make_executor(options: JobOptions, on_step: Callable[[str], None]) -> tuple[
 
 
 def _spark_settings(options: JobOptions) -> Mapping[str, str] | None:
-    """The settings that Spark was started with; None if this process can't start it that way."""
+    """The settings that Spark was started with; None if this process cannot start it with them."""
     if engine_of(options) != "spark":
         return {}
     from forkpoint.spark.shipping.provisions import submitted_settings
@@ -306,8 +302,8 @@ def execute(env: StreamExecutionEnvironment, name: str | None, restore: RestoreO
     except KeyboardInterrupt as error:
         if isinstance(error, JobInterrupted):
             raise
-        named = "unnamed job" if name is None else f"job {name!r}"
-        raise interrupted(f"{named}: interrupted before it started") from error
+        label = "unnamed job" if name is None else f"job {name!r}"
+        raise interrupted(f"{label}: interrupted before it started") from error
     return job.result(result)
 
 

@@ -1,5 +1,8 @@
-"""How `python app.py` ends: Ctrl-C cancels the job, and the program ends with one line and exit code 130; an error of forkpoint
-is shown with the program's lines only."""
+"""Ctrl-C and uncaught errors of `python app.py`.
+
+Ctrl-C cancels the job, and the program ends with one line and exit code 130. The traceback of a forkpoint error has only the
+program's lines.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def ctrl_c_cancels(driver: JobDriver) -> Iterator[None]:
 
     Has no effect outside the main thread or if the program has installed its own SIGINT handler.
     """
-    if threading.current_thread() is not threading.main_thread() or not _is_pythons(signal.getsignal(signal.SIGINT)):
+    if threading.current_thread() is not threading.main_thread() or not _is_default(signal.getsignal(signal.SIGINT)):
         yield
         return
     count = 0
@@ -64,7 +67,7 @@ def interrupted(message: str) -> JobInterrupted:
 
 
 def show_briefly() -> None:
-    """Have an uncaught error shown without forkpoint's own frames, unless FORKPOINT_VERBOSE is set."""
+    """Print an uncaught error without forkpoint's own frames, unless FORKPOINT_VERBOSE is set."""
     if sys.excepthook is not _hook:
         global _before
         _before, sys.excepthook = sys.excepthook, _hook
@@ -89,6 +92,6 @@ def _wake(number: int, frame: FrameType | None) -> None:
     """Wakes a sleeping thread so that an asynchronous exception reaches it."""
 
 
-def _is_pythons(handler: object) -> bool:
-    """Whether this is Python's default handler, or the one a SparkContext installs, which raises during an epoch."""
+def _is_default(handler: object) -> bool:
+    """Whether this is Python's default handler or the handler of a SparkContext, which raises during an epoch."""
     return handler is signal.default_int_handler or str(getattr(handler, "__module__", "")).startswith("pyspark")

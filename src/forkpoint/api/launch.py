@@ -1,5 +1,7 @@
-"""Options of jobs from outside of the program: those that `forkpoint run` and other launchers override, and the defaults in
-environment variables and forkpoint.toml, over which the program's own take precedence.
+"""Job options from outside the program.
+
+Options of `forkpoint run` and other launchers override the program's. Environment variables and forkpoint.toml give defaults,
+which the program overrides.
 """
 
 from __future__ import annotations
@@ -34,19 +36,19 @@ SETTABLE = (*(key for key in KEYS if key != _STATE_ROOT), "spark.master")
 
 @dataclass(frozen=True)
 class Launch:
-    """How a launcher wants a program's jobs to run. Each environment takes the current one when it is created.
+    """A launcher's settings for a program's jobs. Each environment takes the current Launch when it is created.
 
     ``options`` override the program's; ``state_root`` is the default if the program sets none. ``job_name`` replaces the
     job's name (for a fork). ``restore`` overrides the program's restore options; None keeps them. ``on_driver`` is called
-    with the driver before the run and returns a callback for its result or error; ``on_step`` gets messages about the
-    progress of the start. With ``inspect`` nothing runs: it is called with the compiled job, and ProgramStopped ends the
-    program. ``until``: where the run stops. ``trial``: the epochs on trial. ``sinks`` replaces the program's sinks, by uid.
-    ``steps`` and ``listeners``: see ``driver.events``. ``generated_uids``: uids are optional even if state outlives the run.
-    ``standby``: runs wait beside the one that leads their job, and take over when it dies. ``succeeds``: a run that hands its job
-    over to this program's run. ``pinned``: the parallelism in ``options`` holds even if the job was rescaled to another one.
-    ``predecessors``: by job, the run that its start succeeds (None: it had none); of other jobs, that is the newest one when the
-    job is prepared. ``force``: a start succeeds whichever run is the newest. ``work``: what a job's driver does.
-    ``unnamed`` numbers the jobs without a name, to keep their names distinct.
+    with the driver before the run and returns a callback for its result or error; ``on_step`` receives progress messages of
+    the start. With ``inspect`` nothing runs: it is called with the compiled job, and ProgramStopped ends the program.
+    ``until``: where the run stops. ``trial``: the epochs on trial. ``sinks`` replaces the program's sinks by uid. ``steps``
+    and ``listeners``: see ``driver.observe.events``. ``generated_uids``: uids are optional even if state outlives the run.
+    ``standby``: runs stand by while another run leads their job, and take over when it dies. ``succeeds``: the run that hands
+    its job over to this program's run. ``pinned``: the parallelism in ``options`` holds even if the job was rescaled.
+    ``predecessors``: the run that the start of each job succeeds (None: no run); for jobs not listed, the newest run at
+    preparation. ``force``: a start succeeds the newest run, whichever it is. ``work`` replaces ``JobDriver.run``. ``unnamed``
+    numbers the jobs without a name, to keep their names distinct.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class Inspected:
 
 
 class ProgramStopped(BaseException):  # not an Exception, so that programs do not handle it as a failure
-    """Ends a program in place of running its job."""
+    """Ends a program instead of running its job."""
 
 
 _of_this_process = [Launch(unnamed=itertools.repeat(1))]  # the first one applies without a launcher
@@ -105,7 +107,7 @@ def current_launch() -> Launch:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting's value, and where it comes from: "default", "environment", "file" or "flag", and the variable or place."""
+    """A setting's value and its origin: "default", "environment", "file" or "flag". ``place``: the variable, or the line."""
 
     value: Any
     origin: str = "default"
@@ -118,25 +120,25 @@ def variable(key: str) -> str:
 
 
 def job_settings() -> dict[str, Setting]:
-    """The job options that the environment or the file gives. Raises ConfigError, with the place of what is wrong."""
+    """The job options of environment variables and forkpoint.toml. ConfigError names the location of an invalid option."""
     check_variables(os.environ)
     file = config_file()
     if _STATE_ROOT in file.job:
-        named = file.place(f"{JOB}.{_STATE_ROOT}")
-        raise ConfigError(f"{named}: the state root is {STATE_ROOT_KEY} = …, at the top of the file")
+        place = file.place(f"{JOB}.{_STATE_ROOT}")
+        raise ConfigError(f"{place}: the state root is {STATE_ROOT_KEY} = …, at the top of the file")
     found = {key: Setting(value, "file", file.place(f"{JOB}.{key}")) for key, value in file.job.items()}
     found |= {key: Setting(value, "environment", variable(key)) for key, value in _of_environment()}
     try:
         apply_configuration(JobOptions(), {key: _as_text(setting.value) for key, setting in found.items()})
     except ConfigError as error:
-        wrong = max((key for key in found if key in str(error)), key=len, default=None)
-        place = f"{file.path or 'the environment'}, [{JOB}]" if wrong is None else found[wrong].place
-        raise ConfigError(f"{place}: {error}") from None
+        invalid = max((key for key in found if key in str(error)), key=len, default=None)
+        origin = f"{file.path or 'the environment'}, [{JOB}]" if invalid is None else found[invalid].place
+        raise ConfigError(f"{origin}: {error}") from None
     return found
 
 
 def _as_text(value: Any) -> Any:
-    """A number as in the program's text, where durations need a unit."""
+    """Numbers as text, so that durations need a unit."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -152,8 +154,8 @@ def _of_environment() -> Iterator[tuple[str, str]]:
 
 
 def with_defaults(options: JobOptions) -> JobOptions:
-    """The options with those from outside."""
+    """The options with the defaults of environment variables and forkpoint.toml."""
     settings = job_settings()
-    # Where an option has a variable of its own, that is looked at after the program has set its options.
+    # Variables such as FORKPOINT_ENGINE are read later, after the program has set its options.
     given = {key: s.value for key, s in settings.items() if key not in _OWN_VARIABLES or s.origin == "file"}
     return apply_configuration(options, given) if given else options

@@ -1,4 +1,4 @@
-"""Packages that a PyFlink program asks for by a requirements file, installed for the life of this process."""
+"""Installs the packages of a PyFlink program's requirements file for the lifetime of this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OURS = {"apache-flink", "apache-flink-libraries", "pyflink"}
 
 
 def add_requirements(file: str, cache: str | None) -> None:
-    """Install what is missing, and put it on the import path, which workers inherit. ConfigError if that is impossible."""
+    """Install missing packages and add them to the import path, which workers inherit. ConfigError on failure."""
     call = f"set_python_requirements({file!r})"
     try:
         lines = Path(file).read_text().splitlines()
@@ -30,14 +30,14 @@ def add_requirements(file: str, cache: str | None) -> None:
         return
     if importlib.util.find_spec("pip") is None:
         raise ConfigError(f"{call}: {wanted[0]} is not installed, and there is no pip to do so; install it yourself")
-    place = tempfile.mkdtemp(prefix="forkpoint-requirements-")
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    chosen = Path(place, "requirements.txt")
-    chosen.write_text("\n".join(wanted) + "\n")
-    packages = str(Path(place, "packages"))
+    directory = tempfile.mkdtemp(prefix="forkpoint-requirements-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    requirements = Path(directory, "requirements.txt")
+    requirements.write_text("\n".join(wanted) + "\n")
+    packages = str(Path(directory, "packages"))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", packages]
     source = [] if cache is None else ["--no-index", "--no-build-isolation", "--find-links", cache]
-    done = subprocess.run([*command, *source, "-r", str(chosen)], capture_output=True, text=True)
+    done = subprocess.run([*command, *source, "-r", str(requirements)], capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
         raise ConfigError(f"{call}: pip cannot install {', '.join(wanted)} ({last}); install them yourself")
@@ -45,7 +45,7 @@ def add_requirements(file: str, cache: str | None) -> None:
 
 
 def _is_missing(line: str) -> bool:
-    """Whether a line of a requirements file names a package that is not installed, in whatever version. Options are not one."""
+    """Whether a line of a requirements file names a package of which no version is installed; False for options."""
     found = _NAME.match(line)
     if found is None or found[1].lower() in _OURS:
         return False

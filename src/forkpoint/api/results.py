@@ -44,14 +44,12 @@ class JobStatus(Enum):
         """``is_terminal`` under PyFlink's name."""
         return self.is_terminal
 
-    def is_globally_terminal_state(self) -> bool:
-        """``is_terminal`` under PyFlink's name."""
-        return self.is_terminal
+    is_globally_terminal_state = is_terminal_state
 
 
 @dataclass(frozen=True)
 class JobExecutionResult:
-    """How a job ended. ``savepoint``: the path of the savepoint it was stopped with, None without one."""
+    """The outcome of a job. ``savepoint``: the path of the savepoint that stopped it, None without one."""
 
     job_id: str
     job_name: str
@@ -78,10 +76,10 @@ class JobExecutionResult:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What restoring a job from a savepoint would do.
+    """What a restore of a job from a savepoint would do.
 
-    ``path``: the savepoint's. If the job has none, its newest checkpoint is taken instead, and ``savepoint`` is None.
-    ``epoch`` and ``saved_job``: whose state it is. ``plan``: a row for each operator, state and source, with its outcome.
+    ``path``: the savepoint or, if the job has none, its newest checkpoint; ``savepoint`` is then None. ``epoch`` and
+    ``saved_job``: the origin of the saved state. ``plan``: a row for each operator, state and source, with its outcome.
     """
 
     job: str
@@ -97,7 +95,7 @@ class CheckResult:
         return not self.plan.refused
 
 
-ENDING_SECONDS = 30.0
+_EXIT_WAIT_SECONDS = 30.0
 
 
 class JobClient:
@@ -122,7 +120,7 @@ class JobClient:
         return job_html(self)
 
     def _ipython_display_(self) -> None:
-        """In a notebook: a table that is updated until the job ends."""
+        """Display a table that is updated until the job ends."""
         show_job(self)
 
     def get_job_id(self) -> str:
@@ -144,31 +142,31 @@ class JobClient:
     def cancel(self) -> Future[None]:
         """Cancel the job without a savepoint; the future completes when it has ended."""
         self.job.driver.cancel()
-        self._end_before_python()
+        self._wait_at_exit()
         done: Future[None] = Future()
         self._result.add_done_callback(lambda _: done.set_result(None))
         return done
 
-    def _end_before_python(self) -> None:
-        """A program that exits right after it has told the job to end waits for that, instead of killing the job's threads."""
-        atexit.register(self._thread.join, ENDING_SECONDS)
+    def _wait_at_exit(self) -> None:
+        """Make an exiting program wait for the end of the job instead of killing the job's threads."""
+        atexit.register(self._thread.join, _EXIT_WAIT_SECONDS)
 
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
     ) -> Future[str]:
-        """Stop the job with a savepoint, atomically; the future has its path.
+        """Stop the job with a savepoint, atomically; the future returns its path.
 
         ``advance_to_end_of_event_time``: fire all event-time timers and windows first.
         """
-        self._end_before_python()
+        self._wait_at_exit()
         return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
 
     def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
-        """Take a savepoint while the job continues; the future has its path."""
+        """Take a savepoint while the job continues; the future returns its path."""
         return self.job.driver.savepoint(savepoint_directory, label).done
 
     def rescale(self, parallelism: int) -> Future[int]:
-        """Change the parallelism while the job runs; the future has the epoch from which it is in force."""
+        """Change the parallelism while the job runs; the future returns the first epoch with the new parallelism."""
         return self.job.driver.rescale(parallelism).done
 
     def get_job_execution_result(self) -> Future[JobExecutionResult]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _OptionsView:
-    """A view of an environment's options. Options without effect are kept by key, to be read back."""
+    """A view of an environment's options. Options without effect are stored by key and can be read back."""
 
     _prefix = ""
 
@@ -154,13 +154,8 @@ class CheckpointConfig(_OptionsView):
         key = "aligned-checkpoint-timeout"
         return Duration.of_millis(parse_duration_ms(self._prefix + key, self._accepted(key, 0)))
 
-    def set_alignment_timeout(self, alignment_timeout: timedelta | int) -> CheckpointConfig:
-        """Former name of ``set_aligned_checkpoint_timeout``."""
-        return self.set_aligned_checkpoint_timeout(alignment_timeout)
-
-    def get_alignment_timeout(self) -> Duration:
-        """Former name of ``get_aligned_checkpoint_timeout``."""
-        return self.get_aligned_checkpoint_timeout()
+    set_alignment_timeout = set_aligned_checkpoint_timeout  # their former names
+    get_alignment_timeout = get_aligned_checkpoint_timeout
 
 
 class ExecutionConfig(_OptionsView):

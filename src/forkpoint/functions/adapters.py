@@ -1,4 +1,4 @@
-"""Adapters that run functions of one kind as another: as process, window or aggregate functions."""
+"""Adapters that run functions of one kind as process, window or aggregate functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from forkpoint.functions.windows.functions import (
 
 
 class FunctionAdapter(Function):
-    """Wraps a user function: exposes its declared states, opens and closes it. Operator state and checkpoint notifications are
-    the user function's own: `user_function`."""
+    """Wraps a user function: exposes its declared states, opens and closes it.
+
+    Operator state and checkpoint notifications go to the user function itself; see ``user_function``.
+    """
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -30,8 +32,8 @@ class FunctionAdapter(Function):
         return declared_states(self.function)
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        mine = vars(self)
-        vars(self.function).update({attribute: mine[attribute] for attribute in declared_states(self.function)})
+        own = vars(self)
+        vars(self.function).update({attribute: own[attribute] for attribute in declared_states(self.function)})
         self.function.open(runtime_context)
 
     def close(self) -> None:
@@ -39,7 +41,7 @@ class FunctionAdapter(Function):
 
 
 def user_function(fn: Any) -> Any:
-    """The user function in an adapter; anything else is returned unchanged."""
+    """The user function of an adapter; any other object is returned unchanged."""
     return fn.function if isinstance(fn, FunctionAdapter) else fn
 
 
@@ -79,22 +81,6 @@ class KeylessWindow(FunctionAdapter, WindowFunction):
         return self.function.apply(window, inputs)
 
 
-class Count(AggregateFunction):
-    """The number of elements."""
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
-
-
 class WithKey(WindowFunction):
     """Pairs of key and result."""
 
@@ -123,7 +109,7 @@ class Fold(AggregateFunction):
 
 
 class RunningFold:
-    """A running fold as a function for ``map_with_state``, whose outputs are its states."""
+    """A running fold as a function for ``map_with_state`` that emits its state."""
 
     def __init__(self, initial: Any, function: Callable[[Any, Any], Any]) -> None:
         self._initial = initial

@@ -19,7 +19,7 @@ from forkpoint.types.kinds.records import RecordType, classless
 class Aggregates(AggregateFunction):
     """Several aggregators as one: the accumulator is a record of their accumulators, the result a tuple of their results.
 
-    Equal aggregators share an accumulator. ``outputs[i]``: the index of the part that gives the i-th result.
+    Equal aggregators share an accumulator. ``outputs[i]``: the index of the part that computes the i-th result.
     """
 
     def __init__(self, aggregators: Iterable[Aggregator[Any]]) -> None:
@@ -34,8 +34,8 @@ class Aggregates(AggregateFunction):
             of = part.accumulator_type(elements)
             empty = None if isinstance(of, OptionalType) else part.create_accumulator()
             name = part.state_name
-            alike = sum(other.state_name == name for other in self.parts[: len(members)])
-            members.append(Field(f"{name}_{alike + 1}" if alike else name, of, empty))
+            namesakes = sum(other.state_name == name for other in self.parts[: len(members)])
+            members.append(Field(f"{name}_{namesakes + 1}" if namesakes else name, of, empty))
         return classless("namedtuple", "Accumulators", tuple(members))
 
     def create_accumulator(self) -> tuple[Any, ...]:
@@ -72,8 +72,8 @@ class RowShape:
     def row(self, key: Any, window: Any, results: tuple[Any, ...]) -> Any:
         head = () if not self.key_names else (key,) if self.single else tuple(key)
         rest = list(results)
-        for place, bound in sorted(self.bounds.items()):
-            rest.insert(place, window.end if bound.end else window.start)
+        for position, bound in sorted(self.bounds.items()):
+            rest.insert(position, window.end if bound.end else window.start)
         return self._make((*head, *rest))
 
 
@@ -101,19 +101,19 @@ def row_shape(
     fields = [Field(name, of) for name, of in key]
     taken = {name for name, _ in key}
     bounds: dict[int, WindowBound] = {}
-    for place, (name, what) in enumerate(named.items()):
+    for position, (name, column) in enumerate(named.items()):
         if name in taken:
             raise GraphError(f"agg({name}=...): the key is already called {name!r}; give the aggregate another name")
-        if isinstance(what, WindowBound):
+        if isinstance(column, WindowBound):
             if not windows:
-                raise GraphError(f"agg({name}={what!r}): only time windows have a start and an end; leave it out")
-            bounds[place] = what
+                raise GraphError(f"agg({name}={column!r}): only time windows have a start and an end; leave it out")
+            bounds[position] = column
             fields.append(Field(name, Types.LONG()))
-        elif isinstance(what, Aggregator):
-            what.accumulator_type(elements)
-            fields.append(Field(name, what.result_type(elements)))
+        elif isinstance(column, Aggregator):
+            column.accumulator_type(elements)
+            fields.append(Field(name, column.result_type(elements)))
         else:
-            raise GraphError(f"agg({name}={what!r}): give an aggregate, as in agg({name}=fp.Sum('price'))")
+            raise GraphError(f"agg({name}={column!r}): give an aggregate, as in agg({name}=fp.Sum('price'))")
     aggregates = Aggregates([a for a in named.values() if isinstance(a, Aggregator)])
     type = classless("namedtuple", "Aggregated", tuple(fields))
     assert isinstance(type, RecordType)

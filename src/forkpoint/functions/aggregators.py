@@ -1,7 +1,7 @@
 """Declarative aggregates such as ``fp.Sum("price")``, with equal results over columns and element by element.
 
-Each is an AggregateFunction that derives the types of its accumulator and result from the element type. None is ignored,
-as in SQL; without any value the result is None (0 for counts).
+An aggregate is an AggregateFunction that derives the types of its accumulator and result from the element type. It ignores
+None, as in SQL; without any value the result is None (0 for counts).
 """
 
 from __future__ import annotations
@@ -22,17 +22,9 @@ Field = int | str
 ACC = TypeVar("ACC")
 
 _WIDER = {
-    "boolean": "LONG",
-    "byte": "LONG",
-    "short": "LONG",
-    "int": "LONG",
-    "long": "LONG",
-    "float": "DOUBLE",
-    "double": "DOUBLE",
-    "big_int": "BIG_INT",
-    "big_dec": "BIG_DEC",
-    "duration": "DURATION",
-    "any": "ANY",
+    **dict.fromkeys(("boolean", "byte", "short", "int", "long"), "LONG"),
+    **dict.fromkeys(("float", "double"), "DOUBLE"),
+    **{kind: kind.upper() for kind in ("big_int", "big_dec", "duration", "any")},
 }
 
 
@@ -57,7 +49,7 @@ class Aggregator(AggregateFunction, Generic[ACC]):
 
     @property
     def state_name(self) -> str:
-        """The accumulator's name in saved state, from which equal aggregates resume and others do not."""
+        """The accumulator's name in saved state. Only equal aggregates resume from it."""
         return "_".join([type(self).__name__.lower(), *(str(a).replace("-", "last") for a in self.arguments)])
 
     @abstractmethod
@@ -183,6 +175,9 @@ class _OfField(Aggregator[ACC]):
     def result_type(self, elements: TypeInformation | None) -> TypeInformation:
         return self.accumulator_type(elements)
 
+    def join(self, a: Any, b: Any) -> Any:
+        return self.take(b, a)
+
 
 class Sum(_OfField[Any]):
     """The sum of a field: a LONG for ints, a DOUBLE for floats; also for BIG_INT, BIG_DEC and DURATION."""
@@ -194,18 +189,12 @@ class Sum(_OfField[Any]):
         # Adding zero first makes a sum 0.0 rather than -0.0.
         return accumulator + value if accumulator is not None else value + type(value)()
 
-    def join(self, a: Any, b: Any) -> Any:
-        return a + b
-
 
 class Min(_OfField[Any]):
     """The smallest value of a field; the first among equals."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None or value < accumulator else accumulator
-
-    def join(self, a: Any, b: Any) -> Any:
-        return b if b < a else a
 
 
 class Max(_OfField[Any]):
@@ -214,9 +203,6 @@ class Max(_OfField[Any]):
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None or value > accumulator else accumulator
 
-    def join(self, a: Any, b: Any) -> Any:
-        return b if b > a else a
-
 
 class First(_OfField[Any]):
     """The first value of a field, in the order of the key's elements."""
@@ -224,18 +210,12 @@ class First(_OfField[Any]):
     def take(self, value: Any, accumulator: Any) -> Any:
         return value if accumulator is None else accumulator
 
-    def join(self, a: Any, b: Any) -> Any:
-        return a
-
 
 class Last(_OfField[Any]):
     """The last value of a field, in the order of the key's elements."""
 
     def take(self, value: Any, accumulator: Any) -> Any:
         return value
-
-    def join(self, a: Any, b: Any) -> Any:
-        return b
 
 
 class Avg(Aggregator[tuple[Any, int]]):
@@ -287,7 +267,7 @@ class StdDev(Aggregator[tuple[int, float, float]]):
 
 
 class MinBy(Aggregator[tuple[Any, Any]]):
-    """The element with the smallest value of a field, the first among equals; with ``value``, that field of it."""
+    """The element with the smallest value of a field, the first among equals. ``value``: emit only this field of it."""
 
     def __init__(self, field: Field, value: Field | None = None) -> None:
         super().__init__(field)
@@ -315,7 +295,7 @@ class MinBy(Aggregator[tuple[Any, Any]]):
         return found, self._value(value)
 
     def take(self, value: Any, accumulator: Any) -> Any:
-        raise AssertionError("add() uses the whole element")
+        raise AssertionError("add() compares elements, not field values")
 
     def better(self, value: Any, so_far: Any) -> bool:
         """Whether a value replaces the current one."""
@@ -329,7 +309,7 @@ class MinBy(Aggregator[tuple[Any, Any]]):
 
 
 class MaxBy(MinBy):
-    """The element with the largest value of a field, the first among equals; with ``value``, that field of it."""
+    """The element with the largest value of a field, the first among equals. ``value``: emit only this field of it."""
 
     def better(self, value: Any, so_far: Any) -> bool:
         return bool(value > so_far)
@@ -364,7 +344,7 @@ class Collect(_ListOf):
 
 
 class CountDistinct(Aggregator[set[Any]]):
-    """The number of distinct values of a field, a LONG. All of them are kept in state."""
+    """The number of distinct values of a field, a LONG. State holds all distinct values."""
 
     def accumulator_type(self, elements: TypeInformation | None) -> TypeInformation:
         return optional(SequenceType("set", self.field_type(elements)))

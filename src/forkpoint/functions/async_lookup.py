@@ -1,6 +1,4 @@
-"""Functions that ask other systems: PyFlink's AsyncFunction and its retry strategies, and lookup functions by the names of
-Flink's lookup joins.
-"""
+"""Functions that call external systems: PyFlink's AsyncFunction with retry strategies, and Flink's lookup functions."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     """Makes a request for each element, many concurrently. Run by ``AsyncDataStream``.
 
     All methods run on one event loop, which lives as long as the subtask, so a client created in ``open`` serves all
-    epochs. ``open`` and ``close`` may be ``async def``, too.
+    epochs. ``open`` and ``close`` may also be ``async def``.
     """
 
     def open(self, runtime_context: RuntimeContext, /) -> Awaitable[None] | None:  # type: ignore[override]
@@ -35,7 +33,7 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     async def async_invoke(self, value: IN, /) -> Emitted[OUT]:
         """Return the elements to emit, usually a list of one; None for none. ``(tag, x)`` goes to a side output.
 
-        A task that is repeated after a failure repeats its requests, so they should be idempotent.
+        A task that is repeated after a failure repeats its requests, so make them idempotent.
         """
 
     def timeout(self, value: IN, /) -> Emitted[OUT]:
@@ -48,25 +46,23 @@ class AsyncFunction(Function, Generic[IN, OUT]):
 
 def no_answer(value: Any) -> NoReturn:
     """The default timeout handling: raise TimeoutError."""
-    raise TimeoutError(
-        "no answer within the timeout; increase it, or override AsyncFunction.timeout(value) to emit something else"
-    )
+    raise TimeoutError("no answer within the timeout; increase it, or override AsyncFunction.timeout(value) to emit a default")
 
 
 class AsyncRetryPredicate(Subscripted, ABC, Generic[T]):
-    """The outcomes after which a request is repeated. A predicate of None never matches."""
+    """The outcomes that cause a retry. A predicate of None never matches."""
 
     @abstractmethod
     def result_predicate(self) -> ResultPredicate | None:
-        """The function that decides by the list of results whether to repeat the request."""
+        """``f(results)``: whether to retry a request with this list of results."""
 
     @abstractmethod
     def exception_predicate(self) -> ExceptionPredicate | None:
-        """The function that decides by the exception whether to repeat the request."""
+        """``f(error)``: whether to retry a request that raised this exception."""
 
 
 class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
-    """Whether and when a request is repeated. The operator's timeout covers all attempts and pauses.
+    """Decides whether and when a request is retried. The operator's timeout covers all attempts and pauses.
 
     Attempts count from 1. After the last attempt, its results are emitted or its exception is raised.
     """
@@ -110,7 +106,7 @@ class AsyncRetryStrategy(Subscripted, ABC, Generic[T]):
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """The outcomes after which another attempt is made."""
+        """The outcomes that cause another attempt."""
 
 
 class RetryPredicate(AsyncRetryPredicate):
@@ -130,7 +126,7 @@ class RetryPredicate(AsyncRetryPredicate):
 
 
 class NoRetryStrategy(AsyncRetryStrategy):
-    """Never repeats a request."""
+    """Never retries a request."""
 
     def can_retry(self, current_attempts: int) -> bool:
         return False
@@ -143,7 +139,7 @@ class NoRetryStrategy(AsyncRetryStrategy):
 
 
 class _AtMost(AsyncRetryStrategy):
-    """Allows up to ``max_attempts`` repetitions after the first request, as in Flink."""
+    """Allows up to ``max_attempts`` retries after the first request, as in Flink."""
 
     def __init__(
         self, max_attempts: int, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
@@ -161,10 +157,10 @@ class _AtMost(AsyncRetryStrategy):
 
 
 class FixedDelayRetryStrategy(_AtMost):
-    """Repeats a request up to ``max_attempts`` times, each after the same pause (timedelta or int ms).
+    """Retries a request up to ``max_attempts`` times, with the same pause before each retry (timedelta or int ms).
 
-    ``result_predicate(results)`` and ``exception_predicate(error)`` select the outcomes; without either, nothing is
-    repeated. ConfigError for numbers below 1.
+    ``result_predicate(results)`` and ``exception_predicate(error)`` select the outcomes to retry; without either, there are no
+    retries. ConfigError for numbers below 1.
     """
 
     def __init__(
@@ -182,11 +178,11 @@ class FixedDelayRetryStrategy(_AtMost):
 
 
 class ExponentialBackoffDelayRetryStrategy(_AtMost):
-    """Repeats a request up to ``max_attempts`` times, after pauses that grow exponentially.
+    """Retries a request up to ``max_attempts`` times, after pauses that grow exponentially.
 
-    They grow by ``multiplier`` from ``initial_delay`` to ``max_retry_delay`` (timedelta or int ms). The predicates are those
-    of FixedDelayRetryStrategy. ConfigError for delays or attempts below 1, ``max_retry_delay`` below ``initial_delay``, or
-    a multiplier below 1.
+    The pauses grow by ``multiplier`` from ``initial_delay`` to ``max_retry_delay`` (timedelta or int ms). The predicates are
+    as in FixedDelayRetryStrategy. ConfigError for delays or attempts below 1, ``max_retry_delay`` below ``initial_delay``,
+    or a multiplier below 1.
     """
 
     def __init__(
@@ -230,44 +226,44 @@ def exception_type_predicate(error: Exception, expected_error_type: type[Excepti
 
 
 class LookupFunction(Function, Generic[K, V]):
-    """Asks an external system about many keys at once. Run by ``lookup_join``.
+    """Looks up batches of keys in an external system. Run by ``lookup_join``.
 
-    All methods run on one thread, which lives as long as the subtask. Only if a call has not ended within the timeout,
-    ``close`` is called from another one while it still runs.
+    All methods run on one thread, which lives as long as the subtask. The exception: if a call exceeds the timeout,
+    ``close`` is called from another thread while the call still runs.
 
-    Raise SystemUnavailable, a ConnectionError or a TimeoutError if the system doesn't work at the moment: the call is
-    repeated, and in the end the epoch. Any other exception is a failure of the job.
+    Raise SystemUnavailable, a ConnectionError or a TimeoutError while the system is unavailable: the call is retried, then
+    the epoch is repeated. Any other exception fails the job.
     """
 
     max_batch_size: int = 1000
-    """How many keys one call gets at most."""
+    """The maximum number of keys of one call."""
 
     def get_produced_type(self) -> TypeInformation[V] | None:
-        """The type of what is found for one key, by which it is cached; None: that of the annotation of ``lookup``."""
+        """The type of the value of one key, which encodes cached values; None: the annotated type of ``lookup``."""
         return None
 
     @abstractmethod
     def lookup(self, keys: Sequence[K], /) -> Mapping[K, V]:
-        """Return what was found, by key. Keys that are left out, or have None, are missing.
+        """Return the values by key. A key without an entry, or with None, is missing.
 
         ``keys``: distinct, at most ``max_batch_size``.
         """
 
 
 class AsyncLookupFunction(Function, Generic[K, V]):
-    """Asks an external system with several requests at a time. Run by ``lookup_join``.
+    """Looks up keys in an external system with concurrent requests. Run by ``lookup_join``.
 
-    All methods run on one event loop, which lives as long as the subtask. ``open`` and ``close`` may be ``async def``, too.
-    Errors are as those of LookupFunction.
+    All methods run on one event loop, which lives as long as the subtask. ``open`` and ``close`` may also be ``async def``.
+    Errors are as in LookupFunction.
     """
 
     max_batch_size: int = 1
-    """How many keys one call gets at most."""
+    """The maximum number of keys of one call."""
     capacity: int = 100
-    """How many calls a subtask has in flight at most."""
+    """The maximum number of calls that a subtask has in flight."""
 
     def get_produced_type(self) -> TypeInformation[V] | None:
-        """The type of what is found for one key, by which it is cached; None: that of the annotation of ``async_lookup``."""
+        """The type of the value of one key, which encodes cached values; None: the annotated type of ``async_lookup``."""
         return None
 
     def open(self, runtime_context: RuntimeContext, /) -> Awaitable[None] | None:  # type: ignore[override]
@@ -275,7 +271,7 @@ class AsyncLookupFunction(Function, Generic[K, V]):
 
     @abstractmethod
     async def async_lookup(self, keys: Sequence[K], /) -> Mapping[K, V]:
-        """Return what was found, by key. Keys that are left out, or have None, are missing.
+        """Return the values by key. A key without an entry, or with None, is missing.
 
         ``keys``: distinct, at most ``max_batch_size``.
         """

@@ -31,9 +31,9 @@ class Function(ABC):  # noqa: B024  (both methods are optional)
 
 
 def no_class(given: Any, call: str) -> None:
-    """Raise GraphError for a class derived from one of ours (``map(MyMap)``), which is callable but meant as an instance.
+    """Raise GraphError for a class derived from a forkpoint class (``map(MyMap)``): the program forgot to instantiate it.
 
-    Other classes are functions that create their instances.
+    Any other class is a valid function that creates its instances.
     """
     if isinstance(given, type) and any(base.__module__.startswith("forkpoint.") for base in given.__mro__[1:]):
         raise GraphError(f"{call}: {given.__name__} is a class; give an instance, {given.__name__}()")

@@ -18,8 +18,9 @@ Longs = npt.NDArray[np.int64]
 class BatchState(ABC):
     """A state of all keys of an epoch: one entry per key, in the order of ``BatchContext.keys``.
 
-    Entries of ValueState with a record type are a RecordBatch with a column per field. Those of other ValueState, and of
-    reducing and aggregating state (the accumulators), are an Array; those of ListState and MapState a list of lists or dicts.
+    Entries of ValueState with a record type are a RecordBatch with a column per field. Entries of other ValueState, and of
+    reducing and aggregating state (the accumulators), are an Array. Entries of ListState and MapState are a list of lists or
+    dicts.
     """
 
     @property
@@ -33,7 +34,7 @@ class BatchState(ABC):
 
     @abstractmethod
     def write(self, entries: Any, where: npt.NDArray[np.bool_] | None = None) -> None:
-        """Replace the entries of all keys, or of those where ``where`` (shape (keys,)) is true.
+        """Replace the entries of all keys, or of the keys in the mask ``where`` (shape (keys,)).
 
         ``entries``: one per key, in the form that ``read`` returns; for records also a Table, or a dict or list of columns
         (Arrow or numpy). TypeNotSupported if they do not fit the state's type.
@@ -41,11 +42,11 @@ class BatchState(ABC):
 
     @abstractmethod
     def clear(self, where: npt.NDArray[np.bool_] | None = None) -> None:
-        """Remove the state of all keys, or of those where ``where`` (shape (keys,)) is true."""
+        """Remove the state of all keys, or of the keys in the mask ``where`` (shape (keys,))."""
 
 
 class BatchContext(ABC):
-    """The context of ``process_batch``. Rows are those of its table; keys are in table order."""
+    """The context of ``process_batch``. Rows are rows of its table; keys are in table order."""
 
     @property
     @abstractmethod
@@ -88,20 +89,20 @@ class BatchContext(ABC):
 
     @abstractmethod
     def collect(self, table: pa.Table | pa.RecordBatch, rows: Longs) -> None:
-        """Emit rows; the i-th takes the position and timestamp of row ``rows[i]`` of the input table."""
+        """Emit rows. The i-th has the order and timestamp of row ``rows[i]`` of the input table."""
 
 
 class KeyedBatchFunction(Function):
     """Processes all of a subtask's elements of an epoch at once, with the states of all their keys.
 
-    States are declared by descriptors on the class and accessed with ``ctx.get_state(self.descriptor)``; they are saved like
-    those of a KeyedProcessFunction. Results must not depend on how the input is cut into epochs.
+    Declare states by descriptors on the class, and access them with ``ctx.get_state(self.descriptor)``. They are saved like
+    the states of a KeyedProcessFunction. Results must not depend on the division of the input into epochs.
     """
 
     @abstractmethod
     def process_batch(self, table: pa.Table, ctx: BatchContext) -> pa.Table | pa.RecordBatch | None:
-        """Return the results: one row per row of the table, or one per key, with the position and timestamp of its last row.
+        """Return one row per row of the table, or one per key with the order and timestamp of the key's last row.
 
-        Use ``ctx.collect`` for other results; None emits nothing. ``table`` has a column per field and is sorted by key,
-        and within a key in stream order.
+        Use ``ctx.collect`` for other results; None emits nothing. ``table`` has a column per field. It is sorted by key, and
+        a key's rows are in stream order.
         """

@@ -1,4 +1,4 @@
-"""Functions of two connected streams: one method for the elements of each."""
+"""Functions of two connected streams, with one method per stream."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
 class KeyedCoProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
     """Processes two keyed streams with the same key type, which share the key's state and timers.
 
-    State and contexts are those of a KeyedProcessFunction.
+    State and contexts are as in a KeyedProcessFunction.
     """
 
     Context = KeyedProcessFunction.Context[K_co]

@@ -14,8 +14,8 @@ from forkpoint.types import Row
 def field_access(field: int | str, names: tuple[str, ...]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
     """Functions that get a field of an element, and that copy an element with the field replaced.
 
-    ``names``: the type's field names; empty for untyped elements, whose class determines them. Elements without fields are
-    their own field 0.
+    ``names``: the type's field names; empty for untyped elements, whose class determines them. Field 0 of an element without
+    fields is the element itself.
     """
 
     def fields_of(value: Any) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Processes the pairs of an interval join, with any number of results each."""
+    """Processes the pairs of an interval join, with any number of results for a pair."""
 
     class Context(ABC):
         """The context of the current pair."""
@@ -75,7 +75,7 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
 class TaggedUnion(NamedTuple):
     """An element of one of two joined streams, as assigners, triggers and evictors of window joins see it.
 
-    The element is in ``left`` or ``right``, as ``side`` says; the other is None.
+    ``side`` tells which field has the element, ``left`` or ``right``; the other is None.
     """
 
     side: Literal["left", "right"]
@@ -132,7 +132,7 @@ class CoGroupedWindow(CallableAdapter, WindowFunction):
 
 
 def sides(inputs: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """Split tagged elements into those of the two streams."""
+    """Split tagged elements into the elements of the two streams."""
     left: list[Any] = []
     right: list[Any] = []
     for side, first, second in inputs:
@@ -186,26 +186,26 @@ class Interval:
         return max(0, -self.lower_ms)
 
 
-class _Joining(CallableAdapter, KeyedCoProcessFunction):
-    """Wraps a user function, whose states it declares together with its own."""
+class _JoinAdapter(CallableAdapter, KeyedCoProcessFunction):
+    """Wraps a user function, and declares the states of the join and of the function."""
 
     def __init__(self, function: Any, method: str, own: Mapping[str, StateDescriptor]) -> None:
         super().__init__(function, method)
         self._own = own
 
     def declare_states(self) -> dict[str, StateDescriptor]:
-        theirs = declared_states(self.function)
-        for name in {d.name for d in self._own.values()} & {d.name for d in theirs.values()}:
+        of_function = declared_states(self.function)
+        for name in {d.name for d in self._own.values()} & {d.name for d in of_function.values()}:
             raise GraphError(
                 f"{type(self.function).__name__}: the join itself has a state named {name!r}; rename the function's state"
             )
-        return {**self._own, **theirs}
+        return {**self._own, **of_function}
 
 
-class IntervalJoin(_Joining):
-    """Flink's IntervalJoinOperator: matches each element with the buffered ones of the other side.
+class IntervalJoin(_JoinAdapter):
+    """Flink's IntervalJoinOperator: matches each element with the buffered elements of the other side.
 
-    ``stamps`` collects the timestamp of each output, ``dropped`` counts late elements without a side output.
+    ``stamps`` collects the timestamps of outputs; ``dropped`` counts late elements without a side output.
     """
 
     left: MapState[int, list[Any]]
@@ -254,7 +254,7 @@ class IntervalJoin(_Joining):
                 yield from self._emit(other, value, time, timestamp)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
-        """Remove expired elements of both sides: a cleanup time corresponds to one timestamp on each side."""
+        """Remove expired elements. A cleanup time corresponds to one timestamp on each side."""
         self.left.remove(timestamp - self._interval.left_kept_ms)
         self.right.remove(timestamp - self._interval.right_kept_ms)
 
@@ -289,11 +289,11 @@ class _PairContext(ProcessJoinFunction.Context):
         return max(self.left_ms, self.right_ms)
 
 
-class TemporalJoin(_Joining):
+class TemporalJoin(_JoinAdapter):
     """Flink SQL's event-time temporal join: matches each element with the version valid at its timestamp.
 
-    Elements are buffered until the watermark reaches their timestamp, when all versions up to it have arrived. Of the
-    versions behind the watermark, only the latest is kept.
+    It buffers elements until the watermark reaches their timestamp, because all versions up to it have then arrived. Of the
+    versions behind the watermark, it keeps only the latest.
     """
 
     waiting: MapState[int, list[Any]]

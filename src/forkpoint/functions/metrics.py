@@ -1,9 +1,9 @@
 """Metrics of user functions, as in PyFlink.
 
     self.bad = runtime_context.get_metrics_group().counter("bad_lines")     # in open()
-    self.bad.inc()                                                          # at an element
+    self.bad.inc()                                                          # in process_element()
 
-Each subtask of an operator has its own. Metrics are not state: a restart resets them to zero.
+Each subtask of an operator has its own metrics. Metrics are not state: a restart resets them to zero.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class MetricGroup:
                 yield name, metric()
 
     def walk(self, group: str = "") -> Iterator[tuple[str, str, Metric | Callable[[], float]]]:
-        """All metrics, and the functions of gauges: the names of nested groups, joined by dots; the name; the metric."""
+        """All metrics and gauge functions, each with its group (nested group names joined by dots) and name."""
         for name, metric in self._metrics.items():
             yield group, name, metric
         for name, obj in self._gauges.items():

@@ -22,7 +22,7 @@ class OutputTag(Generic[T]):
     """
 
     used: ClassVar[bool] = False
-    """Whether this process has created any tag; if not, outputs need not be checked for tags."""
+    """Whether this process has created any tag; if not, no output needs a check for tags."""
 
     tag_id: str
     type_info: TypeInformation[T] | None = field(default=None, compare=False)

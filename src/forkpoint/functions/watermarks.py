@@ -13,7 +13,7 @@ from forkpoint.functions.base import no_class
 from forkpoint.functions.state.ttl import to_ms
 from forkpoint.types.variables import S, T_contra
 
-# The watermarks before the first one and after the end of the input, in ms, as in Flink.
+# The watermarks before the first watermark and after the end of the input, in ms, as in Flink.
 MIN_WATERMARK = -(2**63)
 MAX_WATERMARK = 2**63 - 1
 
@@ -41,7 +41,7 @@ class WatermarkOutput(ABC):
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Exclude this split from the watermark from the end of the epoch until its next watermark."""
+        """Exclude this split from the watermark, from the end of the epoch until the split's next watermark."""
 
     @abstractmethod
     def mark_active(self) -> None:
@@ -49,9 +49,9 @@ class WatermarkOutput(ABC):
 
 
 class WatermarkGenerator(ABC, Generic[T_contra]):
-    """Generates the watermarks of one split. Each split has an instance, whose state is saved with the split's position.
+    """Generates the watermarks of one split. Each split has an instance, whose state is saved with the split's offset.
 
-    It gets the split's elements in order, so each split is read by one task per epoch.
+    The instance sees the split's elements in order, so one task reads the entire split in an epoch.
     """
 
     @abstractmethod
@@ -62,7 +62,7 @@ class WatermarkGenerator(ABC, Generic[T_contra]):
     def on_periodic_emit(self, output: WatermarkOutput, /) -> None:
         """Called at the end of each epoch with elements of the split, unless the auto watermark interval is 0.
 
-        Watermarks emitted here depend on how the input is cut into epochs; those of ``on_event`` do not.
+        Watermarks emitted here depend on the division of the input into epochs; watermarks of ``on_event`` do not.
         """
 
     def snapshot_state(self) -> Mapping[str, Any]:
@@ -85,7 +85,7 @@ class WatermarkAlignment:
 
 @dataclass(frozen=True)
 class WatermarkStrategy(Generic[T_contra]):
-    """How timestamps and watermarks are assigned, at a source or by ``assign_timestamps_and_watermarks``.
+    """Assigns timestamps and watermarks, at a source or in ``assign_timestamps_and_watermarks``.
 
     Start with a ``for_*`` method or ``no_watermarks()`` and refine it with the ``with_*`` methods; each returns a new
     strategy. Watermarks are generated per split, in effect after every element; an operator sees the minimum over the
@@ -103,12 +103,12 @@ class WatermarkStrategy(Generic[T_contra]):
 
     @property
     def emits_watermarks(self) -> bool:
-        """Whether streams with this strategy have watermarks at all."""
+        """Whether streams with this strategy have watermarks."""
         return self.out_of_orderness_ms is not None or self.generator_factory is not None
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy[T_contra]:
-        """For timestamps that never decrease within a split. An element with a lower one is late."""
+        """For timestamps that never decrease within a split. An element with a lower timestamp is late."""
         return WatermarkStrategy(out_of_orderness_ms=0)
 
     @staticmethod
@@ -137,7 +137,7 @@ class WatermarkStrategy(Generic[T_contra]):
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner[Any] | Callable[[Any, int], int | datetime]
     ) -> WatermarkStrategy[Any]:
-        """Assign timestamps with a TimestampAssigner or ``f(element, record_timestamp)``, replacing those of the source.
+        """Replace the timestamps of the source, with a TimestampAssigner or ``f(element, record_timestamp)``.
 
         The function returns int milliseconds since 1970-01-01 UTC or a datetime with a time zone.
         """
@@ -160,8 +160,8 @@ class WatermarkStrategy(Generic[T_contra]):
     ) -> WatermarkStrategy[T_contra]:
         """Pause sources that are ahead of their group's slowest by more than the drift (timedelta or int ms).
 
-        For native sources with watermarks, passed to ``from_source``; GraphError for others. Drift is checked before each
-        epoch, so ``update_interval`` has no effect, and a source may exceed the drift by what it reads in an epoch.
+        For native sources with watermarks, passed to ``from_source``; GraphError for others. The drift is checked before each
+        epoch, so ``update_interval`` has no effect, and a source may exceed the drift by the input of one epoch.
         """
         if not watermark_group:
             raise ConfigError("watermark_group is empty; name the group of sources to align")

@@ -1,4 +1,4 @@
-"""What ``spark.archives`` names, in the working directory of tasks, as Spark's executors have it."""
+"""Unpacks ``spark.archives`` into the working directory of tasks, as Spark's executors do."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from forkpoint.errors import ConfigError
 
 
 class Archives:
-    """Archives, unpacked for the first task. ``given``: "path#directory,…"."""
+    """Archives, unpacked for the first task. ``option``: "path#directory,…"."""
 
-    def __init__(self, given: str) -> None:
-        self._given = [each.strip() for each in given.split(",") if each.strip()]
-        self._place: str | None = None
+    def __init__(self, option: str) -> None:
+        self._archives = [archive.strip() for archive in option.split(",") if archive.strip()]
+        self._directory: str | None = None
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """While tasks run, this process is in the directory of the archives, if there are any. Raises ConfigError."""
-        if not self._given:
+        """Run tasks in the directory of the archives, if there are any. ConfigError if one cannot be unpacked."""
+        if not self._archives:
             yield
             return
-        if self._place is None:
-            self._place = self._unpacked()
-        with chdir(self._place):
+        if self._directory is None:
+            self._directory = self._unpacked()
+        with chdir(self._directory):
             yield
 
     def remove(self) -> None:
-        """Remove what was unpacked."""
-        if self._place is not None:
-            shutil.rmtree(self._place, ignore_errors=True)
-            self._place = None
+        """Remove the unpacked archives."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
 
     def _unpacked(self) -> str:
-        place = tempfile.mkdtemp(prefix="forkpoint-archives-")
-        for each in self._given:
-            location, _, target = each.partition("#")
+        directory = tempfile.mkdtemp(prefix="forkpoint-archives-")
+        for archive in self._archives:
+            location, _, target = archive.partition("#")
             path = unquote(urlparse(location).path) if location.startswith("file:") else location
             form = {} if path.endswith(".zip") else {"filter": "data"}
             try:
-                shutil.unpack_archive(path, Path(place, target or os.path.basename(path)), **form)  # type: ignore[arg-type]
+                shutil.unpack_archive(path, Path(directory, target or os.path.basename(path)), **form)  # type: ignore[arg-type]
             except (OSError, ValueError, tarfile.TarError) as error:
-                shutil.rmtree(place, ignore_errors=True)
-                raise ConfigError(f"the archive {each!r} cannot be unpacked: {error}") from None
-        return place
+                shutil.rmtree(directory, ignore_errors=True)
+                raise ConfigError(f"the archive {archive!r} cannot be unpacked: {error}") from None
+        return directory

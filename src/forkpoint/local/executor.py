@@ -19,7 +19,7 @@ from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, d
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import notify_subtask, run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
-from forkpoint.runtime.tasks.task_log import beside_epochs
+from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.types import TypeInformation, dumps
 
@@ -35,7 +35,7 @@ class LocalExecutor:
 
     def start(self, spec: JobSpec) -> None:
         self.close()
-        # Serialized as for a cluster, so that a program that works here also works there.
+        # Serialized as for a cluster, so that a program that works locally also works on a cluster.
         self._spec = pickle.loads(dumps(replace(spec, logging=logs.of_tasks_here())))
         self._interrupted = False
 
@@ -46,7 +46,7 @@ class LocalExecutor:
             return self._run_epoch(spec, ctx, source_tasks)
 
     @contextmanager
-    def _interruptible(self, what: str) -> Iterator[None]:
+    def _interruptible(self, work: str) -> Iterator[None]:
         self._interrupted = False
         try:
             with self._archives.entered(), self._epoch.within():
@@ -54,7 +54,7 @@ class LocalExecutor:
         except (Exception, EpochInterrupted) as error:
             if not self._interrupted:
                 raise
-            raise JobFailed(f"{what} was interrupted") from error
+            raise JobFailed(f"{work} was interrupted") from error
 
     def _run_epoch(self, spec: JobSpec, ctx: EpochContext, source_tasks: Sequence[bytes]) -> list[bytes]:
         rows: list[ChunkRow] = []
@@ -94,7 +94,7 @@ class LocalExecutor:
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         about, done = logs.about_here(), []
         for arg in args:
-            with beside_epochs(logs.of_tasks_here(), about):
+            with background_task_log(logs.of_tasks_here(), about):
                 done.append(fn(arg))
         return done
 

@@ -1,4 +1,4 @@
-"""Interrupts user code on a thread of this process, and reports what it is doing."""
+"""Interrupts user code on a thread of this process, and reports its current activity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 class Interruptible:
-    """``interrupt`` raises EpochInterrupted in the thread that is ``within``; at most one is at a time."""
+    """``interrupt`` raises EpochInterrupted in the thread that is ``within``; at most one thread is at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Interruptible:
             finally:
                 self._leave()
         except EpochInterrupted:
-            self._leave()  # it may have been raised while the thread was leaving
+            self._leave()  # the error may have been raised while the thread was leaving
             raise
 
     def _leave(self) -> None:
@@ -46,7 +46,7 @@ class Interruptible:
             self._sent = False
 
     def interrupt(self) -> None:
-        """Raise it once. Code that catches everything, or blocks in C, continues, so callers repeat this."""
+        """Raise EpochInterrupted once. Callers repeat this, because code may catch all errors or block in C."""
         with self._lock:
             if self._thread is not None and self._thread != threading.get_ident():
                 self._sent = True
@@ -56,7 +56,7 @@ class Interruptible:
                     signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or network wait
 
     def activity(self) -> str | None:
-        """The operator that the thread is in, and the place in the program: "in operator 'x' (spin, app.py:7)"."""
+        """The operator that the thread runs, and the line of user code: "in operator 'x' (spin, app.py:7)"."""
         thread = self._thread
         frame = sys._current_frames().get(thread) if thread is not None else None
         frames: list[FrameType] = []
@@ -66,20 +66,19 @@ class Interruptible:
         operator = next((o for f in frames if isinstance(o := f.f_locals.get("operator"), Operator)), None)
         if operator is None:
             return None
-        # The innermost frame of forkpoint's has called user code.
-        ours = next((i for i, f in enumerate(frames) if f.f_code.co_filename.startswith(_PACKAGE)), 0)
-        if ours == 0:
+        # The innermost forkpoint frame has called user code.
+        innermost = next((i for i, f in enumerate(frames) if f.f_code.co_filename.startswith(_PACKAGE)), 0)
+        if innermost == 0:
             return f"in operator {operator.uid!r}"
-        code = frames[ours - 1].f_code
-        line = frames[ours - 1].f_lineno
-        return f"in operator {operator.uid!r} ({code.co_name}, {Path(code.co_filename).name}:{line})"
+        user = frames[innermost - 1]
+        return f"in operator {operator.uid!r} ({user.f_code.co_name}, {Path(user.f_code.co_filename).name}:{user.f_lineno})"
 
 
 def _receive() -> None:
     """Receive an interrupt that this thread has not raised yet.
 
-    Withdrawing it instead would make the interpreter look for it at every call, in all threads and forever; under a tracer (a
-    debugger, coverage) CPython 3.11 then hangs at the start of a function.
+    After a withdrawal, the interpreter would look for the interrupt at every call, in all threads and forever; under a tracer
+    (a debugger, coverage), CPython 3.11 then hangs at the start of a function.
     """
     try:
         for _ in range(100):  # Python checks at each backward jump

@@ -1,1 +1,1 @@
-"""A subtask at work: operators, keyed context, timers, watermarks, chunks. Knows nothing of Spark."""
+"""The execution of tasks: operators, keyed state, timers, watermarks, exchange. Independent of Spark."""

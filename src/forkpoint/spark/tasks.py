@@ -28,7 +28,7 @@ from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
 from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
-from forkpoint.runtime.tasks.task_log import beside_epochs
+from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.rows import pair_batch
@@ -207,7 +207,7 @@ class BackgroundStage:
             extend_import_path(self.path)
             fn: Callable[[bytes], bytes] = pickle.loads(self.pickled)
             for arg in args:
-                with beside_epochs(self.logging, self.about) as log:
+                with background_task_log(self.logging, self.about) as log:
                     try:
                         result = fn(arg)
                     finally:

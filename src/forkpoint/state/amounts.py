@@ -1,7 +1,7 @@
-"""How many entries and bytes there are of each state.
+"""Counts the entries and bytes of each state.
 
-Entries are counted in columns, when they are written or loaded anyway. What a changelog adds is measured: a put may add an entry
-or replace one, which only the store can tell. It is asked for a limited number of keys, so many changes are estimated.
+Snapshots and loads count entries in columns. The growth by a changelog is measured: a put may add or replace an entry, and only
+the store knows. The store is probed for a limited number of keys, so the growth by many changes is an estimate.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-# So that measuring takes less than a percent of the tasks' time:
+# These limits keep the measurement below one percent of the tasks' time.
 _PROBES_PER_SECOND = 5_000
 _PROBES = range(64, 256)
 _SECONDS = 0.03  # of work, before many changes are measured again
 _LEAST_PROBES = 16  # of each state's puts or deletes
-_SID = np.arange(2, 6)  # where it is in a store key
-_dice = np.random.default_rng()
+_SID = np.arange(2, 6)  # the bytes of the sid in a store key
+_random = np.random.default_rng()
 
 
 class Amount(NamedTuple):
-    """Entries of a state, and the bytes of their keys and values; or by how much these change."""
+    """Entries of a state and the bytes of their keys and values, or the change of both."""
 
     entries: int
     bytes: int
@@ -36,7 +36,7 @@ _NOTHING = Amount(0, 0)
 
 
 def sum_amounts(parts: Iterable[Amounts]) -> dict[int, Amount]:
-    """The sum of several parts. None is below zero: what is estimated may be too small."""
+    """The sum of several parts, at least zero, because estimates may be too small."""
     entries: dict[int, int] = {}
     size: dict[int, int] = {}
     for part in parts:
@@ -47,7 +47,7 @@ def sum_amounts(parts: Iterable[Amounts]) -> dict[int, Amount]:
 
 
 class Count:
-    """Counts entries, chunk by chunk; each has its keys in order, and no deletes."""
+    """Counts entries chunk by chunk. A chunk has its keys in order and no deletes."""
 
     def __init__(self) -> None:
         self.amounts: dict[int, Amount] = {}
@@ -70,52 +70,51 @@ class Count:
 def growth(
     keys: pa.Array, values: pa.Array, read: Callable[[Sequence[bytes]], Sequence[bytes | None]], probes: int
 ) -> dict[int, Amount]:
-    """By how much changes let each state grow, which may be less than nothing. ``keys`` are in order, each once; a value is null
-    for a delete. ``read``: the values before the changes.
+    """The growth of each state by changes, which may be negative. ``keys`` are distinct and in order; a value is null for a
+    delete. ``read``: the values before the changes.
 
-    Exact if there are at most ``probes`` changes, or few of each state. Otherwise a sample of about so many stands for the
-    others.
+    Exact for at most ``probes`` changes, or few changes of each state. Otherwise extrapolated from about ``probes`` changes.
     """
     scales: dict[tuple[bytes, bool], float] = {}
     if len(keys) > probes:
         groups = list(_groups(_sids(keys), values))
         limit = max(_LEAST_PROBES, probes // len(groups))
-        samples = [_sample(each.places, limit) for each in groups]
-        for each, sample in zip(groups, samples, strict=True):
-            scales[each.sid.to_bytes(4, "big"), each.puts] = len(each.places) / len(sample)
-        chosen = pa.array(np.concatenate(samples))
-        keys, values = keys.take(chosen), values.take(chosen)
+        samples = [_sample(group.indices, limit) for group in groups]
+        for group, sample in zip(groups, samples, strict=True):
+            scales[group.sid.to_bytes(4, "big"), group.puts] = len(group.indices) / len(sample)
+        sampled = pa.array(np.concatenate(samples))
+        keys, values = keys.take(sampled), values.take(sampled)
     entries: dict[tuple[bytes, bool], int] = {}
     sizes: dict[tuple[bytes, bool], int] = {}
     names = keys.to_pylist()
     for name, value, before in zip(names, values.to_pylist(), read(names), strict=True):
-        group = name[2:6], value is not None
-        entries[group] = entries.get(group, 0) + (value is not None) - (before is not None)
-        sizes[group] = sizes.get(group, 0) + _size(name, value) - _size(name, before)
+        kind = name[2:6], value is not None
+        entries[kind] = entries.get(kind, 0) + (value is not None) - (before is not None)
+        sizes[kind] = sizes.get(kind, 0) + _size(name, value) - _size(name, before)
     grown: dict[int, Amount] = {}
-    for group, count in entries.items():
-        sid, scale = int.from_bytes(group[0], "big"), scales.get(group, 1.0)
+    for kind, count in entries.items():
+        sid, scale = int.from_bytes(kind[0], "big"), scales.get(kind, 1.0)
         so_far = grown.get(sid, _NOTHING)
-        grown[sid] = Amount(so_far.entries + round(count * scale), so_far.bytes + round(sizes[group] * scale))
+        grown[sid] = Amount(so_far.entries + round(count * scale), so_far.bytes + round(sizes[kind] * scale))
     return grown
 
 
 class GrowthMeter:
-    """Measures the changelogs of one subtask and stage, one after the other, in proportion to the time that its tasks work.
+    """Measures the changelogs of one subtask and stage, in proportion to the working time of its tasks.
 
-    A few changes are always measured. Of epochs with many that take a few milliseconds, only some are, and those between are
-    taken to be like the one before.
+    A changelog with few changes is always measured. Of short epochs with many changes, only some are measured; the others
+    are extrapolated from the last measurement.
     """
 
     def __init__(self) -> None:
         self._seconds = 0.0  # since the last measurement
         self._last: dict[int, Amount] = {}
-        self._changes = 0  # that were measured then
+        self._changes = 0  # in the last measured changelog
 
     def growth(
         self, keys: pa.Array, values: pa.Array, read: Callable[[Sequence[bytes]], Sequence[bytes | None]], seconds: float
     ) -> dict[int, Amount]:
-        """``seconds``: for which the task was at work."""
+        """``seconds``: the working time of the task."""
         self._seconds += seconds
         count = len(keys)
         if count > _PROBES.start and self._changes > _PROBES.start and self._seconds < _SECONDS:
@@ -131,32 +130,32 @@ def _size(name: bytes, value: bytes | None) -> int:
 
 
 class _Group(NamedTuple):
-    """Where one state's puts are in a changelog, or its deletes."""
+    """The indices of one state's puts, or of its deletes, in a changelog."""
 
     sid: int
     puts: bool
-    places: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
 
 
 def _groups(sids: npt.NDArray[np.uint32], values: pa.Array) -> Iterator[_Group]:
-    """Puts and deletes apart: nearly all deletes are of entries that exist, so what is uncertain of puts is not theirs."""
+    """Puts and deletes are separate: nearly all deletes remove an existing entry, so only puts are uncertain."""
     starts = np.flatnonzero(sids[1:] != sids[:-1]) + 1
     if not len(starts) and not values.null_count:
         yield _Group(int(sids[0]), True, np.arange(len(sids)))
         return
     valid = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else np.ones(len(sids), bool)
     for sid in sorted({int(sids[0]), *sids[starts].tolist()}):
-        mine = sids == sid
-        for puts, places in ((True, np.flatnonzero(mine & valid)), (False, np.flatnonzero(mine & ~valid))):
-            if len(places):
-                yield _Group(sid, puts, places)
+        own = sids == sid
+        for puts, indices in ((True, np.flatnonzero(own & valid)), (False, np.flatnonzero(own & ~valid))):
+            if len(indices):
+                yield _Group(sid, puts, indices)
 
 
-def _sample(places: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
-    """At most so many of them: one at random in each of as many equal parts."""
-    if len(places) <= limit:
-        return places
-    return places[((np.arange(limit) + _dice.random(limit)) * (len(places) / limit)).astype(np.int64)]
+def _sample(indices: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
+    """At most ``limit`` indices: a random one from each of ``limit`` equal parts."""
+    if len(indices) <= limit:
+        return indices
+    return indices[((np.arange(limit) + _random.random(limit)) * (len(indices) / limit)).astype(np.int64)]
 
 
 def _sids(keys: pa.Array) -> npt.NDArray[np.uint32]:
@@ -168,6 +167,6 @@ def _sids(keys: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes each value has; none if it is null."""
+    """The number of bytes of each value, 0 for null."""
     _, offsets, _ = column.buffers()
     return np.diff(np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1])

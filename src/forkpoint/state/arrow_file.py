@@ -1,12 +1,12 @@
-"""The file format of changelogs and snapshots: an Arrow IPC file that is checked byte by byte.
+"""The file format of changelogs and snapshots: an Arrow IPC file with checksums for every byte.
 
     Arrow IPC file   columns key (binary) and value (binary, null for a delete), lz4; record batches in key order
     index            for each record batch: first and last key group, rows, offset, length, crc32
     trailer          format, kind, number of batches, entries, length of the file, checksums, "FKPT"
 
-The checksums form a chain: the index has one of each batch, the trailer those of the index, of the Arrow frame (schema and
-footer) and of itself. So a change of any byte that is read is noticed, and a range of key groups can be read without
-decoding, or even checking, the other batches.
+The checksums form a chain: the index has one for each batch; the trailer has one for the index, the Arrow frame (schema and
+footer) and itself. So a reader detects a change of any byte that it reads, and reads a range of key groups without decoding
+or checking the other batches.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Trailer(NamedTuple):
 
 
 class _Tap(io.BytesIO):
-    """A file in memory that keeps the checksum of what Arrow writes."""
+    """A file in memory with a running checksum of Arrow's writes."""
 
     crc = 0
 
@@ -76,12 +76,12 @@ class ArrowFileWriter:
         self._tap = _Tap()
         self._kind = kind
         self._blocks: list[Block] = []
-        # Tasks already use all cores; most batches are small, and a thread pool costs more than compressing them.
+        # Tasks already use all cores, and most batches are small: a thread pool costs more than their compression.
         options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         self._arrow = pa.ipc.new_file(pa.PythonFile(self._tap, mode="w"), _SCHEMA, options=options)
 
     def write(self, keys: pa.Array, values: pa.Array) -> None:
-        """Add entries; arrays of type large_binary, which has no limit of 2 GiB."""
+        """Add entries, given as arrays of type large_binary, which has no limit of 2 GiB."""
         for batch in pa.Table.from_arrays([keys, values], _SCHEMA.names).to_batches(max_chunksize=_MAX_ROWS):
             self._write_batch(batch)
 
@@ -95,7 +95,7 @@ class ArrowFileWriter:
             return
         batch = batch.cast(_SCHEMA)
         tap, keys = self._tap, batch.column(0)
-        # The tap's checksum is that of the frame; meanwhile, that of this batch.
+        # The tap's checksum covers the frame; for the moment, it covers this batch.
         frame_crc, tap.crc, offset = tap.crc, 0, tap.tell()
         self._arrow.write_batch(batch)
         first_kg, last_kg = kg_of(keys[0].as_py()), kg_of(keys[-1].as_py())
@@ -103,7 +103,7 @@ class ArrowFileWriter:
         tap.crc = frame_crc
 
     def finish(self) -> bytes:
-        """Write the end of the file, and return the whole."""
+        """Write the end of the file, and return the file."""
         tap, blocks = self._tap, self._blocks
         self._arrow.close()
         frame_crc = tap.crc
@@ -118,9 +118,9 @@ class ArrowFileWriter:
 
 
 class ArrowFile:
-    """A file in memory, or mapped. The frame is checked when it is opened, each batch when it is read.
+    """A file in memory, or mapped. Opening it checks the frame; reading a batch checks the batch.
 
-    Raises SavepointCorrupt, which names the file and what was found and expected.
+    Raises SavepointCorrupt with the file's name, the value found and the value expected.
     """
 
     def __init__(self, data: bytes | mmap.mmap, kind: int, name: str) -> None:
@@ -128,32 +128,20 @@ class ArrowFile:
         self._trailer = _read_trailer(self._data, name)
         if self._trailer.kind != kind:
             raise SavepointCorrupt(f"{name} is {_KINDS.get(self._trailer.kind, 'unknown')}, expected {_KINDS[kind]}")
-        self.blocks = self._read_index()
-        self._end = len(data) - _TRAILER.size - len(self.blocks) * _BLOCK.size  # of the Arrow file
-        self._check_frame()
+        end = len(data) - _TRAILER.size
+        index = self._data[max(end - self._trailer.blocks * _BLOCK.size, 0) : end]
+        _compare(name, "the index", zlib.crc32(index), self._trailer.index_crc)
+        self.blocks = [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
+        self._end = end - len(index)  # of the Arrow file
+        position, crc = 0, 0  # of the frame: all bytes before, between and after the batches, up to the index
+        for block in self.blocks:
+            crc = zlib.crc32(self._data[position : block.offset], crc)
+            position = block.offset + block.length
+        _compare(name, "the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
         with self._readable():
             self._arrow = pa.ipc.open_file(pa.py_buffer(self._data[: self._end]))
             if self._arrow.schema != _SCHEMA or self._arrow.num_record_batches != len(self.blocks):
                 raise ValueError(f"{self._arrow.num_record_batches} batches of {self._arrow.schema}")
-
-    def _read_index(self) -> list[Block]:
-        end = len(self._data) - _TRAILER.size
-        index = self._data[max(end - self._trailer.blocks * _BLOCK.size, 0) : end]
-        _compare(self.name, "the index", zlib.crc32(index), self._trailer.index_crc)
-        return [Block(*fields) for fields in _BLOCK.iter_unpack(index)]
-
-    def _check_frame(self) -> None:
-        """Check all bytes before, between and after the batches, up to the index."""
-        position, crc = 0, 0
-        for block in self.blocks:
-            crc = zlib.crc32(self._data[position : block.offset], crc)
-            position = block.offset + block.length
-        _compare(self.name, "the frame", zlib.crc32(self._data[position : self._end], crc), self._trailer.frame_crc)
-
-    def read(self, number: int) -> tuple[list[bytes], list[bytes | None]]:
-        """The keys and values of one batch."""
-        batch = self._batch(number)
-        return as_list(batch.column(0)), as_list(batch.column(1))
 
     def read_columns(self, number: int) -> tuple[pa.Array, pa.Array]:
         """The keys and values of one batch, as large_binary, so that any number can be concatenated."""
@@ -173,7 +161,7 @@ class ArrowFile:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Raise Arrow's errors as SavepointCorrupt: the checksums are right, but this is not forkpoint's file."""
+        """Raise Arrow's errors as SavepointCorrupt: the checksums are right, but this is no file of forkpoint."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -190,10 +178,10 @@ def _trailer_crc(packed: bytes) -> int:
     return zlib.crc32(packed[:-8])  # all before the checksum itself and the magic
 
 
-def _compare(name: str, what: str, found: int, expected: int) -> None:
+def _compare(name: str, part: str, found: int, expected: int) -> None:
     if found != expected:
         raise SavepointCorrupt(
-            f"{name} is damaged: the checksum of {what} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
+            f"{name} is damaged: the checksum of {part} is {found:#010x}, expected {expected:#010x}; {_REMEDY}"
         )
 
 

@@ -18,7 +18,7 @@ class _Table(Handle):
         super().__init__(path)
         self.rows: dict[bytes, bytes] = {}
         self.version = 0
-        self.ordered: list[bytes] | None = None  # the keys of rows, from the first scan on
+        self.ordered: list[bytes] | None = None  # the keys of rows, since the first scan
 
     def in_order(self) -> list[bytes]:
         if self.ordered is None:
@@ -27,7 +27,7 @@ class _Table(Handle):
 
 
 class DictStore:
-    """Entries live as long as the process; all stores of one path share them, a store without a path has its own."""
+    """Entries live as long as the process. All stores of one path share them; a store without a path has its own."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = "(in memory)" if path is None else os.fspath(path)

@@ -1,4 +1,4 @@
-"""Changelogs (the changes of one epoch) and snapshots (the whole state of a subtask), readable by ranges of key groups.
+"""Changelogs (the changes of one epoch) and snapshots (all state of a subtask), readable by ranges of key groups.
 
 See arrow_file.py for the format.
 """
@@ -23,16 +23,16 @@ _BATCH_BYTES = 8 << 20  # of values
 Columns = tuple[pa.Array, pa.Array]
 """Keys and values, as large_binary; a value is null for a delete."""
 
-_STEP = 64  # entries read at once; a batch exceeds a limit by less than a step
+_STEP = 64  # entries read at once; a batch exceeds a limit by less than one step
 
 
 def write_changes(changes: Changes) -> bytes:
-    """The changes as a changelog, in key order, each key once."""
+    """The changes as a changelog with distinct keys in order."""
     return write_change_columns(change_columns(changes))
 
 
 def change_columns(changes: Changes) -> Columns:
-    """The changes in Arrow, in key order, each key once: `Changes.in_order` without having to follow pointers."""
+    """The changes in Arrow, with distinct keys in order: a faster `Changes.in_order`."""
     return in_key_order(pa.array(changes.keys, pa.large_binary()), pa.array(changes.values, pa.large_binary()))
 
 
@@ -43,10 +43,10 @@ def write_change_columns(columns: Columns) -> bytes:
 
 
 def in_key_order(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Entries in key order, each key once, with its last value."""
+    """Distinct keys in order, each with its last value."""
     if _ascending(keys):
         return keys, values
-    order = pc.sort_indices(keys)  # stable: of equal keys the last written comes last
+    order = pc.sort_indices(keys)  # stable: the last write of a key comes last
     keys, values = keys.take(order), values.take(order)
     if not _ascending(keys):
         is_last = pa.concat_arrays([pc.not_equal(keys[:-1], keys[1:]), pa.array([True])])
@@ -59,12 +59,12 @@ def _ascending(keys: pa.Array) -> bool:
 
 
 def read_changes(data: bytes, name: str = "changelog") -> Changes:
-    """The changes in a changelog, in key order. Raises SavepointCorrupt, which names it as `name`, if it is damaged."""
+    """The changes of a changelog, in key order. Raises SavepointCorrupt with `name` if it is damaged."""
     return as_changes(*read_change_columns(data, name))
 
 
 def read_change_columns(data: bytes, name: str) -> Columns:
-    """As `read_changes`, in Arrow."""
+    """`read_changes` in Arrow."""
     file = ArrowFile(data, CHANGES, name)
     none = pa.array([], pa.large_binary())
     columns = [file.read_columns(number) for number in range(len(file.blocks))]
@@ -86,7 +86,7 @@ def first_kgs(keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def write_snapshot(entries: Iterable[tuple[bytes, bytes]], count: Count | None = None) -> bytes:
-    """A store's entries, in key order, as a snapshot; ``count`` counts them. Raises ValueError if they are not in order."""
+    """A store's entries as a snapshot; ``count`` counts them. Raises ValueError unless they are in key order."""
     writer = ArrowFileWriter(SNAPSHOT)
     before = b""
     for keys, values in _batches(entries):
@@ -118,16 +118,16 @@ def _batches(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[list[byte
 
 
 def read_snapshot(data: bytes, kg_start: int, kg_stop: int, name: str = "snapshot") -> Iterator[Changes]:
-    """The entries of the key groups kg_start <= kg < kg_stop, in key order, in pieces that a store can load.
+    """The entries of the key groups kg_start <= kg < kg_stop, in key order, in chunks that a store can load.
 
-    Reads only the batches with these key groups, and checks each before its piece is returned. Raises SavepointCorrupt, which
-    names the file as `name`, if one is damaged.
+    Reads only the batches with these key groups, and checks a batch before it returns its chunk. Raises SavepointCorrupt with
+    `name` if a batch is damaged.
     """
     return (as_changes(*columns) for columns in read_snapshot_columns(data, kg_start, kg_stop, name))
 
 
 def read_snapshot_columns(data: bytes, kg_start: int, kg_stop: int, name: str) -> Iterator[Columns]:
-    """As `read_snapshot`, in Arrow."""
+    """`read_snapshot` in Arrow."""
     file = ArrowFile(data, SNAPSHOT, name)
     return (
         _sliced(*file.read_columns(number), kg_start, kg_stop)

@@ -1,13 +1,13 @@
 """The changes of a subtask's latest epochs, in files that all processes of a host share.
 
 A `WriteBackStore` holds committed changes in memory, where other processes do not see them. So each attempt also writes its
-changes here, and the first task of the next epoch, which knows what was committed, notes which attempts were accepted. A
-process that takes over reads from here what the store on disk does not have yet.
+changes to these files. The first task of the next epoch, which knows the commit, records the accepted attempts. A process
+that takes over the subtask reads the changes that the store on disk lacks.
 
     <epoch>-<stage>-<attempt>.arrow    a changelog
     <epoch>.accepted                   JSON: the accepted attempts by stage
 
-A cache: what is missing or damaged is read from the state root, and a full disk is not an error.
+The files are a cache: readers fall back to the state root for missing or damaged files, and a full disk is not an error.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ class HostChanges:
             make_own_directory(str(directory))
 
     def write(self, epoch: int, stage: int, attempt: str, changelog: bytes) -> None:
-        """Offer an attempt's changes; they count once the attempt is accepted."""
+        """Write an attempt's changes; they count once the attempt is accepted."""
         self._write(self._changelog(epoch, stage, attempt), changelog)
 
     def accept(self, epoch: int, attempts: Mapping[int, str]) -> None:
-        """Note which attempts (by stage) a committed epoch consists of."""
-        place = self._directory / f"{epoch}.accepted"
-        if place.exists():
+        """Record the accepted attempts, by stage, of a committed epoch."""
+        path = self._directory / f"{epoch}.accepted"
+        if path.exists():
             return
-        hidden = self._directory / f"{epoch}.{uuid.uuid4().hex}"
-        self._write(hidden, msgspec.json.encode(attempts))
+        temporary = self._directory / f"{epoch}.{uuid.uuid4().hex}"
+        self._write(temporary, msgspec.json.encode(attempts))
         with suppress(OSError):
-            hidden.rename(place)
+            temporary.rename(path)
 
     def read(self, epoch: int) -> list[Changes] | None:
-        """The changes of a committed epoch, of all its stages; None unless all of them are here."""
+        """The changes of a committed epoch by stage; None unless the files of all stages are readable."""
         try:
             attempts = _decode_accepted((self._directory / f"{epoch}.accepted").read_bytes())
-            places = [self._changelog(epoch, stage, attempt) for stage, attempt in sorted(attempts.items())]
-            return [read_changes(place.read_bytes(), str(place)) for place in places]
+            paths = [self._changelog(epoch, stage, attempt) for stage, attempt in sorted(attempts.items())]
+            return [read_changes(path.read_bytes(), str(path)) for path in paths]
         except (OSError, msgspec.DecodeError, SavepointCorrupt):
             return None
 
     def remove(self, until: int) -> None:
-        """Remove the files of the epochs up to this one: the store on disk has them."""
+        """Remove the files of the epochs up to ``until``, which the store on disk contains."""
         with suppress(OSError, ValueError):
             for name in os.listdir(self._directory):
                 epoch = name.partition(".")[0].partition("-")[0]
@@ -72,10 +72,10 @@ class HostChanges:
     def _changelog(self, epoch: int, stage: int, attempt: str) -> Path:
         return self._directory / f"{epoch}-{stage}-{attempt}.arrow"
 
-    def _write(self, place: Path, data: bytes) -> None:
+    def _write(self, path: Path, data: bytes) -> None:
         try:
-            with os.fdopen(open_new(str(place), own=True), "wb") as file:
+            with os.fdopen(open_new(str(path), own=True), "wb") as file:
                 file.write(data)
         except OSError:
             with suppress(OSError):
-                place.unlink()
+                path.unlink()

@@ -1,10 +1,10 @@
-"""Which key group a key belongs to, and which subtask owns a key group.
+"""The key group of a key, and the subtask of a key group.
 
-The hash of a key depends on nothing but its value and the kind of its type (a key form: see types/keys.py), so it is the same
-in every process, on every platform and in every release: saved state is addressed by it.
+The hash of a key depends only on its value and the kind of its type (a key form: see types/keys.py). It addresses saved state,
+so it is the same in every process, on every platform and in every release.
 
-    integers    splitmix64(value as int64) >> 32
-    the rest    splitmix64(crc32(type.encode(value))) >> 32
+    integers       splitmix64(value as int64) >> 32
+    other types    splitmix64(crc32(type.encode(value))) >> 32
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def key_hash(key: Any, type: TypeInformation) -> int:
 def hash_column(arr: pa.Array | pa.ChunkedArray, type: TypeInformation) -> npt.NDArray[np.uint32]:
     """`key_hash` of every element of a column, in order; shape (len(arr),).
 
-    Elements that are not integers are decoded, encoded and hashed once for each distinct value.
-    Raises TypeNotSupported if the type cannot hold an element: nulls, unless it is Optional.
+    Each distinct value other than an integer is decoded, encoded and hashed once. Raises TypeNotSupported for an element that
+    the type cannot hold, such as null unless the type is Optional.
     """
     if isinstance(arr, pa.ChunkedArray):
         arr = arr.combine_chunks()
@@ -90,18 +90,18 @@ def hash_keys(keys: Sequence[Any], type: TypeInformation) -> npt.NDArray[np.uint
     try:
         encoded = list(map(type.encode, keys))
     except Exception:
-        return np.array([key_hash(key, type) for key in keys], dtype=np.uint32)  # names the key that has no encoding
+        return np.array([key_hash(key, type) for key in keys], dtype=np.uint32)  # its error names the invalid key
     return hash_encoded(encoded)
 
 
 def encode_keys(keys: Sequence[Any], type: TypeInformation) -> tuple[list[bytes], npt.NDArray[np.uint32]]:
-    """The keys as they are stored, and `key_hash` of each, in order."""
+    """The encoded keys and their `key_hash`, in order."""
     encoded = list(map(type.encode, keys))
     return encoded, hash_keys(keys, type) if pa.types.is_integer(type.arrow_type) else hash_encoded(encoded)
 
 
 def hash_encoded(keys: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """`key_hash` of keys that `encode` encoded, of a type other than integers; shape (len(keys),)."""
+    """`key_hash` of encoded keys of a type other than integers; shape (len(keys),)."""
     return _splitmix64_high(np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys)))
 
 
@@ -119,7 +119,7 @@ def _hash_integers(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint3
     filled = arr.fill_null(0) if arr.null_count else arr
     values = filled.to_numpy(zero_copy_only=False)
     if values.dtype != np.uint64:
-        values = values.astype(np.int64, copy=False).view(np.uint64)  # by way of int64, so that negatives keep the sign
+        values = values.astype(np.int64, copy=False).view(np.uint64)  # via int64, so that negative values keep the sign
     hashes = _splitmix64_high(values)
     if arr.null_count:
         hashes[arr.is_null().to_numpy(zero_copy_only=False)] = _null_hash(type)
@@ -127,7 +127,7 @@ def _hash_integers(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint3
 
 
 def _hash_values(arr: pa.Array, type: TypeInformation) -> npt.NDArray[np.uint32]:
-    """For distinct values, and columns that Arrow cannot dictionary-encode: decodes every element."""
+    """Decodes every element: for distinct values, and columns that Arrow cannot dictionary-encode."""
     return hash_encoded(list(map(type.encode, type.from_arrow(arr))))
 
 

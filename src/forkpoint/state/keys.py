@@ -4,8 +4,8 @@
     timer      >H key group | >I sid | >Q timestamp + 2**63 | >I len(key) | key | namespace
     operator   >H 0xFFFF    | >I sid | >I subtask | >Q element
 
-Big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and due
-timers come first. A sid is below 0xFFFFFFFF, so every range has an end.
+Numbers are big-endian, so byte order is the order of (key group, sid, time): a range of key groups is one range of keys, and
+due timers come first. A sid is below 0xFFFFFFFF, so every range has an end.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class OperatorKey(NamedTuple):
 
 
 def state_key(kg: int, sid: int, key: bytes, namespace: bytes = b"") -> bytes:
-    """The store key of a key's value (in a namespace: a map's entry, a window)."""
+    """The store key of a key's value. ``namespace``: a map key or a window."""
     return _STATE.pack(kg, sid, len(key)) + key + namespace
 
 
 def state_keys(kgs: Sequence[int], sid: int, keys: Sequence[bytes]) -> list[bytes]:
-    """`state_key` of each key with its key group, without namespaces."""
+    """`state_key` of several keys with their key groups, without namespaces."""
     groups = set(kgs)
     heads = {n: {kg: _STATE.pack(kg, sid, n) for kg in groups} for n in set(map(len, keys))}
     return [heads[len(key)][kg] + key for kg, key in zip(kgs, keys, strict=True)]
@@ -97,7 +97,7 @@ def sid_of(data: bytes) -> int:
 
 
 def prefix_stop(prefix: bytes) -> bytes:
-    """The smallest byte string above all that start with `prefix` (which must not be all 0xFF)."""
+    """The smallest byte string above all strings that start with `prefix` (which must not be all 0xFF)."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,))
 
@@ -124,13 +124,13 @@ def timer_range(kg: int, sid: int, until_ms: int) -> tuple[bytes, bytes]:
 
 
 def in_groups(groups: Iterable[int], of_one: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    """The ranges in several key groups that are what ``of_one`` is in its own."""
+    """The range ``of_one`` of one key group, in each of several key groups."""
     start, stop = of_one[0][2:], of_one[1][2:]
     return [(kg + start, kg + stop) for kg in (group.to_bytes(2, "big") for group in groups)]
 
 
 def operator_range(sid: int, subtask: int | None = None) -> tuple[bytes, bytes]:
-    """The range of an operator state: of one subtask, or of all."""
+    """The range of an operator state, of one subtask or of all subtasks."""
     if subtask is None:
         return sid_range(OPERATOR_KG, sid)
     prefix = _SUBTASK.pack(OPERATOR_KG, sid, subtask)

@@ -1,13 +1,13 @@
-"""A store in LMDB: memory-mapped, opened in a fraction of a millisecond by any process that gets the task.
+"""A store in LMDB: memory-mapped; any process that runs the task opens it in a fraction of a millisecond.
 
-Everything lives in the unnamed database, so that opening needs no write transaction:
+All rows are in the unnamed database, so that opening needs no write transaction:
 
     entry       key → value                                              for keys of up to 510 bytes
     long entry  key[:495] | blake2b-128(key) → >I len(key) | key | value   exactly 511 bytes, LMDB's limit
     the state   511 zero bytes → layout, loading or ready, version, the loader's token, the boot it was written in
 
-Commits are atomic but not synced: a killed process leaves the last committed version, a crash of the machine may leave
-anything. So the boot is recorded, and a store from an earlier boot is refused.
+Commits are atomic but not synced: a killed process leaves the last committed version, but a crash of the machine may leave a
+damaged store. So the store records the boot, and a store from an earlier boot is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forkpoint.errors import StorageError
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
 from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
 
-DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled whenever it is full
+DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled when full
 
 _LAYOUT = 1
 _READY, _LOADING = 0, 1
@@ -54,7 +54,7 @@ class _State(NamedTuple):
 
 @cache
 def _boot_id() -> bytes:
-    """Identifies the current boot of the machine; empty if the system does not provide it."""
+    """The id of the machine's current boot; empty if the system does not provide one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:36]
     except OSError:
@@ -66,7 +66,7 @@ def _stored_key(key: bytes) -> bytes:
 
 
 def _stored_stop(stop: bytes) -> bytes:
-    """Above all stored keys of entries below ``stop``."""
+    """A key above all stored keys of entries below ``stop``."""
     return stop if len(stop) <= _STEM else stop[:_STEM] + _ABOVE_HASH
 
 
@@ -100,7 +100,7 @@ class _LmdbHandle(Handle):
         self.env()
 
     def env(self) -> Any:
-        """The environment, opened and checked if it is not open."""
+        """The environment, opened and checked if necessary."""
         if self._open is None:
             self.check_usable()
             try:
@@ -108,8 +108,8 @@ class _LmdbHandle(Handle):
                 self._open = lmdb.open(
                     self.path, map_size=self.map_size, sync=False, metasync=False, meminit=False, max_readers=512
                 )
-                self.map_size = self._open.info()["map_size"]  # larger than requested if the file is
-                self._open.reader_check()  # killed readers would keep old pages from being reused
+                self.map_size = self._open.info()["map_size"]  # larger than requested for a larger file
+                self._open.reader_check()  # killed readers would prevent the reuse of old pages
                 self._check()
             except (lmdb.Error, OSError) as e:
                 self.suspend()
@@ -120,7 +120,7 @@ class _LmdbHandle(Handle):
         return self._open
 
     def _check(self) -> None:
-        # Touching pages beyond the end of a truncated file would kill the process (SIGBUS).
+        # An access beyond the end of a truncated file would kill the process (SIGBUS).
         needed = self._needed_size()
         if self._file_size() < needed:
             time.sleep(_COVER_SECONDS)  # another process may be between its commit and `_cover_end`
@@ -168,7 +168,7 @@ class _LmdbHandle(Handle):
         self.map_size = self._open.info()["map_size"]
 
     def write(self, work: Callable[[Any], None]) -> None:
-        """Do `work` in a write transaction; again, in a larger map, if the map is full."""
+        """Run `work` in a write transaction, and again in a larger map if the map is full."""
         with self.lock:
             while True:
                 try:
@@ -180,13 +180,13 @@ class _LmdbHandle(Handle):
             self._cover_end()
 
     def _cover_end(self) -> None:
-        """Extend the file to the length that its header says, so that a shorter file is always a damaged one.
+        """Extend the file to the length in its header, so that a shorter file is always damaged.
 
         LMDB does not write pages that are allocated and freed within one transaction, even at the end of the file.
         """
         if self._file_size() >= self._needed_size():
             return
-        with self.transaction(write=True):  # no other process may extend it meanwhile
+        with self.transaction(write=True):  # so that no other process extends it meanwhile
             if self._file_size() < self._needed_size():
                 os.truncate(self.marker, self._needed_size())
 
@@ -201,7 +201,7 @@ def _put_state(txn: Any, phase: int, version: int, token: bytes = b"") -> None:
 
 
 def _delete_all(txn: Any) -> None:
-    """One by one: with py-lmdb 1.7 to 3.0, what is written after dropping the unnamed database can be damaged."""
+    """Delete one by one: with py-lmdb 1.7 to 3.0, writes after dropping the unnamed database can be damaged."""
     cursor = txn.cursor()
     if cursor.first():
         while cursor.delete():
@@ -209,7 +209,7 @@ def _delete_all(txn: Any) -> None:
 
 
 def _put_all(txn: Any, changes: Changes) -> None:
-    """Puts and then deletes, both in key order, as neighbours share pages."""
+    """First puts, then deletes, both in key order, because neighbours share pages."""
     keys, values, deletes = changes.keys, changes.values, []
     if None in values:
         deletes = [key for key, value in zip(keys, values, strict=True) if value is None]
@@ -220,7 +220,7 @@ def _put_all(txn: Any, changes: Changes) -> None:
     if keys and max(map(len, keys)) > _MAX_PLAIN:
         cursor.putmulti([_stored_item(key, value) for key, value in items])
     else:
-        # In order and after all existing keys, as in a bulk load: pages can be filled completely.
+        # Keys above all existing keys, as in a bulk load, fill pages completely.
         append = bool(keys) and cursor.last() and cursor.key() < keys[0]
         cursor.putmulti(items, append=append)
     for key in deletes:
@@ -228,7 +228,7 @@ def _put_all(txn: Any, changes: Changes) -> None:
 
 
 class _Scan:
-    """The rows of a scan, in one read transaction as long as nothing in this process ends it."""
+    """The rows of a scan, in one read transaction unless this process ends it."""
 
     _txn: Any = None
     _rows: Any = None
@@ -264,7 +264,7 @@ class _Scan:
 class LmdbStore(SharedStore[_LmdbHandle]):
     """A store in directory `path`. Several processes may have it open at once; writers take turns.
 
-    Raises StorageError if an existing store cannot be used. The map starts with `map_size` bytes and grows as needed.
+    Raises StorageError if an existing store is unusable. The map starts with `map_size` bytes and grows as needed.
     """
 
     def __init__(self, path: str | os.PathLike[str], map_size: int = DEFAULT_MAP_SIZE) -> None:
@@ -284,7 +284,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             return list(map(txn.get, keys))  # half the time of cursor.getmulti, which also returns the keys
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # Long keys are stored in the order of their stems only: entries of one stem are collected and sorted.
+        # Long keys are stored in the order of their stems only, so the entries of one stem are collected and sorted.
         stop_stored = _stored_stop(stop)
         held: Page = []
         scan = _Scan(self)
@@ -294,7 +294,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
                     yield from page
                     continue
                 held += page
-                stem = held[-1][0][:_STEM]  # the next page may have more entries of it
+                stem = held[-1][0][:_STEM]  # the next page may have more of its entries
                 cut = bisect_left(held, stem, key=lambda item: item[0][:_STEM]) if len(stem) == _STEM else len(held)
                 yield from _in_order(held[:cut], start, stop)
                 del held[:cut]
@@ -308,7 +308,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
                 return []
             cursor = txn.cursor()
             seek, key = cursor.set_range, cursor.key
-            return [each for each in ranges if seek(each[0][:_STEM] or b"\0") and key() < _stored_stop(each[1])]
+            return [r for r in ranges if seek(r[0][:_STEM] or b"\0") and key() < _stored_stop(r[1])]
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, ordered = self._handle, changes.in_order()
@@ -318,7 +318,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             if state.version >= version:
                 return
             check_base(self.path, state.version, base)
-            if state.phase == _LOADING:  # by a process that was killed, or will miss its token
+            if state.phase == _LOADING:  # by a process that was killed, or will fail the check of its token
                 _delete_all(txn)
             _put_all(txn, ordered)
             _put_state(txn, _READY, version)
@@ -333,7 +333,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             _delete_all(txn)
             _put_state(txn, _LOADING, 0, token)
 
-        # In several transactions: one would keep all its pages in memory.
+        # Several transactions, because one would keep all its pages in memory.
         handle.write(begin)
         for chunk in chunks:
             ordered = chunk.in_order()
@@ -351,7 +351,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
         handle.write(end)
 
     def size(self) -> StoreSize:
-        """Bytes are those of the pages in use, which are rarely full."""
+        """The bytes of the pages in use, which are rarely full."""
         handle = self._handle
         with handle.transaction() as txn:
             stat, row = handle.env().stat(), txn.get(_STATE_KEY)

@@ -1,11 +1,11 @@
 """A store in RocksDB, for state that outgrows memory. One process at a time; slower than LMDB to open and to read.
 
-Entries are in the default column family. The column family "state" has one row: loading or ready, the version, and
-the loader's token; it is written in the same batch as the entries. The write-ahead log is not synced: it survives
-the process.
+Entries are in the default column family. The column family "state" has one row with the phase (loading or ready), the
+version and the loader's token, written in the same batch as the entries. The write-ahead log is not synced: it survives a
+killed process, but not a crash of the machine.
 
-RocksDB's background threads serve all databases of a process and do not survive a fork, so a process forked from one
-that has used RocksDB cannot use it. Spark's worker processes are forked from a daemon that uses no store.
+RocksDB's background threads serve all databases of a process and do not survive a fork. So a process cannot use RocksDB if
+its parent has used it before the fork. Spark's worker processes are forked from a daemon that uses no store.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _RocksHandle(Handle):
             scan.rows = None
         self._state_family = self._state_handle = self.identity = None
         db, self._db = self._db, None
-        with suppress(Exception):  # closing may write, to a full disk; only cached state is lost
+        with suppress(Exception):  # close() may write to a full disk; only cached state is lost
             db.close()
 
     def open(self) -> None:
@@ -64,7 +64,7 @@ class _RocksHandle(Handle):
 
     @contextmanager
     def use(self) -> Iterator[Any]:
-        """The database, opened if it is not open; its errors become StorageError."""
+        """The database, opened if necessary; its errors become StorageError."""
         with self.lock:
             try:
                 if self._db is None:
@@ -77,7 +77,7 @@ class _RocksHandle(Handle):
                 if "LOCK" in str(e):
                     raise StorageError(
                         f"local store {self.path} is in use by another process ({e}); "
-                        "RocksDB allows one at a time: end that process or use the lmdb store"
+                        "RocksDB allows one process at a time: end that process or use the lmdb store"
                     ) from e
                 raise self.damaged(e) from e
 
@@ -133,7 +133,7 @@ class _RocksHandle(Handle):
 
 
 class _Scan:
-    """The rows of a scan. They keep the database from being closed, so the handle can drop them."""
+    """The rows of a scan. Open rows prevent closing the database, so the handle can drop them."""
 
     def __init__(self, store: RocksDbStore) -> None:
         self._store = store
@@ -154,7 +154,7 @@ class _Scan:
 
 
 class RocksDbStore(SharedStore[_RocksHandle]):
-    """A store in directory `path`. Raises StorageError if another process uses it, or if it cannot be used."""
+    """A store in directory `path`. Raises StorageError if another process uses it, or if it is unusable."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, _RocksHandle, _RocksHandle)
@@ -215,7 +215,7 @@ class RocksDbStore(SharedStore[_RocksHandle]):
             handle.write(_NOTHING, _READY, version)
 
     def size(self) -> StoreSize:
-        """As RocksDB estimates it."""
+        """RocksDB's estimate."""
         with self._handle.use() as db:
             entries, stored, in_memory = (db.property_int_value(name) or 0 for name in _SIZES)
         return StoreSize(entries, stored + in_memory)

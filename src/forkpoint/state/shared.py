@@ -1,8 +1,8 @@
 """Native handles that all stores of one process share.
 
-Neither LMDB nor RocksDB may be opened twice by one process, and neither survives a fork: LMDB's reader slots belong to
-the parent, RocksDB's threads are gone in the child. So each path has one handle per process, and no native object is
-ever open during a fork: it is closed just before and opened again, in the parent and in the child, at its next use.
+A process must not open an LMDB or RocksDB database twice, and neither survives a fork: LMDB's reader slots belong to the
+parent, and RocksDB's threads are gone in the child. So each path has one handle per process, and no native object is open
+during a fork: it is closed just before the fork, and parent and child reopen it at the next use.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from forkpoint.errors import StorageError, StorageUnavailable
 H = TypeVar("H", bound="Handle")
 Page = list[tuple[bytes, bytes]]
 
-_PART_BYTES = 16 << 20  # less free space than this may have been too little for a write
+_PART_BYTES = 16 << 20  # with less free space than this, an I/O error may mean a full disk
 _FIRST_PAGE, _PAGE = 8, 2048  # entries that a scan reads while it holds the lock: most scans find few or none
 
 
 class Handle:
-    """One open store of this process. Every use is made holding `lock`. By itself it has no native object."""
+    """One open store of this process. Users hold `lock`. The base class has no native object."""
 
     def __init__(self, path: str, marker: str = "") -> None:
         self.path = path
-        self.marker = os.path.join(path, marker)  # the file that tells a store from its successor at the path
-        self.identity: tuple[int, int] | None = None  # the marker's, while the native object is open
+        self.marker = os.path.join(path, marker)  # the file that distinguishes a store from its successor at the path
+        self.identity: tuple[int, int] | None = None  # of the marker, while the native object is open
         self.lock = threading.RLock()
         self.users = 0
         self.gone = False
 
     def open(self) -> None:
-        """Open the native object if it is not open, and check it."""
+        """Open the native object if necessary, and check it."""
 
     def suspend(self) -> None:
         """Close the native object, if open, until the next use."""
 
     def is_current(self) -> bool:
-        """Whether this handle has nothing open, or the files that are (still) at the path."""
+        """Whether the native object is closed, or its files are still at the path."""
         try:
             return self.identity is None or self.identity == self.identify()
         except FileNotFoundError:
@@ -56,46 +56,41 @@ class Handle:
         return stat.st_dev, stat.st_ino
 
     def check_usable(self) -> None:
-        """Raises StorageError if the store was removed while open."""
+        """Raise StorageError if the store was removed while open."""
         if self.gone:
             raise StorageError(f"local store {self.path} is closed: it was removed")
 
     def damaged(self, cause: object) -> StorageError:
-        where = os.path.dirname(self.path)
-        free_bytes, total_bytes = _free_and_total(where)
-        if _is_full(cause, free_bytes):
-            free, total = free_bytes // 2**20, total_bytes // 2**20
+        directory = existing = os.path.dirname(self.path)
+        while not os.path.exists(existing):
+            existing = os.path.dirname(existing)
+        disk = os.statvfs(existing)
+        free, total = (blocks * disk.f_frsize for blocks in (disk.f_bavail, disk.f_blocks))
+        if _is_full(cause, free):
             return StorageUnavailable(
-                f"local store {self.path} on host {socket.gethostname()} cannot be written: {cause}. The file system of {where} "
-                f"is full ({free} of {total} MiB are free). Free space there: a paused job then goes on, an ended one resumes "
-                "from its last checkpoint when it is started again; or start it again with TMPDIR (on a cluster, Spark's local "
-                "directories) on a larger file system"
+                f"local store {self.path} on host {socket.gethostname()} cannot be written: {cause}. The file system of "
+                f"{directory} is full ({free >> 20} of {total >> 20} MiB are free). Free space there: a paused job then goes on, "
+                "an ended job resumes from its last checkpoint when it is started again; or start it again with TMPDIR (on a "
+                "cluster, Spark's local directories) on a larger file system"
             )
         return StorageError(f"local store {self.path} cannot be used: {cause}; if it is damaged, remove it: it is only a cache")
 
 
 def _is_full(cause: object, free_bytes: int) -> bool:
-    """LMDB and RocksDB report the system's message without its errno; LMDB an I/O error where it could write only a part."""
-    number, said = cause.errno if isinstance(cause, OSError) else None, str(cause).lower()
+    """LMDB and RocksDB report the system's message without its errno; after a partial write, LMDB reports an I/O error."""
+    number, message = cause.errno if isinstance(cause, OSError) else None, str(cause).lower()
     full = [errno.ENOSPC, errno.EDQUOT] + [errno.EIO] * (free_bytes < _PART_BYTES)
-    return number in full or any(os.strerror(code).lower() in said for code in full)
-
-
-def _free_and_total(path: str) -> tuple[int, int]:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+    return number in full or any(os.strerror(code).lower() in message for code in full)
 
 
 _lock = threading.RLock()
-_handles: dict[str, Handle] = {}  # by real path; nothing open crosses a fork, so a child's are its own
-_all: weakref.WeakSet[Handle] = weakref.WeakSet()  # also those whose files another process has removed
+_handles: dict[str, Handle] = {}  # by real path; no open handle crosses a fork, so a child has its own
+_all: weakref.WeakSet[Handle] = weakref.WeakSet()  # including handles whose files another process has removed
 _suspended: list[Handle] = []
 
 
 def acquire(path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H]) -> H:
-    """The handle of the store at `path`, made if there is none; to be given back with `release`."""
+    """The handle of the store at `path`, created if necessary. The caller returns it with `release`."""
     key = os.path.realpath(path)
     with _lock:
         handle = _handles.get(key)
@@ -113,7 +108,7 @@ def acquire(path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H
 
 
 def release(handle: Handle) -> None:
-    """Give back a handle; the last one closes it."""
+    """Return a handle; the last user closes it."""
     with _lock, handle.lock:
         handle.users -= 1
         if handle.users == 0:
@@ -123,7 +118,7 @@ def release(handle: Handle) -> None:
 
 
 class SharedStore(Generic[H]):
-    """The part of a store that uses a shared handle."""
+    """A store with a shared handle."""
 
     def __init__(self, path: str | os.PathLike[str], kind: type[H], make: Callable[[str], H]) -> None:
         self.path = os.fspath(path)
@@ -148,7 +143,7 @@ class SharedStore(Generic[H]):
 
 
 def pages(read: Callable[[bytes, int], Page], start: bytes, stop: bytes) -> Iterator[Page]:
-    """The entries with start <= key < stop. ``read`` returns a number of entries from a key on, fewer only at the end."""
+    """The entries with start <= key < stop. ``read(key, count)`` returns ``count`` entries from a key on, fewer at the end."""
     size, more = _FIRST_PAGE, True
     while more:
         page = read(start, size)

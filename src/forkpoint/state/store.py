@@ -1,7 +1,7 @@
 """The local store of a subtask: an ordered map of bytes to bytes with a version.
 
-A store is a cache of committed state. It is advanced only with committed changes, so it may be behind or missing, but
-it never has to roll back, and a damaged one is cleared and loaded again.
+A store is a cache of committed state. It advances only with committed changes, so it may be behind or missing, but it never
+rolls back. A damaged store is cleared and reloaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Range = tuple[bytes, bytes]  # start <= key < stop
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Puts and deletes: keys[i] is set to values[i], or deleted if that is None. The last change of a key wins."""
+    """Puts and deletes: keys[i] is set to values[i], or deleted if the value is None. The last change of a key wins."""
 
     keys: list[bytes]
     values: list[bytes | None]
@@ -39,9 +39,9 @@ class Changes:
         return len(self.keys)
 
     def in_order(self) -> Changes:
-        """The same changes in key order, each key once; itself if they are already.
+        """The same changes with distinct keys in order; itself if they are already in order.
 
-        Raises StorageError if a key is empty: no store can hold it.
+        Raises StorageError for an empty key, which no store can hold.
         """
         ordered = self
         if not all(map(lt, self.keys, islice(self.keys, 1, None))):
@@ -54,7 +54,7 @@ class Changes:
 
 
 class StoreSize(NamedTuple):
-    """About how many entries a store has, and how many bytes they take; None if that is unknown."""
+    """The approximate number of entries and bytes of a store; None if the bytes are unknown."""
 
     entries: int
     bytes: int | None
@@ -72,38 +72,38 @@ class Store(Protocol):
         """The epoch whose changes were last applied; 0 for an empty store."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of the keys, in their order; None for a missing key. All as of one version."""
+        """The values of the keys, in order; None for a missing key. All values are of one version."""
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with start <= key < stop in key order, all as of one version."""
+        """The entries with start <= key < stop in key order, all of one version."""
 
     def occupied(self, ranges: Sequence[Range]) -> list[Range]:
-        """The ranges that have entries, and perhaps some without: ahead of scans of which most would find nothing."""
+        """The ranges that may have entries. Called before many scans of which most would find nothing."""
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
-        """Apply the changes and set the version, both or neither; does nothing if that version was applied before.
+        """Apply the changes and set the version atomically; does nothing if that version was applied before.
 
         Raises StorageError if the store is not at version `base`.
         """
 
     def load(self, chunks: Iterable[Changes], version: int) -> None:
-        """Fill an empty store (version 0). Until that is complete, the store reads as empty.
+        """Fill an empty store (version 0). The store reads as empty until the load is complete.
 
-        Fastest when the keys are in order over all chunks. Raises StorageError if the store is not empty.
+        Fastest if the keys are in order over all chunks. Raises StorageError if the store is not empty.
         """
 
     def size(self) -> StoreSize:
-        """How much is in the store, as far as that can be told without reading it."""
+        """The size of the store, as far as it is known without reading the store."""
 
     def clear(self) -> None:
         """Remove everything; the version becomes 0."""
 
     def close(self) -> None:
-        """Release the store; may be called twice. Applied changes stay."""
+        """Release the store; idempotent. Applied changes stay."""
 
 
 def check_base(path: object, version: int, base: int) -> None:
-    """Raises StorageError unless the store is at the version that changes are based on."""
+    """Raise StorageError unless the store is at the version that changes are based on."""
     if version != base:
         raise StorageError(
             f"local store {path}: changes are for version {base}, the store is at {version}; clear the store and load it again"
@@ -111,7 +111,7 @@ def check_base(path: object, version: int, base: int) -> None:
 
 
 def check_load(path: object, current: int, version: int) -> None:
-    """Raises StorageError unless a store at version `current` may be loaded as `version`."""
+    """Raise StorageError unless a store at version `current` may be loaded as `version`."""
     if current != 0:
         raise StorageError(f"local store {path}: load needs an empty store, this one is at version {current}; clear it")
     if version < 1:
@@ -119,23 +119,23 @@ def check_load(path: object, current: int, version: int) -> None:
 
 
 def check_scan(path: object, before: int, version: int) -> None:
-    """Raises StorageError if a store has another version than before in a scan."""
+    """Raise StorageError if the version of a store has changed during a scan."""
     if before != version:
         raise StorageError(f"local store {path} changed from version {before} to {version} during a scan")
 
 
 def check_token(path: object, before: bytes, token: bytes) -> None:
-    """Raises StorageError if a store has another loader than before in a load."""
+    """Raise StorageError if the loader of a store has changed during a load."""
     if before != token:
         raise StorageError(f"local store {path}: another process began to write it during a load")
 
 
 def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
-    """Open the store in directory `path`, or make an empty one there.
+    """Open the store in directory `path`, or create an empty one.
 
-    Raises StorageError if an existing store cannot be used (then `destroy_store` it), ConfigError for an unknown kind.
+    Raises StorageError if an existing store is unusable (then `destroy_store` it), ConfigError for an unknown kind.
     """
-    # Imported here: a job uses one kind, and worker processes should not load the libraries of the others.
+    # Local imports: a job uses one kind, and worker processes should not load the libraries of the others.
     if kind == "lmdb":
         from forkpoint.state.lmdb_store import LmdbStore
 
@@ -153,19 +153,19 @@ def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
 
 
 def destroy_store(path: str | os.PathLike[str]) -> None:
-    """Remove the store of any kind in directory `path`, damaged or not, if there is one.
+    """Remove the store of any kind in directory `path`, damaged or not, if it exists.
 
-    Stores that this process has open on it are closed; other processes that have it open keep using the removed files and
-    cannot harm the next store of that name.
+    Closes this process's stores in the directory. Other processes with an open store keep using the removed files and cannot
+    harm the next store at the path.
     """
     forget(path)
     source = Path(path)
-    # Renamed first: a process that opens the store meanwhile gets a new one, never half of the old one.
-    grave = source.with_name(f"{source.name}.removed-{uuid.uuid4().hex}")
+    # Renamed first, so that a process that opens the store meanwhile gets a new one, never half of the old one.
+    removed = source.with_name(f"{source.name}.removed-{uuid.uuid4().hex}")
     try:
-        source.rename(grave)
+        source.rename(removed)
     except FileNotFoundError:
         return
     except OSError as e:
         raise StorageError(f"local store {source} cannot be removed: {e}") from e
-    shutil.rmtree(grave, ignore_errors=True)
+    shutil.rmtree(removed, ignore_errors=True)

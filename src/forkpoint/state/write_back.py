@@ -1,7 +1,7 @@
-"""Committed changes held in memory in front of a store.
+"""A write-back cache of committed changes in front of a store.
 
-Most keys that change in one epoch change in the next one too. They are read from memory and written to the store once
-for many epochs. Held changes are already committed: if they are lost, they are read from the changelog again.
+Most keys that change in one epoch change again in the next. The cache serves them from memory and writes them to the store
+once for many epochs. Its changes are already committed: after a loss, the task reads them from the changelog.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.store import Changes, Range, Store, StoreSize, check_base
 
-MAX_EPOCHS = 32  # so that a process that takes over has few to read again
+MAX_EPOCHS = 32  # so that a process that takes over reads few changelogs again
 MAX_ENTRIES = 1 << 18
 MAX_BYTES = 64 << 20  # of values
 
-_PREFIX = 6  # of a store key: key group and sid
+_PREFIX = 6  # bytes of key group and sid in a store key
 _SID = itemgetter(slice(2, _PREFIX))
-_ABSENT: Any = object()  # as a value None is a delete
+_ABSENT: Any = object()  # None is a delete
 
 
 class WriteBackStore:
-    """A store whose latest changes are held in memory, up to a limit of epochs, entries and bytes.
+    """A store that holds its latest changes in memory, up to a limit of epochs, entries and bytes.
 
-    For one thread. Other processes may write to the same store: `version` looks there first, so it is never behind them.
-    ``stored`` is called with each version that this process has written to the store.
+    For one thread. Other processes may write to the same store: `version` checks the store first, so it never lags behind
+    them. ``stored`` is called with each version that this process has written to the store.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class WriteBackStore:
         self._max_entries = max_entries
         self._held: dict[bytes, bytes | None] = {}
         self._bytes = self._epochs = 0
-        self._sids: set[bytes] = set()  # of the keys that are held
-        self._stored_size: StoreSize | None = None  # once asked for, until the store changes
+        self._sids: set[bytes] = set()  # of the held keys
+        self._stored_size: StoreSize | None = None  # cached until the store changes
         self._base = self._version = store.version
 
     @property
     def version(self) -> int:
         current = self._store.version
         if not self._base <= current <= self._version:
-            # Another process is ahead, or has loaded the store again: its version counts.
+            # Another process is ahead or has reloaded the store, so its version counts.
             self._drop()
             self._version = current
         self._base = current
@@ -69,7 +69,7 @@ class WriteBackStore:
         return self._store.scan(start, stop)
 
     def occupied(self, ranges: Sequence[Range]) -> list[Range]:
-        if self._held and any(self._touches(*each) for each in ranges):
+        if self._held and any(self._touches(start, stop) for start, stop in ranges):
             self.flush()
         return self._store.occupied(ranges)
 
@@ -94,8 +94,8 @@ class WriteBackStore:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held to the store, where other processes see it."""
-        version = self.version  # may drop what is held
+        """Write the held changes to the store, where other processes see them."""
+        version = self.version  # may drop the held changes
         if self._base < version:
             self._store.apply(Changes(list(self._held), list(self._held.values())), version, self._base)
             self._base = version
@@ -115,7 +115,7 @@ class WriteBackStore:
         self._stored(version)
 
     def size(self) -> StoreSize:
-        """As of the last flush, but never below what is held."""
+        """The size at the last flush, but at least the size of the held changes."""
         stored = self._stored_size = self._stored_size or self._store.size()
         size = None if stored.bytes is None else max(stored.bytes, self._bytes)
         return StoreSize(max(stored.entries, len(self._held)), size)
@@ -126,6 +126,6 @@ class WriteBackStore:
         self._base = self._version = 0
 
     def close(self) -> None:
-        """Held changes are dropped: the changelog has them."""
+        """Drops the held changes, which the changelog has."""
         self._drop()
         self._store.close()

@@ -1,1 +1,1 @@
-"""Streams: what can be done with elements, keyed streams, windows, joins; and where they go."""
+"""Streams: their operators, keyed streams, windows, joins and sinks."""

@@ -1,4 +1,4 @@
-"""What ``agg`` computes, and what ``process_batch`` accepts."""
+"""The aggregates and rows of ``agg``, and the argument checks of ``process_batch``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def aggregates_of(
 ) -> tuple[Aggregates, RowShape]:
     """The aggregates and the row shape of ``agg``: the key's columns come first, named after its fields."""
     fields = _key_fields(key, elements) if with_key else ()
-    whole = key.single or [name for name, _ in fields] == ["key"]  # one column holds the whole key
-    return row_shape(fields, single=whole, named=named, elements=elements, windows=windows)
+    single = key.single or [name for name, _ in fields] == ["key"]  # one column holds the entire key
+    return row_shape(fields, single=single, named=named, elements=elements, windows=windows)
 
 
 def _key_fields(key: KeyBy, elements: TypeInformation | None) -> tuple[tuple[str, TypeInformation], ...]:

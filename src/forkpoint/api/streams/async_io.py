@@ -48,7 +48,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Like ``ordered_wait``, repeating requests according to the strategy.
+        """Like ``ordered_wait``, but retries requests according to the strategy.
 
         ``unordered_wait_with_retry`` (Flink's ``unorderedWaitWithRetry``) is the same.
         """

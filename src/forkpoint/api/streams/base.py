@@ -1,4 +1,4 @@
-"""Base of all streams: the edges that the next operator reads, how they are partitioned, and how operators are added."""
+"""The base of all streams: the edges that the next operator reads, and their partitioning."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StreamBase(ABC, Generic[T_co]):
         return f"<{type(self).__name__} of {type_text(self._type)} from {of}>"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the operators up to here."""
+        """The graph up to this stream, for a notebook."""
         producers = [edge.upstream for edge in self._edges]
         title = f"{type(self).__name__} of {type_text(self._type)}"
         return graph_html(title, producers, producers)
@@ -132,7 +132,7 @@ class StreamBase(ABC, Generic[T_co]):
     def _output_type(
         self, explicit: Any, fn: Any, *methods: str, many: bool = False, with_state: bool = False
     ) -> TypeInformation | None:
-        """What ``type_of_output`` says; without annotations where they are hints."""
+        """Like ``type_of_output``, but ignores annotations if only explicit types count."""
         if explicit is None and self._env.explicit_types_only:
             return None
         return type_of_output(explicit, fn, *methods, many=many, with_state=with_state)
@@ -170,12 +170,12 @@ class StreamBase(ABC, Generic[T_co]):
     def _producer(self, call: str) -> Transformation:
         """The operator that produces this stream; GraphError after partitioning or a union and for side outputs.
 
-        ``call`` is the method call that the message names.
+        ``call``: the method call to name in the message.
         """
         edge = self._edges[0]
         if len(self._edges) == 1 and edge.tag is None and isinstance(edge.partitioning, Forward):
             return edge.upstream
-        what = (
+        kind = (
             "a union"
             if len(self._edges) > 1
             else "a side output"
@@ -183,7 +183,7 @@ class StreamBase(ABC, Generic[T_co]):
             else f"a partitioned stream ({type(edge.partitioning).__name__})"
         )
         raise GraphError(
-            f"{call} must directly follow an operator, but this is {what}; call it on the stream the operator returned"
+            f"{call} must directly follow an operator, but this is {kind}; call it on the stream the operator returned"
         )
 
 

@@ -77,8 +77,8 @@ class ConnectMixin(StreamBase[T_co]):
 class ConnectedStreams(Generic[A, B, K]):
     """Two streams whose elements go to one operator, which has one method per stream.
 
-    Within an epoch, the operator processes the elements of both in event-time order, by the watermark of each element's
-    split just before it. Without watermarks, elements are processed in the order in which their sources were added.
+    Within an epoch, the operator processes the elements of both streams in event-time order: by the watermark of an element's
+    split just before that element. Without watermarks, it processes elements in the order in which their sources were added.
     """
 
     def __init__(self, first: StreamBase[A], second: StreamBase[B]) -> None:
@@ -102,7 +102,7 @@ class ConnectedStreams(Generic[A, B, K]):
         return self._either(func, "map", found)
 
     def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: Any = None) -> DataStream[R]:
-        """Apply ``flat_map1`` and ``flat_map2``, which return any number of elements for each."""
+        """Apply ``flat_map1`` and ``flat_map2``, which return any number of elements for an element."""
         check_type(func, CoFlatMapFunction, "ConnectedStreams.flat_map")
         found = self._first._output_type(output_type, func, "flat_map1", "flat_map2", many=True)
         return self._either(func, "flat_map", found)
@@ -169,7 +169,7 @@ class BroadcastStream(Generic[T_co]):
 class BroadcastConnectedStream(Generic[A, B]):
     """A stream, keyed or not, connected with a broadcast stream.
 
-    An element sees the broadcast elements of earlier epochs and those whose watermark its own stream has reached.
+    An element sees the broadcast elements of earlier epochs, and the elements whose watermark its own stream has reached.
     Without watermarks, elements are processed in the order in which their sources were added.
     """
 
@@ -202,17 +202,17 @@ class BroadcastConnectedStream(Generic[A, B]):
 
 
 def _with_keys_of_one_type(first: StreamBase[A], second: StreamBase[B]) -> tuple[StreamBase[A], StreamBase[B]]:
-    """The streams; with keys of type ANY if one key's is, and only explicit types count."""
+    """The streams, both with keys of type ANY if one of them has such keys and only explicit types count."""
     keys = [stream._key for stream in (first, second)]
     untyped = sum(key is not None and key.key_type.kind == "any" for key in keys)
     if None in keys or untyped != 1 or not first._env.explicit_types_only:
         return first, second
-    again = [replace(key, key_type=Types.ANY(), columns=None) for key in keys if key is not None]
-    return first._plain()._keyed(again[0]), second._plain()._keyed(again[1])
+    any_keys = [replace(key, key_type=Types.ANY(), columns=None) for key in keys if key is not None]
+    return first._plain()._keyed(any_keys[0]), second._plain()._keyed(any_keys[1])
 
 
 def _check_kind(func: Any, if_keyed: type, if_not: type, keyed: bool, streams: str) -> None:
-    wanted, what = (if_keyed, "keyed") if keyed else (if_not, "not keyed")
+    expected, state = (if_keyed, "keyed") if keyed else (if_not, "not keyed")
     no_class(func, "process()")
-    if not isinstance(func, wanted):
-        raise GraphError(f"process() takes a {wanted.__name__}, as {streams} {what}, not {func!r}")
+    if not isinstance(func, expected):
+        raise GraphError(f"process(): {streams} {state}, so it takes a {expected.__name__}, not {func!r}")

@@ -61,7 +61,7 @@ class JoinMixin(StreamBase[T_co]):
         return JoinedStreams(self, other_stream, "join", JoinedWindows)
 
     def co_group(self, other_stream: DataStream[B]) -> JoinedStreams[T_co, B, CoGroupedWindows[T_co, B]]:
-        """Group the elements of two streams by key and window, including those of only one stream.
+        """Group the elements of two streams by key and window, even if only one stream has elements.
 
         ``first.co_group(second).where(key).equal_to(key).window(assigner).apply(function)``
         """
@@ -118,7 +118,7 @@ class CoGroupedWindows(_OverTwoStreams[A, B]):
     """A window co-group."""
 
     def apply(self, function: CoGroupCallable[A, B, R], output_type: Any = None) -> DataStream[R]:
-        """Call ``function(first, second)`` with each window's two lists of elements; it returns an iterable or None.
+        """Call ``function(first, second)`` with the two lists of a window's elements; it returns an iterable or None.
 
         Results have the timestamp ``window.max_timestamp()``.
         """
@@ -253,7 +253,7 @@ class TemporalJoin(Generic[A, B]):
         self._left, self._versions, self._outer = left, versions, False
 
     def left_outer(self) -> TemporalJoin[A, B | None]:
-        """Keep elements without a valid version, with None in its place. Modifies and returns the object."""
+        """Join elements without a valid version with None. Modifies and returns the object."""
         self._outer = True
         return cast(TemporalJoin[A, B | None], self)
 

@@ -39,7 +39,7 @@ ONE_KEY = KeyBy(one_key, Types.INT(), columns=())
 def key_by(selector: Any, key_type: Any, input_type: TypeInformation | None, annotated: TypeInformation | None = None) -> KeyBy:
     """The partitioning for a selector: a callable, a KeySelector, a field name or index, or a tuple of names and indices.
 
-    The key's type is ``key_type``, else that of its fields, else ``annotated``, else ``Types.ANY()``.
+    The key's type is ``key_type``, else the type of its fields, else ``annotated``, else ``Types.ANY()``.
     GraphError for an unknown field or an invalid selector.
     """
     no_class(selector, "key_by()")
@@ -236,26 +236,11 @@ def traced(selector: Callable[..., Any], shape: _Shape, *others: Any) -> tuple[t
     return nothing
 
 
-# Operations that a probe cannot detect, but that can make the key depend on more than the picked fields: names looked
-# up outside the function may change before the run.
-_FORBIDDEN_PREFIXES = (
-    "CALL",
-    "PRECALL",
-    "STORE_",
-    "DELETE_",
-    "IMPORT",
-    "YIELD",
-    "IS_OP",
-    "MAKE_FUNCTION",
-    "RAISE",
-    "MATCH",
-    "RETURN_GENERATOR",
-    "LOAD_GLOBAL",
-    "LOAD_NAME",
-    "LOAD_DEREF",
-    "LOAD_CLASSDEREF",
-    "LOAD_CLOSURE",
-)
+# Operations that a probe cannot detect, but that can make the key depend on more than the picked fields. Names from outside
+# the function may change before the run.
+_OUTER_NAMES = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE")
+_EFFECTS = ("CALL", "PRECALL", "STORE_", "DELETE_", "IMPORT", "YIELD", "RETURN_GENERATOR", "RAISE")
+_FORBIDDEN_PREFIXES = (*_OUTER_NAMES, *_EFFECTS, "IS_OP", "MAKE_FUNCTION", "MATCH")
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 

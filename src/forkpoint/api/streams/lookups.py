@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, get_origin, overload
 
 from forkpoint.api.streams.base import FieldNames, KeyFunction, StreamBase, operator_name
 from forkpoint.api.streams.joined import check_join
@@ -40,6 +40,15 @@ _POLICIES = ("null", "drop", "fail")
 _TIMEOUT = timedelta(seconds=30)
 
 
+class _LookupOptions(TypedDict, total=False):
+    key_type: Any
+    cache_ttl: timedelta | int | None
+    cache_misses: bool
+    timeout: timedelta | int
+    retry_strategy: AsyncRetryStrategy | None
+    output_type: Any
+
+
 class LookupJoinMixin(StreamBase[T_co]):
     """Lookup joins."""
 
@@ -50,13 +59,8 @@ class LookupJoinMixin(StreamBase[T_co]):
         function: None = None,
         *,
         key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None,
         on_missing: Literal["null"] = "null",
-        cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False,
-        timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        **options: Unpack[_LookupOptions],
     ) -> DataStream[tuple[T_co, V | None]]: ...
     @overload
     def lookup_join(
@@ -65,13 +69,8 @@ class LookupJoinMixin(StreamBase[T_co]):
         function: FlatJoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], Iterator[R]],
         *,
         key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None,
         on_missing: Literal["null"] = "null",
-        cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False,
-        timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        **options: Unpack[_LookupOptions],
     ) -> DataStream[R]: ...
     @overload
     def lookup_join(
@@ -80,13 +79,8 @@ class LookupJoinMixin(StreamBase[T_co]):
         function: JoinFunction[T_co, V | None, R] | Callable[[T_co, V | None], R],
         *,
         key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None,
         on_missing: Literal["null"] = "null",
-        cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False,
-        timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        **options: Unpack[_LookupOptions],
     ) -> DataStream[R]: ...
     @overload
     def lookup_join(
@@ -95,13 +89,8 @@ class LookupJoinMixin(StreamBase[T_co]):
         function: None = None,
         *,
         key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None,
         on_missing: Literal["drop", "fail"],
-        cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False,
-        timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        **options: Unpack[_LookupOptions],
     ) -> DataStream[tuple[T_co, V]]: ...
     @overload
     def lookup_join(
@@ -110,13 +99,8 @@ class LookupJoinMixin(StreamBase[T_co]):
         function: FlatJoinFunction[T_co, V, R] | Callable[[T_co, V], Iterator[R]],
         *,
         key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None,
         on_missing: Literal["drop", "fail"],
-        cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False,
-        timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        **options: Unpack[_LookupOptions],
     ) -> DataStream[R]: ...
     @overload
     def lookup_join(
@@ -125,13 +109,8 @@ class LookupJoinMixin(StreamBase[T_co]):
         function: JoinFunction[T_co, V, R] | Callable[[T_co, V], R],
         *,
         key: KeyFunction[T_co, K] | FieldNames | None = None,
-        key_type: Any = None,
         on_missing: Literal["drop", "fail"],
-        cache_ttl: timedelta | int | None = None,
-        cache_misses: bool = False,
-        timeout: timedelta | int = _TIMEOUT,
-        retry_strategy: AsyncRetryStrategy | None = None,
-        output_type: Any = None,
+        **options: Unpack[_LookupOptions],
     ) -> DataStream[R]: ...
     def lookup_join(
         self,
@@ -147,45 +126,42 @@ class LookupJoinMixin(StreamBase[T_co]):
         retry_strategy: AsyncRetryStrategy | None = None,
         output_type: Any = None,
     ) -> DataStream[Any]:
-        """Join each element with what an external system has for its key: Flink SQL's lookup join.
+        """Join each element with the value that an external system holds for its key: Flink SQL's lookup join.
 
-        Emits pairs (element, found), or the results of ``function(element, found)``: a JoinFunction or callable with one
-        result, or a FlatJoinFunction or generator function with any number. Each keeps the place and the timestamp of its
-        element.
+        Emits pairs (element, value), or the results of ``function(element, value)``: a JoinFunction or callable returns one
+        result, a FlatJoinFunction or generator function any number. A result has the order and timestamp of its element.
 
         ``lookup``: an ``SqlLookup``, an ``HttpLookup``, a LookupFunction, an AsyncLookupFunction, or a callable
-        ``f(keys) -> dict``, which may be ``async def``. It is asked once an epoch for each key that is not cached, for many
-        keys at a time. ``key`` and ``key_type`` are as in ``key_by``; a keyed stream needs none.
+        ``f(keys) -> dict``, which may be ``async def``. In each epoch it is called once for every key that is not cached,
+        with batches of keys. ``key`` and ``key_type`` are as in ``key_by``; a keyed stream needs neither.
 
-        ``on_missing``: what happens to an element whose key is not found: "null" joins it with None, "drop" drops it,
-        "fail" fails the job (JobFailed). ``cache_ttl`` (timedelta or int ms): for how long what was found for a key is used
-        without asking again, also after a restart, as it is keyed state; None: no cache. ``cache_misses``: also cache that
-        nothing was found.
+        ``on_missing``: the policy for elements whose key is not found. "null" joins them with None, "drop" drops them,
+        "fail" fails the job (JobFailed). ``cache_ttl`` (timedelta or int ms): how long a value is reused. The cache is keyed
+        state, so it survives a restart; None: no cache. ``cache_misses``: also cache keys that were not found.
 
-        ``timeout`` (timedelta or int ms) covers one call and its repetitions. ``retry_strategy``: when a call is repeated,
-        by default three times within some 700 ms if the system doesn't work. If it still doesn't, the epoch is repeated
-        (SystemUnavailable).
+        ``timeout`` (timedelta or int ms) covers one call and its retries. ``retry_strategy``: by default three retries within
+        about 700 ms while the system is unavailable. If they fail, the epoch is repeated (SystemUnavailable).
         """
         from forkpoint.runtime.operators.requests.lookup_join import LookupJoinSpec  # imports asyncio
 
         if on_missing not in _POLICIES:
             raise ConfigError(f"lookup_join(on_missing={on_missing!r}): it must be one of {', '.join(map(repr, _POLICIES))}")
         if cache_misses and cache_ttl is None:
-            raise ConfigError("lookup_join(cache_misses=True): there is no cache; set cache_ttl, for how long entries are used")
+            raise ConfigError("lookup_join(cache_misses=True): there is no cache; set cache_ttl")
         if retry_strategy is not None and not isinstance(retry_strategy, AsyncRetryStrategy):
             raise GraphError(f"lookup_join(): retry_strategy must be an AsyncRetryStrategy, not {retry_strategy!r}")
-        asked = as_lookup_function(lookup)
-        found = _found_type(asked)
+        lookup_function = as_lookup_function(lookup)
+        value_type = _value_type(lookup_function)
         stream = self._keyed_for_lookup(key, key_type)
         type = (
-            self._pair_type(found, on_missing, output_type)
+            self._pair_type(value_type, on_missing, output_type)
             if function is None
             else check_join("lookup_join", self, function, output_type)
         )
         spec = LookupJoinSpec(
-            asked,
+            lookup_function,
             function,
-            found,
+            value_type,
             on_missing,
             None if cache_ttl is None else to_ms(cache_ttl, "cache_ttl", minimum_ms=1),
             cache_misses,
@@ -198,21 +174,20 @@ class LookupJoinMixin(StreamBase[T_co]):
         if key is None and self._key is None:
             raise GraphError("lookup_join() needs the key to look up; pass key=, or call key_by() first")
         stream = self if key is None else self._plain()._keyed(self._key_of(key, key_type))
-        of = stream._key
-        assert of is not None
-        assert of.key_type is not None
-        if not of.key_type.immutable and "any" not in of.key_type.kinds():
+        assert stream._key is not None
+        type = stream._key.key_type
+        if not type.immutable and "any" not in type.kinds():
             raise GraphError(
-                f"lookup_join(): keys of type {of.key_type} cannot be looked up, as they are not hashable; use scalars or tuples"
+                f"lookup_join(): keys of type {type} are not hashable and cannot be looked up; use scalars or tuples"
             )
         return stream
 
-    def _pair_type(self, found: TypeInformation, on_missing: OnMissing, output_type: Any) -> TypeInformation | None:
+    def _pair_type(self, value_type: TypeInformation, on_missing: OnMissing, output_type: Any) -> TypeInformation | None:
         if output_type is not None:
             raise GraphError("lookup_join(output_type=…) is the type of the function's results; pass a function, or leave it out")
         if self._type is None:
             return None
-        return Types.TUPLE([self._type, optional(found) if on_missing == "null" else found])
+        return Types.TUPLE([self._type, optional(value_type) if on_missing == "null" else value_type])
 
 
 class CallableLookup(LookupFunction[Any, Any]):
@@ -222,11 +197,11 @@ class CallableLookup(LookupFunction[Any, Any]):
         self.lookup = function  # type: ignore[method-assign]
 
     def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
-        raise AssertionError("it is the callable")
+        raise AssertionError("replaced by the callable")
 
 
 class AsyncCallableLookup(AsyncLookupFunction[Any, Any]):
-    """An ``async def`` as a lookup function. It gets as many keys at a time as others do."""
+    """An ``async def`` callable as a lookup function, with the batch size of a LookupFunction."""
 
     max_batch_size = LookupFunction.max_batch_size
 
@@ -234,11 +209,11 @@ class AsyncCallableLookup(AsyncLookupFunction[Any, Any]):
         self.async_lookup = function  # type: ignore[method-assign,assignment]
 
     async def async_lookup(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
-        raise AssertionError("it is the callable")
+        raise AssertionError("replaced by the callable")
 
 
 def as_lookup_function(lookup: Any) -> LookupFunction[Any, Any] | AsyncLookupFunction[Any, Any]:
-    """The lookup itself, or the function that calls it. GraphError or ConfigError if it cannot be asked."""
+    """The lookup itself, or an adapter of a callable. GraphError or ConfigError if it is not a valid lookup."""
     if isinstance(lookup, LookupFunction | AsyncLookupFunction):
         _check(lookup)
         return lookup
@@ -256,18 +231,18 @@ def _check(lookup: LookupFunction[Any, Any] | AsyncLookupFunction[Any, Any]) -> 
         raise GraphError(f"{name}.lookup is 'async def'; derive {name} from AsyncLookupFunction, and call it async_lookup")
     if isinstance(lookup, AsyncLookupFunction) and not _is_async(lookup.async_lookup):
         raise GraphError(f"{name}.async_lookup: declare it as 'async def', or derive {name} from LookupFunction")
-    for what in ("max_batch_size", "capacity"):
-        number = getattr(lookup, what, 1)
+    for setting in ("max_batch_size", "capacity"):
+        number = getattr(lookup, setting, 1)
         if not isinstance(number, int) or number < 1:
-            raise ConfigError(f"{name}: {what} is {number!r}; it must be at least 1")
+            raise ConfigError(f"{name}: {setting} is {number!r}; it must be at least 1")
 
 
 def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def _found_type(lookup: LookupFunction[Any, Any] | AsyncLookupFunction[Any, Any]) -> TypeInformation:
-    """The type of what is found for one key: the declared one, else that of the annotation, else ``Types.ANY()``."""
+def _value_type(lookup: LookupFunction[Any, Any] | AsyncLookupFunction[Any, Any]) -> TypeInformation:
+    """The type of the value of one key: the declared type, else the annotated type, else ``Types.ANY()``."""
     declared = lookup.get_produced_type()
     if declared is not None:
         return declared

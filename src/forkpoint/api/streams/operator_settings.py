@@ -66,12 +66,13 @@ class NamingMixin:
         ``state``: the descriptor's name; "state" for reduce, sum, min, max and map_with_state.
 
         State starts at version 1. With migrations from 1 and 2 the program's state has version 3, and saved state of
-        version 1 goes through both. Keep at least the last migration, as it defines the version. GraphError for two
+        version 1 goes through both. Keep at least the last migration, because it defines the version. GraphError for two
         migrations from the same version. Adding fields with defaults, dropping, renaming and widening need no migration.
         """
-        of = self._producer(f"migrate_state({from_version})")
-        functions = _with_step(of.migrations.states.get(state, {}), from_version, migration, f"state {state!r}")
-        of.migrations = replace(of.migrations, states={**of.migrations.states, state: functions})
+        operator = self._producer(f"migrate_state({from_version})")
+        states = operator.migrations.states
+        steps = _with_step(states.get(state, {}), from_version, migration, f"state {state!r}")
+        operator.migrations = replace(operator.migrations, states={**states, state: steps})
         return self
 
     def migrate_key(self, from_version: int, migration: Callable[[Any], Any]) -> Self:
@@ -80,8 +81,9 @@ class NamingMixin:
         For a changed key type or meaning. All states and timers of the operator move to the new keys. A restore is refused
         if two saved keys with state map to the same new key. Versions are as in ``migrate_state``.
         """
-        of = self._producer(f"migrate_key({from_version})")
-        of.migrations = replace(of.migrations, keys=_with_step(of.migrations.keys, from_version, migration, "the key"))
+        operator = self._producer(f"migrate_key({from_version})")
+        steps = _with_step(operator.migrations.keys, from_version, migration, "the key")
+        operator.migrations = replace(operator.migrations, keys=steps)
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:

@@ -24,8 +24,8 @@ class DataFrameSink:
     """Writes each epoch with a Spark writer: ``DataFrameSink(lambda w: w.format("delta").save(path))``.
 
     ``fn(writer)`` gets the epoch's ``DataFrameWriter`` in append mode, on the driver, before the epoch's commit. An epoch
-    repeated after a crash is written again, so delivery is at-least-once; ``stream.for_each_epoch(fn)`` passes the epoch
-    number, by which a target can deduplicate.
+    repeated after a crash is written again, so delivery is at-least-once. ``stream.for_each_epoch(fn)`` passes the epoch
+    number, which a target can use to deduplicate.
     """
 
     fn: Callable[[Any], Any]
@@ -58,7 +58,7 @@ class SinkMixin(StreamBase[T_co]):
         return DataStreamSink(self._add(SinkSpec(sink), operator_name("sink", sink), None))
 
     def add_sink(self, sink_func: Any) -> DataStreamSink:
-        """As ``sink_to()``, for a Sink. Others are not supported: raises GraphError."""
+        """Same as ``sink_to()``. GraphError unless ``sink_func`` is a Sink."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
         raise GraphError("add_sink() takes a SinkFunction in Java, which cannot run here; use sink_to() with a Sink, or print()")

@@ -1,9 +1,10 @@
-"""Types from the annotations of user functions."""
+"""Types from the return annotations of user functions."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
 import typing
 from collections.abc import AsyncIterable, Iterable
@@ -19,15 +20,15 @@ _NOTHING = object()
 def type_of_output(explicit: Any, fn: Any, *methods: str, many: bool = False, with_state: bool = False) -> TypeInformation | None:
     """The type of a function's output: the explicit type, else the function's return annotation, else None.
 
-    ``methods``: the annotated ones if ``fn`` is a Function. Two have to agree, but a method ``-> None`` emits nothing.
-    ``many``: the annotation is that of an iterable of outputs, without pairs for side outputs. ``with_state``: it is that of a
+    ``methods``: the annotated methods if ``fn`` is a Function; they must agree, except that a method ``-> None`` emits nothing.
+    ``many``: the function returns an iterable of outputs; pairs for side outputs are left out. ``with_state``: it returns a
     pair (output, state). An explicit list of types is a ROW of them, as in PyFlink. An explicit type without a durable encoding
     raises TypeNotSupported; such an annotation is ignored.
     """
     if explicit is not None:
         return Types.ROW(explicit) if isinstance(explicit, list) else type_of(explicit)
     annotations = [return_annotation(fn, method) for method in methods]
-    found = [_emitted(each, many=many, with_state=with_state) for each in annotations if each is not type(None)]
+    found = [_emitted(hint, many=many, with_state=with_state) for hint in annotations if hint is not type(None)]
     return found[0] if found and all(type == found[0] for type in found) else None
 
 
@@ -53,7 +54,7 @@ def annotated_type(annotation: Any) -> TypeInformation | None:
 
 
 def return_annotation(fn: Any, method: str) -> Any:
-    """The return annotation of a callable, or of ``method`` of a Function; a class for itself; else _NOTHING."""
+    """The return annotation of a callable, or of ``method`` of a Function; a class stands for itself; else _NOTHING."""
     if isinstance(fn, type):
         return fn
     while isinstance(fn, functools.partial):
@@ -71,7 +72,7 @@ def return_annotation(fn: Any, method: str) -> Any:
 
 
 def _element(annotation: Any) -> Any:
-    """The element type of an annotated iterable; for an optional iterable, that of the iterable."""
+    """The element type of an annotated iterable, which may be optional."""
     if get_origin(annotation) in (Union, types.UnionType):
         parts = [a for a in get_args(annotation) if a is not type(None)]
         return _element(parts[0]) if len(parts) == 1 else _NOTHING
@@ -89,9 +90,7 @@ def _main_output(annotation: Any) -> Any:
     """An element annotation without the pairs for side outputs."""
     alternatives = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     main = [a for a in alternatives if not _is_side_output(a)]
-    if not main:
-        return _NOTHING
-    return functools.reduce(lambda a, b: a | b, main)
+    return functools.reduce(operator.or_, main) if main else _NOTHING
 
 
 def _is_side_output(annotation: Any) -> bool:

@@ -57,19 +57,19 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
     def map(self, func: MapFunction[T_co, R] | Callable[[T_co], R], output_type: Any = None) -> DataStream[R]:
         """Apply a function to each element. On a keyed stream a MapFunction may have keyed state.
 
-        ``output_type`` (``Types.*`` or a Python type), here and below, is by default taken from the function's return
-        annotation; without either, elements are untyped and travel as Python objects within a run. A value that does not
-        fit the type raises TypeNotSupported at run time.
+        ``output_type`` (``Types.*`` or a Python type), here and below, defaults to the function's return annotation. Without
+        either, elements are untyped and travel as Python objects within a run. A value that does not fit the type raises
+        TypeNotSupported at run time.
         """
         return self._element_wise(MapSpec, func, MapFunction, "map", self._output_type(output_type, func, "map"))
 
     def flat_map(
         self, func: FlatMapFunction[T_co, R] | Callable[[T_co], Iterable[R] | None], output_type: Any = None
     ) -> DataStream[R]:
-        """Apply a function that returns an iterable of any number of elements for each, or None for none.
+        """Apply a function that returns an iterable of outputs for each element, or None for no outputs.
 
-        ``output_type`` is the type of one element; a return annotation is that of the iterable (``-> Iterator[Word]``). On
-        a keyed stream a FlatMapFunction may have keyed state.
+        ``output_type`` is the type of one output; a return annotation names the iterable (``-> Iterator[Word]``). On a keyed
+        stream a FlatMapFunction may have keyed state.
         """
         found = self._output_type(output_type, func, "flat_map", many=True)
         return self._element_wise(FlatMapSpec, func, FlatMapFunction, "flat_map", found)
@@ -112,10 +112,9 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         """
         for stream in streams:
             self._check_environment(stream, "union")
-        every = (self, *streams)
-        same = all(stream._type == self._type for stream in every)
-        edges = tuple(Edge(edge.upstream, edge.tag) for stream in every for edge in stream._edges)
-        return self._stream(edges, self._type if same else None)
+        same_type = all(stream._type == self._type for stream in streams)
+        edges = tuple(Edge(edge.upstream, edge.tag) for stream in (self, *streams) for edge in stream._edges)
+        return self._stream(edges, self._type if same_type else None)
 
     def get_side_output(self, output_tag: OutputTag[R]) -> DataStream[R]:
         """The elements emitted with ``yield tag, x``, typed by the tag."""
@@ -124,7 +123,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         return self._stream((Edge(upstream, output_tag),), output_tag.type_info)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy[T_co]) -> DataStream[T_co]:
-        """Assign timestamps and generate watermarks, replacing those from upstream.
+        """Assign timestamps and generate watermarks, which replace the timestamps and watermarks from upstream.
 
         Call it before any ``key_by`` or ``rebalance``, while each split is still in order.
         """
@@ -139,7 +138,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         loops are empty.
         """
         if max_wait_time is not None:
-            to_ms(max_wait_time, "the longest wait of an iteration")
+            to_ms(max_wait_time, "the maximum wait time of an iteration")
         spec = IterationSpec(next(_loops), self._element_type)
         return IterativeStream(self._env, (Edge(self._add(spec, "iteration", self._type)),), self._type)
 
@@ -148,7 +147,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         return AllWindowedStream(self._keyed(ONE_KEY), window_assigner)
 
     def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
-        """Sort the elements by timestamp. All go through one subtask; see ``KeyedStream.sort_by_event_time``."""
+        """Sort the elements by timestamp. All elements go through one subtask; see ``KeyedStream.sort_by_event_time``."""
         return self._keyed(ONE_KEY).sort_by_event_time(late_data_tag)
 
     def _element_wise(
@@ -159,8 +158,12 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
         operator: str,
         output_type: TypeInformation | None,
     ) -> DataStream:
+        name = operator_name(operator, func)
+        if self._key is not None and isinstance(func, kind):
+            declared_states(func)
+            return self._operator(KeyedProcessSpec(KeyedAdapter(func)), name, output_type)
         check_function(func, kind, operator, keyed=False)
-        return self._operator(spec(func), operator_name(operator, func), output_type)
+        return self._operator(spec(func), name, output_type)
 
     def _stream(self, edges: tuple[Edge, ...], output_type: TypeInformation | None) -> DataStream:
         return DataStream(self._env, edges, output_type)
@@ -309,7 +312,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
-        """Assign each key's elements to windows of ``size`` elements, one starting every ``slide`` elements (0: ``size``).
+        """Assign each key's elements to windows of ``size`` elements; a window starts every ``slide`` elements (0: ``size``).
 
         Windows fire when full. ConfigError for sizes below 1.
         """
@@ -320,28 +323,15 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
     def sort_by_event_time(self, late_data_tag: OutputTag[Any] | None = None) -> DataStream[T_co]:
         """Sort each key's elements by timestamp, ties in arrival order (Flink SQL's ``ORDER BY`` on a time attribute).
 
-        An element is kept in state until the watermark reaches its timestamp, and then emitted. Elements that arrive at
-        or behind the watermark are late: they go to the side output ``late_data_tag``, or are dropped without one.
-        Elements without a timestamp raise GraphError at run time.
+        An element stays in state until the watermark reaches its timestamp, and is then emitted. Elements that arrive at or
+        behind the watermark are late: they go to the side output ``late_data_tag``, or are dropped without a tag. Elements
+        without a timestamp raise GraphError at run time.
         """
         from forkpoint.runtime.operators.event_time_sort import EventTimeSortSpec
 
         if late_data_tag is not None and not isinstance(late_data_tag, OutputTag):
             raise GraphError(f"sort_by_event_time() takes an OutputTag for late elements, not {late_data_tag!r}")
         return self._operator(EventTimeSortSpec(self._element_type, late_data_tag), "sort_by_event_time", self._type)
-
-    def _element_wise(
-        self,
-        spec: Callable[[Any], OperatorSpec],
-        func: Any,
-        kind: type[MapFunction | FlatMapFunction | FilterFunction],
-        operator: str,
-        output_type: TypeInformation | None,
-    ) -> DataStream:
-        if not isinstance(func, kind):
-            return super()._element_wise(spec, func, kind, operator, output_type)
-        declared_states(func)
-        return self._operator(KeyedProcessSpec(KeyedAdapter(func)), operator_name(operator, func), output_type)
 
     def _rolling(self, kind: RollingKind, position: int | str) -> DataStream:
         from forkpoint.runtime.columnar.running import RollingSpec
@@ -366,7 +356,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
 
 
 class IterativeStream(DataStream[T_co]):
-    """The head of an iteration: the elements of the original stream and those fed back.
+    """The head of an iteration, with the elements of the original stream and the fed-back elements.
 
     Created by ``iterate``. Needs a uid, under which the elements in flight at the end of an epoch are saved.
     """
@@ -380,9 +370,9 @@ class IterativeStream(DataStream[T_co]):
         """
         if not isinstance(feedback_stream, DataStream) or feedback_stream._env is not self._env:
             raise GraphError(f"close_with() takes a stream derived from this iteration, not {feedback_stream!r}")
-        mine, other = self._type, feedback_stream._type
-        if mine is not None and other is not None and mine != other:
-            raise GraphError(f"close_with(): the iteration has elements of type {mine}, but the feedback stream has {other}")
+        own, other = self._type, feedback_stream._type
+        if own is not None and other is not None and own != other:
+            raise GraphError(f"close_with(): the iteration has elements of type {own}, but the feedback stream has {other}")
         start = self._edges[0].upstream.spec
         assert isinstance(start, IterationSpec)
         feedback_stream._add(FeedbackSpec(start.loop, start.element_type), "feedback", None)

@@ -13,6 +13,7 @@ from forkpoint.functions import (
     AggregateFunction,
     Aggregator,
     AllWindowFunction,
+    Count,
     Evictor,
     Function,
     MergingWindowAssigner,
@@ -29,7 +30,7 @@ from forkpoint.functions import (
     declared_states,
     to_ms,
 )
-from forkpoint.functions.adapters import Count, Fold, KeylessProcess, KeylessWindow, WithKey, user_function
+from forkpoint.functions.adapters import Fold, KeylessProcess, KeylessWindow, WithKey, user_function
 from forkpoint.functions.base import no_class
 from forkpoint.runtime.operators.rolling import Rolling, RollingKind
 from forkpoint.runtime.windows.spec import Contents, WindowSpec
@@ -122,7 +123,7 @@ class WindowSettings(Generic[T_co, W_co]):
 
 
 class _Windowed(WindowSettings[T_co, W_co]):
-    """What keyed and non-keyed windows have in common."""
+    """The computations of keyed and non-keyed windows."""
 
     def sum(self, position: int | str = 0) -> DataStream[T_co]:
         """Emit each window's first element with the field (name or index) replaced by the window's sum."""
@@ -241,7 +242,7 @@ class WindowedStream(_Windowed[T_co, W_co], Generic[T_co, K_co, W_co]):
         """Fold each window's elements with ``function(accumulator, element)``, starting from a copy of ``initial_value``.
 
         ``output_type``: the accumulator's type, by default inferred from ``initial_value``. GraphError for merging windows,
-        as folded values cannot be merged; use ``aggregate``.
+        because folded values cannot be merged; use ``aggregate``.
         """
         no_class(function, "fold()")
         if not callable(function):

@@ -38,7 +38,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.protocol.messages import Phase
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
-from forkpoint.runtime.tasks.worker import listening
+from forkpoint.runtime.tasks.worker import listeners_of
 from forkpoint.savepoint.format.source_logs import stored
 
 SNAPSHOT_CHAIN = 100
@@ -96,7 +96,7 @@ class EpochRunner:
         self._failure: Exception | None = None
         self.epoch_began_ms: int | None = None  # while an epoch is computed
         self._since_ms = now_ms()  # when the current phase began
-        self._listens = bool(listening(graph))
+        self._listens = bool(listeners_of(graph))
         self._notified = manifest.epoch  # functions know that this epoch is complete
         self.undecided: Manifest | None = None  # the manifest whose commit is under way, or has failed
         # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.

@@ -1,8 +1,8 @@
 """State descriptors: a state's name, type and time to live.
 
-A descriptor can be declared as a class attribute of a function. In a running job the instance has the state handle in its
-place. Descriptors therefore have the handle's methods, too, so that ``self.armed.value()`` type-checks; outside a running
-job these methods raise GraphError.
+A function declares a descriptor as a class attribute. In a running job, the state handle replaces it on the instance.
+Descriptors have the handle's methods so that ``self.armed.value()`` type-checks; outside a running job these methods raise
+GraphError.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StateDescriptor(State, Generic[S_co]):
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T, NOTHING]], ValueState[T, NOTHING]):
-    """Declares one value per key. ``default_value``: what ``value()`` returns without one; do not modify it in place."""
+    """Declares one value per key. ``default_value``: the result of ``value()`` without one; do not modify it in place."""
 
     kind = "value"
 
@@ -122,7 +122,7 @@ class ListStateDescriptor(StateDescriptor[ListState[T]], ListState[T]):
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]], MapState[K, V]):
-    """Declares a map per key. ``key_type`` and ``value_type`` are those of one entry.
+    """Declares a map per key. ``key_type`` and ``value_type`` are the types of one entry.
 
     As in Flink, an entry's value may be None. Record values may be None only if declared Optional, because their fields are
     columns of a savepoint.

@@ -1,4 +1,4 @@
-"""State handles. Each accesses the state of the current key, that of the current element or timer."""
+"""State handles, which access the state of the current key: the key of the current element or timer."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class WritableMap(ReadableMap[K, V]):
 
     @abstractmethod
     def put_all(self, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
-        """Set several entries: those of a mapping, or pairs of a key and a value."""
+        """Set several entries, given as a mapping or as pairs of a key and a value."""
 
     @abstractmethod
     def remove(self, key: K) -> None:

@@ -18,16 +18,13 @@ from forkpoint.types.variables import IN1, IN2, OUT, K, K_co, K_contra, S, T, V
 
 
 class ReadOnlyBroadcastState(ReadableMap[K, V]):
-    """Broadcast state as seen by the other stream. Do not modify its values in place.
-
-    Entries are in insertion order.
-    """
+    """Broadcast state as seen by the other stream, in insertion order. Do not modify its values in place."""
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V], WritableMap[K, V]):
     """Broadcast state as seen by the broadcast stream.
 
-    Every subtask has its own copy, so writes must depend on the broadcast elements only.
+    Every subtask has a copy, so writes must depend on the broadcast elements only.
     """
 
     @abstractmethod
@@ -64,7 +61,7 @@ class BroadcastProcessFunction(Function, Generic[IN1, IN2, OUT]):
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
-            """A state passed to ``broadcast()``; writing to it raises UserFunctionError."""
+            """A state passed to ``broadcast()``. A write to it raises UserFunctionError."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext, /) -> Emitted[OUT]:
@@ -72,7 +69,7 @@ class BroadcastProcessFunction(Function, Generic[IN1, IN2, OUT]):
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context, /) -> Emitted[OUT]:
-        """Called on every subtask for every broadcast element, so what it emits is emitted once per subtask."""
+        """Called on every subtask for every broadcast element, so each output is emitted once per subtask."""
 
 
 class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
@@ -88,8 +85,8 @@ class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
         def apply_to_keyed_state(self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], None]) -> None:
             """Call ``function(key, state)`` for each of the subtask's keys that has the state; it may modify the state.
 
-            ``state_descriptor``: the descriptor, or the function's attribute (``self.count``). Over all subtasks this covers
-            all keys. Reads the whole state and keeps it in memory until the epoch ends.
+            ``state_descriptor``: the descriptor, or the function's attribute (``self.count``). All subtasks together cover
+            all keys. Reads the entire state and holds it in memory until the epoch ends.
             """
 
     class ReadOnlyContext(BroadcastProcessFunction.ReadOnlyContext, KeyedProcessFunction.Context[K_co]):
@@ -104,7 +101,7 @@ class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context[K_contra], /) -> Emitted[OUT]:
-        """Called on every subtask for every broadcast element, so what it emits is emitted once per subtask."""
+        """Called on every subtask for every broadcast element, so each output is emitted once per subtask."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext[K_contra], /) -> Emitted[OUT]:
         """Called when a timer fires; emits like ``process_element``. ``timestamp``: the timer's, in int ms."""
@@ -122,11 +119,11 @@ class OperatorStateStore(ABC):
 
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list whose elements are split evenly over the subtasks when restored."""
+        """A list whose elements a restore divides evenly among the subtasks."""
 
     @abstractmethod
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list of which every subtask gets all elements when restored."""
+        """A list of which a restore gives all elements to every subtask."""
 
 
 class FunctionInitializationContext(ABC):
@@ -146,7 +143,7 @@ class FunctionSnapshotContext(ABC):
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:
-        """The id of the checkpoint, which is that of the epoch."""
+        """The id of the checkpoint, which is the id of the epoch."""
 
     @abstractmethod
     def get_checkpoint_timestamp(self) -> int:
@@ -169,15 +166,15 @@ class CheckpointedFunction(ABC):
 
 
 class CheckpointListener(ABC):  # noqa: B024  (both calls are optional)
-    """A function that is notified of complete checkpoints: the last one of a job and that of a stop with a savepoint, too.
+    """A function that is notified of complete checkpoints, including the last checkpoint of a job.
 
-    A crash right after the commit loses the notification, but a later one stands for all earlier ones. A function that
-    prepares something for a checkpoint keeps it in operator state (``CheckpointedFunction``), so that whichever copy of the
-    function is notified has it; one that was notified may be notified again after a restart.
+    A crash right after the commit loses the notification, but a later notification covers all earlier checkpoints. A
+    restart may repeat a notification, and may send it to another copy of the function. So keep prepared work in operator
+    state (``CheckpointedFunction``), where every copy finds it.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:  # noqa: B027
-        """The checkpoint and all earlier ones are committed."""
+        """The checkpoint and all earlier checkpoints are committed."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:  # noqa: B027
-        """The checkpoint was aborted; its epoch will be repeated."""
+        """The checkpoint was aborted; the job repeats its epoch."""

@@ -17,7 +17,7 @@ class StateTtlConfig:
     """
 
     class UpdateType(Choice):
-        """What renews an entry's time to live."""
+        """The accesses that renew an entry's time to live."""
 
         Disabled = 0
         OnCreateAndWrite = 1
@@ -51,7 +51,7 @@ class StateTtlConfig:
         return Duration.of_millis(self.ttl_ms)
 
     def get_update_type(self) -> UpdateType:
-        """What renews an entry's time to live."""
+        """The accesses that renew an entry's time to live."""
         return self.update_type
 
     def get_state_visibility(self) -> StateVisibility:
@@ -89,7 +89,7 @@ class StateTtlConfigBuilder:
         self._config = StateTtlConfig(to_ms(ttl, "the time to live of state", minimum_ms=1))
 
     def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> Self:
-        """Set what renews an entry's time to live; default OnCreateAndWrite."""
+        """Set the accesses that renew an entry's time to live; default OnCreateAndWrite."""
         return self._with(update_type=StateTtlConfig.UpdateType(update_type))
 
     def update_ttl_on_create_and_write(self) -> Self:
@@ -148,9 +148,9 @@ class StateTtlConfigBuilder:
         """Build the configuration."""
         return self._config
 
-    def _in_background(self, number: int, what: str) -> Self:
+    def _in_background(self, number: int, parameter: str) -> Self:
         if number <= 0:
-            raise ConfigError(f"{what} is {number}; it must be above 0")
+            raise ConfigError(f"{parameter} is {number}; it must be above 0")
         return self._with(cleanup_in_background=True)
 
     def _with(self, **changes: Any) -> Self:
@@ -201,7 +201,7 @@ class Duration(timedelta):
         """Whole milliseconds, rounded down."""
         return self // _MILLISECOND
 
-    to_milliseconds = to_millis  # its name in PyFlink's Time
+    to_milliseconds = to_millis  # the name in PyFlink's Time
 
 
 class Time:

@@ -1,4 +1,4 @@
-"""Window assigners: which windows an element belongs to."""
+"""Window assigners, which determine the windows of an element."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from forkpoint.types.variables import T_contra, W
 
 
 class WindowAssignerContext(ABC):
-    """What an assigner can access."""
+    """The clock and state that an assigner can access."""
 
     @abstractmethod
     def get_current_processing_time(self) -> int:
-        """The wall clock, int milliseconds, read once an epoch."""
+        """The wall clock in int milliseconds, read once per epoch."""
 
     @abstractmethod
     def get_runtime_context(self) -> RuntimeContext:
@@ -56,22 +56,22 @@ class WindowAssigner(ABC, Generic[T_contra, W]):
 
     @abstractmethod
     def assign_windows(self, element: T_contra, timestamp: int, context: WindowAssignerContext, /) -> Collection[W]:
-        """The windows of an element, any number. ``timestamp``: int ms, MIN_WATERMARK if it has none."""
+        """Return any number of windows for an element. ``timestamp``: int ms, MIN_WATERMARK without a timestamp."""
 
     @abstractmethod
     def get_default_trigger(self, env: Any = None, /) -> Trigger[T_contra, W]:
-        """The trigger unless the program sets one. ``env`` is for PyFlink programs."""
+        """The trigger to use if the program sets none. ``env`` is for PyFlink programs."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether the windows are of event time."""
+        """Whether the windows are event-time windows."""
 
     def get_window_serializer(self) -> WindowSerializer:
         """The windows' type, as in PyFlink; for windows of your own type, override ``window_type``."""
         return TimeWindowSerializer()
 
     def window_type(self) -> TypeInformation | None:
-        """The type by which windows are stored; by default ``get_window_serializer``'s."""
+        """The type that encodes windows in state; by default the type of ``get_window_serializer``."""
         return self.get_window_serializer().window_type()
 
     def describe(self) -> str:
@@ -80,7 +80,7 @@ class WindowAssigner(ABC, Generic[T_contra, W]):
 
 
 class MergeCallback(Protocol):
-    """Receives the merges."""
+    """Receives the merges of windows."""
 
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
         """Merge these windows into ``merge_result``."""
@@ -96,7 +96,7 @@ class MergingWindowAssigner(WindowAssigner[T_contra, W]):
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: MergeCallback, /) -> None:
-        """Call ``callback.merge`` for each group of a key's windows that merge, not for windows that stay as they are."""
+        """Call ``callback.merge`` for each group of a key's windows that merge, but not for unchanged windows."""
 
 
 def merge_time_windows(windows: Iterable[TimeWindow], callback: MergeCallback) -> None:
@@ -117,7 +117,7 @@ _window_start = TimeWindow.get_window_start_with_offset
 
 
 def _window(start: int, size_ms: int) -> TimeWindow:
-    """Clipped to 64 bits: results of global windows have the greatest timestamp there is."""
+    """A window clipped to 64 bits, because results of global windows have the greatest timestamp."""
     return TimeWindow(max(start, MIN_WATERMARK), min(start + size_ms, MAX_WATERMARK))
 
 
@@ -194,10 +194,10 @@ class _Sliding(_TimeWindows):
         return [_window(s, self._size_ms) for s in range(last, timestamp - self._size_ms, -self._slide_ms)]
 
 
-def _offset_ms(offset: timedelta | int, below_ms: int, what: str) -> int:
-    ms = to_ms(offset, "the offset of windows", minimum_ms=-below_ms + 1)
-    if ms >= below_ms:
-        raise ConfigError(f"the offset of windows is {ms} ms; it must be less than the {what}, {below_ms} ms")
+def _offset_ms(offset: timedelta | int, limit_ms: int, limit: str) -> int:
+    ms = to_ms(offset, "the offset of windows", minimum_ms=-limit_ms + 1)
+    if ms >= limit_ms:
+        raise ConfigError(f"the offset of windows is {ms} ms; it must be less than the {limit}, {limit_ms} ms")
     return ms
 
 
@@ -210,11 +210,11 @@ class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
 
 
 class SlidingEventTimeWindows(_Sliding, _EventTime):
-    """Windows of a fixed size, one beginning every ``slide``, by the elements' timestamps. They may overlap."""
+    """Windows of a fixed size that start every ``slide``, by the elements' timestamps. They may overlap."""
 
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
-    """Windows of a fixed size, one beginning every ``slide``, by the wall clock. They may overlap."""
+    """Windows of a fixed size that start every ``slide``, by the wall clock. They may overlap."""
 
 
 class SessionWindowTimeGapExtractor(Subscripted, ABC, Generic[T_contra]):
@@ -222,7 +222,7 @@ class SessionWindowTimeGapExtractor(Subscripted, ABC, Generic[T_contra]):
 
     @abstractmethod
     def extract(self, element: T_contra, /) -> int:
-        """How long after this element its session stays open: int milliseconds (or a timedelta), above 0."""
+        """Return how long the session stays open after this element: int milliseconds or a timedelta, above 0."""
 
 
 Gap = SessionWindowTimeGapExtractor | Callable[[Any], "int | timedelta"]
@@ -260,7 +260,7 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow], _TimeWindows):
             assert self._extract is not None
             try:
                 gap_ms = to_ms(self._extract(element), "the gap of a session", minimum_ms=1)
-            except ConfigError as error:  # the function's: the operator names itself and the element
+            except ConfigError as error:  # an error of the user's function; the operator adds its uid and the element
                 raise ValueError(str(error)) from None
         return [_window(timestamp, gap_ms)]
 
@@ -298,9 +298,9 @@ class _Counting(WindowAssigner[Any, CountWindow]):
     _count = ValueStateDescriptor("count", int)
 
     def __init__(self, size: int, slide: int) -> None:
-        for what, number in (("size", size), ("slide", slide)):
+        for name, number in (("size", size), ("slide", slide)):
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ConfigError(f"the {what} of count windows is {number!r}; give an int of at least 1")
+                raise ConfigError(f"the {name} of count windows is {number!r}; give an int of at least 1")
         self._size = size
         self._slide = slide
 
@@ -322,11 +322,11 @@ class _Counting(WindowAssigner[Any, CountWindow]):
 
 
 class CountTumblingWindowAssigner(_Counting):
-    """Consecutive windows of ``size`` elements of a key, as ``count_window(size)`` uses them."""
+    """Consecutive windows of ``size`` elements of a key, as in ``count_window(size)``."""
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
-        """``window_size``: elements in a window; at least 1, else ConfigError."""
+        """Windows of ``window_size`` elements; at least 1, else ConfigError."""
         return CountTumblingWindowAssigner(window_size, window_size)
 
     def describe(self) -> str:
@@ -334,11 +334,11 @@ class CountTumblingWindowAssigner(_Counting):
 
 
 class CountSlidingWindowAssigner(_Counting):
-    """Windows of ``size`` elements of a key, one beginning every ``slide`` elements. As in PyFlink, only full ones fire."""
+    """Windows of ``size`` elements of a key that start every ``slide`` elements. As in PyFlink, only full windows fire."""
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
-        """Windows of ``window_size`` elements, one every ``window_slide``; at least 1, else ConfigError."""
+        """Windows of ``window_size`` elements that start every ``window_slide``; at least 1, else ConfigError."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def describe(self) -> str:

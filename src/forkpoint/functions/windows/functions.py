@@ -1,4 +1,4 @@
-"""Window functions, and evictors."""
+"""Window functions and evictors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The wall clock in int milliseconds, read once an epoch."""
+            """The wall clock in int milliseconds, read once per epoch."""
 
         @abstractmethod
         def current_watermark(self) -> int:
@@ -39,7 +39,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
 
         @abstractmethod
         def window_state(self) -> RuntimeContext:
-            """States (``get_state(descriptor)`` and so on) of this key and window, removed with the window.
+            """States of this key and window (``get_state(descriptor)`` and so on), removed with the window.
 
             UserFunctionError for windows that merge, and for map states.
             """
@@ -50,13 +50,13 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
 
     @abstractmethod
     def process(self, key: K_contra, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /) -> Emitted[OUT]:
-        """The results, usually by being a generator: ``yield x`` or, to a side output, ``yield tag, x``.
+        """Return or yield the results: ``yield x``, or ``yield tag, x`` to a side output.
 
         Called each time the window fires. The results' timestamp is ``window.max_timestamp()``.
         """
 
     def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
-        """Called when the window is removed. Its ``window_state()`` is cleared afterwards in any case."""
+        """Called when the window is removed. The runtime clears its ``window_state()`` afterwards."""
 
 
 class WindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
@@ -64,7 +64,7 @@ class WindowFunction(Function, Generic[IN, OUT, K_contra, W_contra]):
 
     @abstractmethod
     def apply(self, key: K_contra, window: W_contra, inputs: Iterable[IN], /) -> Emitted[OUT]:
-        """The results, usually by being a generator. Called each time the window fires."""
+        """Return or yield the results. Called each time the window fires."""
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
@@ -74,7 +74,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
 
     @abstractmethod
     def process(self, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /) -> Emitted[OUT]:
-        """The results, usually by being a generator. Called each time the window fires."""
+        """Return or yield the results. Called each time the window fires."""
 
     def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
         """Called when the window is removed."""
@@ -85,11 +85,11 @@ class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
 
     @abstractmethod
     def apply(self, window: W_contra, inputs: Iterable[IN], /) -> Emitted[OUT]:
-        """The results, usually by being a generator. Called each time the window fires."""
+        """Return or yield the results. Called each time the window fires."""
 
 
 class TimestampedValue(NamedTuple):
-    """An element of a window, for evictors. ``timestamp``: int ms, MIN_WATERMARK if it has none."""
+    """An element of a window, for evictors. ``timestamp``: int ms, MIN_WATERMARK without a timestamp."""
 
     value: Any
     timestamp: int
@@ -103,11 +103,11 @@ Elements: TypeAlias = Sequence[TimestampedValue]
 
 
 class EvictorContext(ABC):
-    """The clocks, for evictors."""
+    """The clocks for evictors."""
 
     @abstractmethod
     def get_current_processing_time(self) -> int:
-        """The wall clock in int milliseconds, read once an epoch."""
+        """The wall clock in int milliseconds, read once per epoch."""
 
     @abstractmethod
     def get_current_watermark(self) -> int:
@@ -119,11 +119,11 @@ class Evictor(ABC, Generic[T_contra, W_contra]):
 
     @abstractmethod
     def evict_before(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
-        """The elements that stay, before the results are computed. ``size``: the number of elements."""
+        """Return the elements to keep, before the results are computed. ``size``: the number of elements."""
 
     @abstractmethod
     def evict_after(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
-        """The elements that stay, after the results were computed. ``size``: the number of elements."""
+        """Return the elements to keep, after the results are computed. ``size``: the number of elements."""
 
     def describe(self) -> str:
         """The evictor as text. State saved with another description is not restored."""
@@ -138,7 +138,7 @@ class _Evictor(Evictor):
 
     @abstractmethod
     def _keep(self, elements: Elements) -> Elements:
-        """The elements that stay."""
+        """Return the elements to keep."""
 
     def evict_before(self, elements: Elements, size: int, window: Any, ctx: EvictorContext) -> Elements:
         return elements if self._after else self._keep(elements)
@@ -158,7 +158,7 @@ class CountEvictor(_Evictor):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """``do_evict_after``: evict after the results are computed, not before."""
+        """Keep the last ``max_count`` elements. ``do_evict_after``: evict after the results are computed, not before."""
         return CountEvictor(max_count, after=do_evict_after)
 
     def _keep(self, elements: Elements) -> Elements:
@@ -203,7 +203,7 @@ class DeltaEvictor(_Evictor):
 
     @staticmethod
     def of(threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False) -> DeltaEvictor:
-        """Keep where ``delta_function(element, last) < threshold``. ``do_evict_after``: after the results are computed."""
+        """Keep elements with ``delta_function(element, last) < threshold``. ``do_evict_after``: evict after the results."""
         return DeltaEvictor(threshold, delta_function, after=do_evict_after)
 
     def _keep(self, elements: Elements) -> Elements:

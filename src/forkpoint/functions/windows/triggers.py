@@ -1,4 +1,4 @@
-"""Triggers: when a window fires, and whether its contents are then removed."""
+"""Triggers, which decide when a window fires and whether its contents are then removed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TriggerContext(Subscripted, ABC):
 
     @abstractmethod
     def get_current_processing_time(self) -> int:
-        """The wall clock, read once an epoch."""
+        """The wall clock, read once per epoch."""
 
     @abstractmethod
     def get_current_watermark(self) -> int:
@@ -64,15 +64,15 @@ class TriggerContext(Subscripted, ABC):
 
     @abstractmethod
     def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
-        """A state of this window. ``Trigger.clear`` has to clear it, or it outlives the window."""
+        """A state of this window. ``Trigger.clear`` must clear it, or it outlives the window."""
 
 
 class OnMergeContext(TriggerContext):
-    """The context of a window that others have been merged into."""
+    """The context of a window that results from a merge."""
 
     @abstractmethod
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Merge a list, reducing or aggregating state of the merged windows into this one's."""
+        """Merge a list, reducing or aggregating state of the merged windows into the state of this window."""
 
 
 _TriggerContext: TypeAlias = TriggerContext
@@ -80,7 +80,7 @@ _OnMergeContext: TypeAlias = OnMergeContext
 
 
 class Trigger(ABC, Generic[T_contra, W_contra]):
-    """Decides when each window fires. Keep what it has to remember in partitioned state, not in attributes."""
+    """Decides when each window fires. A trigger keeps its data in partitioned state, not in attributes."""
 
     # PyFlink nests both in Trigger.
     TriggerContext: TypeAlias = _TriggerContext
@@ -103,11 +103,11 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
         return False
 
     def on_merge(self, window: W_contra, ctx: OnMergeContext, /) -> None:
-        """Called when windows have been merged into this one."""
+        """Called when windows have been merged into this window."""
 
     @abstractmethod
     def clear(self, window: W_contra, ctx: TriggerContext, /) -> None:
-        """Called when the window is removed: delete its timers and state."""
+        """Called when the window is removed, to delete its timers and state."""
 
     def describe(self) -> str:
         """The trigger as text. State saved with another description is not restored."""
@@ -115,7 +115,7 @@ class Trigger(ABC, Generic[T_contra, W_contra]):
 
 
 class _Trigger(Trigger[Any, Window]):
-    """Continues, unless overridden."""
+    """Does nothing unless overridden."""
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
@@ -223,7 +223,7 @@ class CountTrigger(_Trigger):
         return f"CountTrigger({self._size})"
 
 
-_Timer = Callable[[int], None]  # registers or deletes one
+_Timer = Callable[[int], None]  # registers or deletes a timer
 
 
 class _Continuous(_Trigger):
@@ -317,7 +317,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
 
 class PurgingTrigger(Trigger[T_contra, Window]):
-    """Wraps another trigger, and removes the contents whenever that fires."""
+    """Wraps another trigger and removes the contents whenever it fires."""
 
     def __init__(self, nested_trigger: Trigger) -> None:
         if not isinstance(nested_trigger, Trigger):
@@ -356,7 +356,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 class DeltaTrigger(_Trigger):
-    """Fires when an element differs by more than a threshold from the one at which the window last fired."""
+    """Fires when an element differs by more than a threshold from the element of the last firing."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> None:
         no_class(delta_function, "DeltaTrigger.of()")
@@ -368,7 +368,7 @@ class DeltaTrigger(_Trigger):
 
     @staticmethod
     def of(threshold: float, delta_function: Callable[[Any, Any], float], element_type: Any) -> DeltaTrigger:
-        """Fire where ``delta_function(old, new) > threshold``. ``element_type``: ``Types.*`` or a Python type."""
+        """Fire if ``delta_function(old, new) > threshold``. ``element_type``: ``Types.*`` or a Python type."""
         return DeltaTrigger(threshold, delta_function, element_type)
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:

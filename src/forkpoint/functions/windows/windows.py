@@ -15,7 +15,7 @@ class Window(Protocol):
     """A window: a value that can be compared, hashed and encoded (a NamedTuple, say)."""
 
     def max_timestamp(self) -> int:
-        """The last moment of the window, int milliseconds: the timestamp of its results."""
+        """The last millisecond of the window, which is the timestamp of its results."""
 
 
 class TimeWindow(NamedTuple):
@@ -25,7 +25,7 @@ class TimeWindow(NamedTuple):
     end: int
 
     def max_timestamp(self) -> int:
-        """The last moment within: ``end - 1``, or ``end`` if that is the end of time, 2**63 - 1."""
+        """The last millisecond of the window: ``end - 1``, or ``end`` at the end of time, 2**63 - 1."""
         return self.end if self.end == MAX_WATERMARK else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
@@ -43,12 +43,12 @@ class TimeWindow(NamedTuple):
 
 
 class CountWindow(NamedTuple):
-    """A window of a number of elements: the ``id``-th of its key, counted from 0."""
+    """A window of a fixed number of elements. ``id`` numbers a key's windows from 0."""
 
     id: int
 
     def max_timestamp(self) -> int:
-        """The end of time: a count window does not end by a clock."""
+        """The end of time, because no clock ends a count window."""
         return MAX_WATERMARK
 
 

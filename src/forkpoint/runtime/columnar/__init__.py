@@ -1,1 +1,1 @@
-"""Column-wise kernels and operators. Their state is the same, entry by entry, as that of the element-wise ones."""
+"""Column-wise kernels and operators. Their state equals the state of the element-wise operators, entry by entry."""

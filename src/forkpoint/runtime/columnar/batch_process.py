@@ -1,4 +1,4 @@
-"""Runs a KeyedBatchFunction: the elements of an epoch on a subtask as one table, sorted by key."""
+"""Runs a KeyedBatchFunction on a subtask's elements of an epoch, as one table sorted by key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from forkpoint.types import TypeInformation
 
 
 class OpenContext(Context):
-    """The context of ``open``; states need the keys of an epoch, so they are refused here."""
+    """The context of ``open``. It refuses states, which need the keys of an epoch."""
 
     def _state(self, descriptor: Any) -> NoReturn:
         raise GraphError(
@@ -80,13 +80,13 @@ class ColumnContext(BatchContext):
         return self._owner.state(descriptor)
 
     def collect(self, table: pa.Table | pa.RecordBatch, rows: Longs) -> None:
-        places = np.asarray(rows)
-        if places.shape != (table.num_rows,) or places.dtype.kind not in "iu":
+        indices = np.asarray(rows)
+        if indices.shape != (table.num_rows,) or indices.dtype.kind not in "iu":
             raise UserFunctionError(
-                f"operator {self._owner.uid!r}: collect() got {table.num_rows} rows and an index of shape {places.shape} of "
-                f"{places.dtype}; give each row the index of its row in the epoch's table"
+                f"operator {self._owner.uid!r}: collect() got {table.num_rows} rows and an index of shape {indices.shape} of "
+                f"{indices.dtype}; give each row the index of its row in the epoch's table"
             )
-        self.collected.append((self._owner.typed(table), places))
+        self.collected.append((self._owner.typed(table), indices))
 
     def take(self, result: pa.Table | pa.RecordBatch) -> None:
         """Collect the result of ``process_batch``."""
@@ -105,7 +105,7 @@ class ColumnContext(BatchContext):
 
 @dataclass(frozen=True)
 class KeyedBatchSpec(KeyedSpec):
-    """A KeyedBatchFunction: an epoch's elements on a subtask, as columns."""
+    """A KeyedBatchFunction on a subtask's elements of an epoch, as columns."""
 
     kind = "process_batch"
 
@@ -133,8 +133,8 @@ class BatchProcess(KeyedOperator):
         self._backend, self._fn = backend, fn
         self._states: dict[str, BatchState] = {}
         for d in declared_states(fn).values():
-            by_key = isinstance(d, ListStateDescriptor | MapStateDescriptor)
-            self._states[d.name] = Collections(backend, d) if by_key else ValueColumns(backend, d)
+            is_collection = isinstance(d, ListStateDescriptor | MapStateDescriptor)
+            self._states[d.name] = Collections(backend, d) if is_collection else ValueColumns(backend, d)
         self._columns = [state for state in self._states.values() if isinstance(state, ValueColumns)]
         fn.open(OpenContext(info, backend))
 
@@ -183,10 +183,10 @@ class BatchProcess(KeyedOperator):
     def typed(self, result: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """Results as columns of the output type."""
         schema = self._out.arrow_schema
-        lacking = [name for name in schema.names if name not in result.schema.names]
-        if lacking:
+        missing = [name for name in schema.names if name not in result.schema.names]
+        if missing:
             raise UserFunctionError(
-                f"operator {self.uid!r}: the results lack the columns {', '.join(lacking)} of the output type {self._out}; "
+                f"operator {self.uid!r}: the results lack the columns {', '.join(missing)} of the output type {self._out}; "
                 f"they have {', '.join(result.schema.names)}"
             )
         columns = []
@@ -208,8 +208,8 @@ class BatchProcess(KeyedOperator):
         if not collected:
             return empty_batch(self._out)
         table = collected[0][0] if len(collected) == 1 else pa.concat_batches([part for part, _ in collected])
-        rows = np.concatenate([places for _, places in collected])
-        return DerivedBatch(table.num_rows, lambda: batch.places(order[rows]), table=table, type=self._out)
+        rows = np.concatenate([indices for _, indices in collected])
+        return DerivedBatch(table.num_rows, lambda: batch.coordinates(order[rows]), table=table, type=self._out)
 
     def changes(self) -> ChangeLog:
         log = self._backend.collect()

@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 
 from forkpoint.runtime.columnar.leaves import Leaves, numbers
 from forkpoint.runtime.columnar.ordering import Paired, ordered
-from forkpoint.runtime.columnar.reductions import OfValues, Running
+from forkpoint.runtime.columnar.reductions import Running, ValueReduction
 from forkpoint.runtime.columnar.segments import Segments, Source, ranges, run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 
-_MOST = np.iinfo(np.int32).max  # values that one list array holds
+_MAX_VALUES = np.iinfo(np.int32).max  # of one list array
 
 
 def lists_of(values: pa.Array, lengths: Longs) -> pa.ListArray:
-    """The values as consecutive lists of these lengths."""
+    """The values divided into consecutive lists of these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(values.type))
@@ -32,7 +32,7 @@ def lengths_of(lists: pa.Array) -> Longs:
 
 @dataclass(frozen=True)
 class SavedLists:
-    """The saved lists of segments: all values, and the number of them in each group."""
+    """The saved lists of segments: all values, and the number of values of each group."""
 
     values: pa.Array
     lengths: Longs
@@ -45,20 +45,20 @@ class SavedLists:
         return SavedLists(lists.flatten(), lengths)
 
     def in_order(self, segments: Segments) -> Longs:
-        """For each group the indices of its saved values, then of its rows, in an array of all saved values, then all rows."""
+        """For each group, the indices of its saved values and of its rows in the array of all saved values and all rows."""
         begins = np.cumsum(self.lengths) - self.lengths
         starts = np.stack((begins, len(self.values) + segments.starts[:-1]), axis=1).ravel()
         return ranges(starts, np.stack((self.lengths, segments.sizes), axis=1).ravel())
 
-    def paired(self, segments: Segments, source: Source, *, as_written: bool = False, falling: bool = False) -> Paired | None:
-        """All saved values, then all rows, each with its group; see ``ordered`` and ``Ordered.paired``."""
+    def paired(self, segments: Segments, source: Source, *, as_written: bool = False, descending: bool = False) -> Paired | None:
+        """All saved values and then all rows, paired with their groups; see ``ordered`` and ``Ordered.paired``."""
         ranks = ordered(segments.picked(source), self.values, source.type, as_written=as_written)
         groups = np.repeat(np.arange(segments.count), self.lengths)
-        return None if ranks is None else ranks.paired(segments.of_row, groups, falling=falling)
+        return None if ranks is None else ranks.paired(segments.of_row, groups, descending=descending)
 
 
-class Listing(OfValues):
-    """An aggregate whose result is the accumulated list, empty if there was no value."""
+class ListReduction(ValueReduction):
+    """An aggregate whose result is the accumulated list, which is empty without a value."""
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         lists = leaves[0]
@@ -66,7 +66,7 @@ class Listing(OfValues):
 
 
 @dataclass(frozen=True)
-class Collecting(Listing):
+class CollectReduction(ListReduction):
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         before = SavedLists.of(segments, saved[0])
         values = segments.picked(self.of)
@@ -74,29 +74,29 @@ class Collecting(Listing):
             values = pa.concat_arrays([before.values, values]).take(pa.array(before.in_order(segments)))
         return [lists_of(values, before.lengths + segments.sizes)]
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """The list after each row is a prefix of the one after the last row."""
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """The list after each row is a prefix of the list after the last row."""
         leaves = self.add(segments, saved)
-        whole = lengths_of(leaves[0])
-        lengths = np.repeat(whole - segments.starts[1:], segments.sizes) + np.arange(1, len(segments.rows) + 1)
-        if lengths.sum() > _MOST:
+        final = lengths_of(leaves[0])
+        lengths = np.repeat(final - segments.starts[1:], segments.sizes) + np.arange(1, len(segments.rows) + 1)
+        if lengths.sum() > _MAX_VALUES:
             return None
-        places = pa.array(ranges(np.repeat(np.cumsum(whole) - whole, segments.sizes), lengths))
+        indices = pa.array(ranges(np.repeat(np.cumsum(final) - final, segments.sizes), lengths))
         try:
-            return Running(leaves, [lists_of(leaves[0].values.take(places), lengths)])
-        except pa.ArrowInvalid:  # texts of more than the 2 GiB of one array
+            return Running(leaves, [lists_of(leaves[0].values.take(indices), lengths)])
+        except pa.ArrowInvalid:  # strings beyond the limit of one array, 2 GiB
             return None
 
 
 @dataclass(frozen=True)
-class CountingDistinct(OfValues):
-    """The accumulator is a set, its values in the order in which they are saved."""
+class CountDistinctReduction(ValueReduction):
+    """The accumulator is a set, with its values in saved order."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         pairs = SavedLists.of(segments, saved[0]).paired(segments, self.of, as_written=True)
         return None if pairs is None else [self._distinct(segments, pairs)]
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         before = SavedLists.of(segments, saved[0])
         pairs = before.paired(segments, self.of, as_written=True)
         if pairs is None:
@@ -118,12 +118,12 @@ class CountingDistinct(OfValues):
 
 
 @dataclass(frozen=True)
-class Topping(Listing):
+class TopNReduction(ListReduction):
     n: int
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         before = SavedLists.of(segments, saved[0])
-        pairs = before.paired(segments, self.of, falling=True)
+        pairs = before.paired(segments, self.of, descending=True)
         if pairs is None:
             return None
         pairs = pairs.sorted()
@@ -131,8 +131,8 @@ class Topping(Listing):
         kept = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, self.n))
         return [lists_of(pairs.values(pairs.numbers[kept]), np.minimum(lengths, self.n))]
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """An insertion sort of all rows in parallel: the greatest so far, then the greatest of the others, and so on."""
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """A parallel insertion sort of all rows: first the greatest value so far, then the second greatest, and so on."""
         before = SavedLists.of(segments, saved[0])
         pairs = before.paired(segments, self.of)
         if pairs is None:
@@ -142,15 +142,15 @@ class Topping(Listing):
         begins = np.cumsum(sizes) - sizes
         lengths = np.minimum(np.arange(1, len(order) + 1) - np.repeat(begins, sizes), self.n)
         lengths[of_saved] = 0
-        if lengths.sum() > _MOST:
+        if lengths.sum() > _MAX_VALUES:
             return None
         offsets = np.cumsum(lengths) - lengths
-        values, coming = np.empty(int(lengths.sum()), np.int64), pairs.numbers[order]
+        values, remaining = np.empty(int(lengths.sum()), np.int64), pairs.numbers[order]
         for depth in range(int(lengths.max())):
-            best = np.maximum.accumulate(coming)
+            best = np.maximum.accumulate(remaining)
             rows = np.flatnonzero(lengths > depth)
             values[offsets[rows] + depth] = best[rows]
-            # Leftovers of earlier groups, and -1 for none, are less than any value of a group.
-            coming = np.minimum(np.append(-1, best[:-1]), coming)
+            # The remaining values of earlier groups, and -1 for none, are less than any value of a group.
+            remaining = np.minimum(np.append(-1, best[:-1]), remaining)
         found = lists_of(pairs.values(values), lengths[~of_saved])
         return Running([found.take(segments.last)], [found])

@@ -1,4 +1,4 @@
-"""Keys as columns: grouping by them, and the store keys of their entries, all at once."""
+"""Keys as columns: vectorized grouping and store keys."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column
 from forkpoint.types.kinds.records import RecordType
 
-_FITS = 62  # bits of a number that is sorted packed with its index
+_FITS = 62  # the maximum bits of a number packed with its index for sorting
 _STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
 _TIMER = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("ts", ">u8"), ("len", ">u4")])
 
 
 def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
-    """The types of a key's columns; None if it does not consist of columns that can be grouped by."""
+    """The types of a key's columns; None if the key does not consist of columns with support for grouping."""
     type = key.key_type
     if key.columns is None or type is None:
         return None
@@ -46,7 +46,7 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
 
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
-    """The key's columns of a batch, in canonical form; None if they have other types than these, or nulls."""
+    """The key's columns of a batch, in canonical form; None if they have nulls or types other than ``parts``."""
     if batch.table is None or key.columns is None:
         return None
     if not key.columns:
@@ -59,7 +59,7 @@ def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> l
 
 
 def parts_of(keys: pa.Array, key: KeyBy) -> list[pa.Array]:
-    """The key's columns from keys as one array."""
+    """The columns of keys given as one array."""
     return [keys] if key.single else list(keys.flatten())
 
 
@@ -67,12 +67,12 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
     """A number for each row, equal for equal keys."""
     codes = _codes(columns[0])
     for column in columns[1:]:
-        more = _codes(column)
-        low, width = int(more.min(initial=0)), _spread(more)
-        if (_spread(codes) * width).bit_length() > _FITS:
-            codes, more, low = _dense(pa.array(codes)), _dense(pa.array(more)), 0
-            width = _spread(more)
-        codes = (codes - int(codes.min(initial=0))) * width + (more - low)
+        minor = _codes(column)
+        low, width = int(minor.min(initial=0)), _span(minor)
+        if (_span(codes) * width).bit_length() > _FITS:
+            codes, minor, low = _dense(pa.array(codes)), _dense(pa.array(minor)), 0
+            width = _span(minor)
+        codes = (codes - int(codes.min(initial=0))) * width + (minor - low)
     return codes
 
 
@@ -80,13 +80,13 @@ def _codes(column: pa.Array) -> Longs:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(numbers(column)).astype(np.int64, copy=False)
     if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
-        # Keys are equal if their stored bytes are: 0.0 and -0.0 differ, and NaN, which has one form here, equals itself.
+        # Keys are equal if their stored bytes are equal: 0.0 and -0.0 differ, and NaN, which is canonical here, equals itself.
         bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
         return np.asarray(numbers(bits)).astype(np.int64, copy=False)
     return _dense(column)
 
 
-def _spread(codes: Longs) -> int:
+def _span(codes: Longs) -> int:
     return int(codes.max(initial=0)) - int(codes.min(initial=0)) + 1
 
 
@@ -95,12 +95,12 @@ def _dense(column: pa.Array) -> Longs:
 
 
 def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
-    """One number for each pair, ordered by code, then by ``minor``; and the divisor that gives the code."""
+    """One number for each pair, ordered by code and then ``minor``, and the divisor that yields the code."""
     if not len(codes):
         return codes, 1
     low = int(minor.min())
     width = int(minor.max()) - low + 1
-    if (_spread(codes) * width).bit_length() + len(codes).bit_length() > _FITS:
+    if (_span(codes) * width).bit_length() + len(codes).bit_length() > _FITS:
         codes = _dense(pa.array(codes))
     return (codes - int(codes.min())) * width + (minor - low), width
 
@@ -130,15 +130,15 @@ class KeySet:
         return np.fromiter(map(order_of, to_list(self.encoded)), np.int64, len(self.column))
 
     def names(self, sid: int, which: Longs | None = None, spaces: pa.BinaryArray | None = None) -> list[bytes]:
-        """The store keys of a state, for the keys at ``which`` (None: all), with these namespaces."""
+        """The store keys of a state for the keys at ``which`` (None: all), with these namespaces."""
         return self._names(sid, which, spaces, None)
 
     def timers(self, sid: int, times_ms: Longs, which: Longs, spaces: pa.BinaryArray) -> list[bytes]:
-        """The store keys of timers, for the keys at ``which``."""
+        """The store keys of timers for the keys at ``which``."""
         return self._names(sid, which, spaces, times_ms)
 
     def _names(self, sid: int, which: Longs | None, spaces: pa.BinaryArray | None, times_ms: Longs | None) -> list[bytes]:
-        """See state/keys.py for their layout."""
+        """See state/keys.py for the layout."""
         groups, keys = self.groups, self.encoded
         if which is not None:
             groups, keys = groups[which], keys.take(pa.array(which))
@@ -155,7 +155,7 @@ class KeySet:
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Rows by key: those of the i-th key are ``order[starts[i]:starts[i + 1]]``."""
+    """Rows by key: the rows of the i-th key are ``order[starts[i]:starts[i + 1]]``."""
 
     keys: KeySet
     order: Longs
@@ -163,7 +163,7 @@ class GroupedRows:
 
     @staticmethod
     def of(columns: Sequence[pa.Array], key: KeyBy, max_parallelism: int) -> GroupedRows:
-        """``columns``: the key's, with at least one row."""
+        """``columns``: the key's columns, with at least one row."""
         assert key.key_type is not None
         order, codes = stable_order(codes_of(columns))
         starts = np.flatnonzero(run_starts(codes))
@@ -173,7 +173,7 @@ class GroupedRows:
 
 
 def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]]:
-    """Times, encoded keys and namespaces from the store keys of timers."""
+    """The times, encoded keys and namespaces of timers, from their store keys."""
     times = np.frombuffer(b"".join([name[6:14] for name in names]), ">u8").astype(np.uint64) ^ np.uint64(1 << 63)
     ends = [18 + int.from_bytes(name[14:18], "big") for name in names]
     keys = [name[18:end] for name, end in zip(names, ends, strict=True)]
@@ -181,7 +181,7 @@ def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]
 
 
 def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
-    """Encoded keys as one array of their type; None in a key becomes null."""
+    """Encoded keys as one array of their type, with null for None."""
     kind = _number_kind(type.arrow_type)
     found = decode_numbers((kind,), encoded) if kind is not None and encoded else None
     return type.to_arrow(list(map(type.decode, encoded))) if found is None else pa.array(found[0], type.arrow_type)

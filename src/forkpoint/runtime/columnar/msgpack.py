@@ -1,7 +1,7 @@
-"""Vectorized msgpack: numbers between literal bytes, written and read with numpy.
+"""Vectorized msgpack: numpy writes and reads numbers between literal bytes.
 
 A layout is the flat sequence of an encoded value's parts: literal bytes (array and map headers, field names) and numbers. The
-bytes are those that msgspec writes, with the shortest form of each int.
+output equals msgspec's, with the shortest form of each int.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 _KINDS: dict[str, Kind] = {"byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool"}
 _PAD = np.zeros(9, np.uint8)
 
-# By first byte: how many bytes follow, and whether they are a signed number. 255: not a number.
+# By first byte: the number of bytes that follow (255: not a number), and whether they are a signed number.
 _SIZE = np.full(256, 255, np.uint8)
 _SIZE[0x00:0x80] = _SIZE[0xE0:0x100] = 0
 for _first in (0xCC, 0xD0):
@@ -37,7 +37,7 @@ _SIGNED[0xD0:0xD4] = True
 
 
 def layout_of(type: TypeInformation) -> Layout | None:
-    """The layout of a type's values that contain no None; None if the type contains more than numbers."""
+    """The layout of a type's values without None; None if the type has parts other than numbers."""
     if isinstance(type, OptionalType):
         return layout_of(type.of)
     if not isinstance(type, RecordType):
@@ -56,14 +56,14 @@ def layout_of(type: TypeInformation) -> Layout | None:
 
 
 def _chained(first: Layout, second: Layout) -> Layout:
-    """One after the other, with literals that meet as one."""
+    """The two layouts concatenated, with adjacent literals joined."""
     if isinstance(first[-1], bytes) and isinstance(second[0], bytes):
         return (*first[:-1], first[-1] + second[0], *second[1:])
     return first + second
 
 
 def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryArray:
-    """``count`` values; ``leaves``: their numbers, in the layout's order."""
+    """Encode ``count`` values. ``leaves``: their numbers, in the layout's order."""
     remaining = iter(leaves)
     blocks: list[Bytes] = []
     used: list[npt.NDArray[np.bool_]] = []
@@ -87,7 +87,7 @@ def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
 
 
 def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-    """A row of bytes for each number, and the mask of those used."""
+    """A row of bytes for each number, and the mask of the used bytes."""
     count = len(numbers)
     if kind == "bool":
         return np.where(numbers, 0xC3, 0xC2).astype(np.uint8).reshape(count, 1), np.ones((count, 1), bool)
@@ -127,7 +127,7 @@ def writable(type: TypeInformation) -> bool:
 
 
 def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
-    """The values of a column, including None, strings and lists; sets in the order in which they are saved."""
+    """Encode the values of a column, including None, strings and lists; sets must be in saved order."""
     if isinstance(type, OptionalType):
         found = encode_array(array, type.of)
         return pc.if_else(array.is_valid(), found, pa.scalar(b"\xc0")) if array.null_count else found
@@ -137,10 +137,10 @@ def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
         lists = pa.ListArray.from_arrays(offsets, encode_array(array.flatten(), type.element))
         return _join(_heads(lengths, _ARRAY_HEADS), pc.binary_join(lists, b""))
     if isinstance(type, RecordType):
-        in_array, count = type.flavor in ARRAY_FLAVORS, len(type.members)
-        parts = [_heads(np.array([count]), _ARRAY_HEADS if in_array else _MAP_HEADS)[0]]
+        is_array, count = type.flavor in ARRAY_FLAVORS, len(type.members)
+        parts = [_heads(np.array([count]), _ARRAY_HEADS if is_array else _MAP_HEADS)[0]]
         for member, column in zip(type.members, array.flatten(), strict=True):
-            names = [] if in_array else [pa.scalar(pack(member.name))]
+            names = [] if is_array else [pa.scalar(pack(member.name))]
             parts += [*names, encode_array(column, member.type)]
         return _join(*parts)
     kind: Kind | None = "float" if type.kind == "float" else _KINDS.get(type.kind)
@@ -176,7 +176,7 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
 
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
-    """The numbers in encoded values; None if a value has another layout (if it contains None, say)."""
+    """The numbers of encoded values; None if a value has another layout, such as one with None."""
     count = len(encoded)
     lengths = np.fromiter(map(len, encoded), np.int64, count)
     data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
@@ -186,8 +186,8 @@ def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
     found: list[Numbers] = []
     for part in layout:
         if isinstance(part, bytes):
-            for place, byte in enumerate(part):
-                if not (data[at + place] == byte).all():
+            for offset, byte in enumerate(part):
+                if not (data[at + offset] == byte).all():
                     return None
             at = at + len(part)
             continue

@@ -1,4 +1,4 @@
-"""Python objects as columns, where that is lossless: each object read back from the columns is equal and of the same type."""
+"""Lossless conversion of Python objects to columns: an object read back from the columns is equal and of the same type."""
 
 from __future__ import annotations
 
@@ -16,34 +16,18 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import OptionalType, SequenceType
 from forkpoint.types.kinds.records import RecordType
 
-_EXACT = frozenset(
-    (
-        "byte",
-        "short",
-        "int",
-        "long",
-        "big_int",
-        "big_dec",
-        "double",
-        "boolean",
-        "string",
-        "char",
-        "bytes",
-        "uuid",
-        "date",
-        "duration",
-    )
-)
-_OF_DAY = frozenset(("time", "timestamp", "instant"))  # their fold is lost in columns
+_NUMBERS = ("byte", "short", "int", "long", "big_int", "big_dec", "double", "boolean")
+_EXACT = frozenset((*_NUMBERS, "string", "char", "bytes", "uuid", "date", "duration"))
+_TIMES = frozenset(("time", "timestamp", "instant"))  # columns lose their fold
 
 _class = type  # shadowed by parameters
 _fold, _tzinfo = attrgetter("fold"), attrgetter("tzinfo")
 
 
 def as_columns(batch: Batch) -> Batch:
-    """The batch with columns in addition to its objects; unchanged if it has columns, or if they would not be lossless.
+    """The batch with columns in addition to its objects; unchanged if it has columns or the conversion would lose information.
 
-    For example, an int where the type says float is processed and stored as an int.
+    For example, an int in a float field is processed and stored as an int.
     """
     if batch.table is not None or batch.type is None or not batch.size:
         return batch
@@ -54,22 +38,13 @@ def as_columns(batch: Batch) -> Batch:
         columns = None
     if columns is None:
         return batch
-    return Batch(
-        batch.size,
-        batch.positions,
-        batch.splits,
-        batch.sequence,
-        values=values,
-        table=pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema),
-        type=batch.type,
-        timestamps=batch.timestamps,
-        keys=batch.keys,
-        ordered=batch.ordered,
-    )
+    columnar = batch.slice(0, batch.size)
+    columnar.table, columnar.pending = pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema), None
+    return columnar
 
 
 def _fits(values: list[Any], type: TypeInformation) -> bool:
-    """Whether columns hold these values losslessly."""
+    """Whether columns hold the values losslessly."""
     if isinstance(type, OptionalType):
         return _fits([value for value in values if value is not None], type.of)
     if not {type.python_class}.issuperset(map(_class, values)):
@@ -82,7 +57,7 @@ def _fits(values: list[Any], type: TypeInformation) -> bool:
             return _parts_fit(values, type, map(attrgetter, type.names))
         case SequenceType(form="list" | "tuple_of"):
             return _fits(list(chain.from_iterable(values)), type.element)
-    if type.kind in _OF_DAY:
+    if type.kind in _TIMES:
         zone = UTC if type.kind == "instant" else None
         return {0}.issuperset(map(_fold, values)) and {zone}.issuperset(map(_tzinfo, values))
     return type.kind in _EXACT

@@ -1,4 +1,4 @@
-"""Values as integers in the same order, by which columns are compared, sorted and deduplicated, and back."""
+"""Order-preserving integers for values, used to compare, sort and deduplicate columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forkpoint.types import TypeInformation
 _WHOLE = ("byte", "short", "int", "long", "boolean")
 _FLOATS = ("float", "double")
 _TIMES = ("date", "time", "timestamp", "instant", "duration")
-_TEXTS = ("string", "char", "bytes")  # Python compares by code points, which in UTF-8 is by bytes
+_TEXTS = ("string", "char", "bytes")  # Python compares code points, which is the byte order of UTF-8
 NUMBERS = (*_WHOLE, *_FLOATS)
 ORDERED = (*NUMBERS, *_TIMES, *_TEXTS)
 """Kinds whose values have the same equality and order in columns as in Python."""
@@ -27,14 +27,14 @@ _LARGEST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Ordered:
-    """Two arrays of one type as integers. ``back`` turns such integers into an array."""
+    """Two arrays of one type as integers. ``back`` converts such integers to an array."""
 
     new: Longs
     saved: Longs
     back: Callable[[Longs], pa.Array]
 
-    def paired(self, groups: Longs, saved_groups: Longs, *, falling: bool = False) -> Paired:
-        """Each value paired with its group, the saved ones first. ``falling``: greatest first within a group."""
+    def paired(self, groups: Longs, saved_groups: Longs, *, descending: bool = False) -> Paired:
+        """The values paired with their groups, saved values first. ``descending``: the order within a group."""
         ranks, back = np.concatenate((self.saved, self.new)), self.back
         group = np.concatenate((saved_groups, groups))
         low, high = int(ranks.min()), int(ranks.max())
@@ -42,13 +42,13 @@ class Ordered:
             unique, ranks = np.unique(ranks, return_inverse=True)
             low, high, back = 0, len(unique) - 1, lambda found: self.back(unique[found])
         width = high - low + 1
-        pairs = group * width + (high - ranks if falling else ranks - low)
-        return Paired(pairs, width, lambda found: back(high - found if falling else found + low))
+        pairs = group * width + (high - ranks if descending else ranks - low)
+        return Paired(pairs, width, lambda found: back(high - found if descending else found + low))
 
 
 @dataclass(frozen=True)
 class Paired:
-    """One integer for each pair of group and value. ``back`` turns the value parts into an array."""
+    """One integer for each pair of group and value. ``back`` converts the value parts to an array."""
 
     numbers: Longs
     width: int
@@ -58,7 +58,7 @@ class Paired:
         return replace(self, numbers=np.sort(self.numbers))
 
     def unique(self) -> Paired:
-        """Each pair once; the pairs have to be sorted."""
+        """The distinct pairs, of sorted pairs."""
         return replace(self, numbers=self.numbers[run_starts(self.numbers)])
 
     @property
@@ -71,10 +71,10 @@ class Paired:
 
 
 def ordered(new: pa.Array, saved: pa.Array, type: TypeInformation, *, as_written: bool = False) -> Ordered | None:
-    """None for floats that Python compares otherwise: NaN and -0.0.
+    """None for floats that Python compares differently: NaN and -0.0.
 
-    Both arrays are of the type's column and without nulls. ``as_written``: in the order in which a set of them is saved,
-    which for floats is that of their bytes.
+    Both arrays are columns of the type without nulls. ``as_written``: in the saved order of a set, which for floats is the
+    order of their bytes.
     """
     arrow = type.arrow_type
     if type.kind in _TEXTS:
@@ -106,15 +106,12 @@ def _floats(new: Numbers, saved: Numbers, arrow: pa.DataType, *, as_written: boo
     if incomparable(new) or incomparable(saved):
         return None
 
-    def turned(bits: Longs) -> Longs:
+    def converted(bits: Longs) -> Longs:
         """Float bits to integers in the same order, or back: the function is its own inverse."""
         return bits ^ np.int64(-_LARGEST - 1) if as_written else np.where(bits < 0, bits ^ _LARGEST, bits)
 
-    def back(ranks: Longs) -> pa.Array:
-        return pa.array(turned(ranks).view(np.float64)).cast(arrow)
-
-    found, old = (turned(values.astype(np.float64).view(np.int64)) for values in (new, saved))
-    return Ordered(found, old, back)
+    found, old = (converted(values.astype(np.float64).view(np.int64)) for values in (new, saved))
+    return Ordered(found, old, lambda ranks: pa.array(converted(ranks).view(np.float64)).cast(arrow))
 
 
 def incomparable(values: Numbers) -> bool:

@@ -1,4 +1,4 @@
-"""Windowed and running aggregates over columns: from leaves of accumulators to rows."""
+"""Plans of windowed and running aggregates over columns: from leaves of accumulators to rows."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ from forkpoint.functions import (
     WindowBound,
     WindowRows,
 )
-from forkpoint.functions.adapters import Count as CountElements
 from forkpoint.functions.adapters import WithKey
-from forkpoint.runtime.columnar.collecting import Collecting, CountingDistinct, Topping
+from forkpoint.runtime.columnar.collecting import CollectReduction, CountDistinctReduction, TopNReduction
 from forkpoint.runtime.columnar.leaves import Leaves, column_types, leaf_types, numbers, to_columns
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
 from forkpoint.runtime.columnar.reductions import (
-    Averaging,
-    Counting,
-    Deviating,
+    AverageReduction,
+    CountReduction,
     Extreme,
     ExtremeBy,
     FirstOrLast,
     Reduction,
     Running,
-    Summing,
+    StdDevReduction,
+    SumReduction,
 )
 from forkpoint.runtime.columnar.segments import Segments, Source
 from forkpoint.runtime.exchange.batch import Longs
@@ -53,11 +52,11 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import optional, present
 
-KeyColumns = Literal["none", "whole", "parts"]
+KeyColumns = Literal["none", "single", "parts"]
 
 
 class Plan(ABC):
-    """An aggregate over columns, whose accumulators are leaves of ``type``; methods return None where elements are needed."""
+    """An aggregate over columns, with accumulators as leaves of ``type``; methods return None to fall back to elements."""
 
     type: TypeInformation
 
@@ -76,13 +75,13 @@ class Plan(ABC):
     def shaped(
         self, results: list[pa.Array], key: pa.Array, starts: Longs | None = None, ends: Longs | None = None
     ) -> list[pa.Array]:
-        """The output columns. ``starts`` and ``ends``: those of the windows, if the results are of windows."""
+        """The output columns. ``starts`` and ``ends``: the bounds of the windows, for results of windows."""
         return results
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the aggregates: its reduction, and which leaves are its own."""
+    """One of the aggregates: its reduction and its leaves."""
 
     reduction: Reduction
     own: slice
@@ -90,8 +89,8 @@ class Side:
 
 @dataclass(frozen=True)
 class AggregatesPlan(Plan):
-    """``agg`` and ``count``. ``outputs``: the side of each result. ``key``: whether results follow the key, as one column or as
-    its parts. ``bounds``: window bounds by position among the columns after the key's."""
+    """``agg`` and ``count``. ``outputs``: the side of each result. ``key``: whether rows start with the key, as one column or
+    as its parts. ``bounds``: window bounds by position among the columns after the key."""
 
     type: TypeInformation
     sides: tuple[Side, ...]
@@ -127,10 +126,10 @@ class AggregatesPlan(Plan):
         self, results: list[pa.Array], key: pa.Array, starts: Longs | None = None, ends: Longs | None = None
     ) -> list[pa.Array]:
         columns = list(results)
-        for place, bound in sorted(self.bounds.items()):
-            columns.insert(place, pa.array(ends if bound.end else starts))
+        for position, bound in sorted(self.bounds.items()):
+            columns.insert(position, pa.array(ends if bound.end else starts))
         match self.key:
-            case "whole":
+            case "single":
                 return [key, *columns]
             case "parts":
                 return [*key.flatten(), *columns]
@@ -148,7 +147,7 @@ class ElementPlan(Plan):
         self._first = FirstOrLast(element(self.type), last=False)
         ufunc = np.minimum if rolling.aggregate in ("min", "min_by") else np.maximum
         of = Source(column, present(self._field.type))
-        self._reduction: Summing | Extreme = Summing(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
+        self._reduction: SumReduction | Extreme = SumReduction(of) if rolling.aggregate == "sum" else Extreme(of, ufunc)
         if rolling.aggregate in ("min_by", "max_by"):
             self._reduction = ExtremeBy(of, ufunc, self._first.of)
 
@@ -168,15 +167,15 @@ class ElementPlan(Plan):
         aggregated: Callable[[Segments, Sequence[pa.Array]], Leaves | None],
         first: Callable[[Segments, Sequence[pa.Array]], Leaves],
     ) -> Leaves | None:
-        """The leaves of the elements. ``aggregated``: the field's leaf, then those of the extreme element; ``first``: the leaves
-        of the first element."""
+        """The leaves of the elements. ``aggregated``: the leaf of the field, then the leaves of the extreme element; ``first``:
+        the leaves of the first element."""
         if segments.present(self._field) is not None or saved[self._leaf].null_count:
-            return None  # None is left to Python
+            return None  # Python handles None
         found = aggregated(segments, [saved[self._leaf], *saved])
         if found is None or isinstance(self._reduction, ExtremeBy):
             return found and found[1:]
         leaves = first(segments, saved)
-        if isinstance(self._reduction, Summing) and not _summed_alike(leaves[self._leaf]):
+        if isinstance(self._reduction, SumReduction) and not _summed_alike(leaves[self._leaf]):
             return None
         leaves[self._leaf] = found[0].cast(leaves[self._leaf].type)
         return leaves
@@ -186,21 +185,21 @@ class ElementPlan(Plan):
 
 
 def _summed_alike(first: pa.Array) -> bool:
-    """Whether sums that begin with 0 equal those that begin with the first element: not if that is -0.0."""
+    """Whether a sum that starts with 0 equals a sum that starts with the first element: not if that element is -0.0."""
     values = numbers(first)
     return values.dtype.kind != "f" or not ((values == 0) & np.signbit(values)).any()
 
 
 def window_plan(spec: WindowSpec, elements: TypeInformation | None) -> Plan | None:
-    """The plan of a window's aggregate; None if it has to be computed element by element."""
+    """The plan of a window's aggregate; None if it must be computed element by element."""
     if elements is None:
         return None
     combine, fn = spec.combine, spec.fn
     if isinstance(combine, Aggregates) and isinstance(fn, WindowRows):
         return aggregates_plan(combine, fn.shape, spec.contents_type, elements)
-    if type(combine) is CountElements and (fn is None or type(fn) is WithKey):
-        counting = Side(Counting(None), slice(0, 1))
-        return AggregatesPlan(spec.contents_type, (counting,), (0,), "none" if fn is None else "whole", {})
+    if type(combine) is Count and combine.field is None and (fn is None or type(fn) is WithKey):
+        count = Side(CountReduction(None), slice(0, 1))
+        return AggregatesPlan(spec.contents_type, (count,), (0,), "none" if fn is None else "single", {})
     if isinstance(combine, Rolling) and fn is None:
         return element_plan(combine)
     return None
@@ -227,7 +226,7 @@ def aggregates_plan(
         width = len(leaf_types(field.type))
         sides.append(Side(reduction, slice(at, at + width)))
         at += width
-    key: KeyColumns = "none" if not shape.key_names else "whole" if shape.single else "parts"
+    key: KeyColumns = "none" if not shape.key_names else "single" if shape.single else "parts"
     return AggregatesPlan(accumulator, tuple(sides), aggregates.outputs, key, shape.bounds)
 
 
@@ -244,7 +243,7 @@ def column_index(field: int | str | None, elements: TypeInformation) -> int | No
 
 
 def source_of(field: int | str | None, elements: TypeInformation) -> Source | None:
-    """The source of an aggregator; None if it is not a column, or the column loses None or the order of a set."""
+    """The source of an aggregator; None if it is not a column, or if a column would lose None or the order of a set."""
     column = column_index(field, elements)
     if field is not None and column is None:
         return None
@@ -257,30 +256,30 @@ def _has_sets(type: TypeInformation) -> bool:
 
 
 def reduction_of(aggregator: Aggregator[Any], elements: TypeInformation) -> Reduction | None:
-    """The reduction that computes an aggregate over columns, if there is one."""
+    """The reduction that computes an aggregate over columns, None without support."""
     if type(aggregator) is Count and aggregator.field is None:
-        return Counting(None)
+        return CountReduction(None)
     of = source_of(aggregator.field, elements)
     if of is None:
         return None
     kind = of.type.kind
     match aggregator:
         case Count():
-            return Counting(of)
+            return CountReduction(of)
         case First() | Last():
             return FirstOrLast(Source(of.column, optional(of.type)), isinstance(aggregator, Last))
         case Collect():
-            return Collecting(of)
+            return CollectReduction(of)
         case Sum() if kind in NUMBERS:
-            return Summing(of)
+            return SumReduction(of)
         case Avg() if kind in NUMBERS:
-            return Averaging(of, kind not in ("float", "double"))
+            return AverageReduction(of, kind not in ("float", "double"))
         case StdDev() if kind in NUMBERS:
-            return Deviating(of)
+            return StdDevReduction(of)
         case CountDistinct() if kind in ORDERED:
-            return CountingDistinct(of)
+            return CountDistinctReduction(of)
         case TopN() if kind in ORDERED:
-            return Topping(of, aggregator.n)
+            return TopNReduction(of, aggregator.n)
         case Min() | Max() if kind in ORDERED:
             return Extreme(of, np.minimum if isinstance(aggregator, Min) else np.maximum)
         case MinBy() if kind in ORDERED:

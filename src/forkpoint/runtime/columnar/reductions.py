@@ -1,7 +1,7 @@
 """Aggregates over segments of rows: the aggregators' ``add`` for all groups at once, with bit-identical results.
 
 Where numpy would differ from Python (sums beyond 64 bits, NaN and -0.0 in comparisons), a reduction returns None, and the caller
-goes element by element.
+falls back to single elements.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.runtime.columnar.leaves import Leaves, merged, numbers, put_together, take_apart, witness
+from forkpoint.runtime.columnar.leaves import Leaves, join_leaves, merged, numbers, split_leaves, witness
 from forkpoint.runtime.columnar.ordering import Ordered, ordered
 from forkpoint.runtime.columnar.segments import Bools, Numbers, Segments, Source, accumulated, either, layers
 from forkpoint.runtime.exchange.batch import Longs
 
-_ALONE = 64  # segments from which on a vectorized loop pays off
+_MIN_VECTORIZED = 64  # segments from which a vectorized loop pays off
 
 
 @dataclass(frozen=True)
 class Running:
-    """``leaves``: the accumulator after each group's last row. ``results``: the columns of results after each row; a reduction
-    has one."""
+    """``leaves``: the accumulator after each group's last row. ``results``: the result columns after each row; one for a
+    reduction."""
 
     leaves: Leaves
     results: list[pa.Array]
 
 
 class Reduction(ABC):
-    """One aggregate over segments. ``saved``: its leaves of the saved entries."""
+    """One aggregate over segments. ``saved``: the leaves of its saved entries."""
 
     @abstractmethod
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
@@ -52,8 +52,8 @@ class Reduction(ABC):
 
 
 @dataclass(frozen=True)
-class Counting(Reduction):
-    """The number of elements, or of those with a value in the source."""
+class CountReduction(Reduction):
+    """The number of elements, or of elements with a value in the source."""
 
     of: Source | None
 
@@ -79,10 +79,10 @@ class Counting(Reduction):
 
 
 @dataclass(frozen=True)
-class OfValues(Reduction):
+class ValueReduction(Reduction):
     """An aggregate that ignores None: rows without a value, and saved entries that have seen no value.
 
-    The accumulator is None until the first value: all its leaves are null, and the one at ``witness`` is null only then.
+    The accumulator is None until the first value: all its leaves are null. The leaf at ``witness`` is null only then.
     """
 
     of: Source
@@ -96,27 +96,27 @@ class OfValues(Reduction):
         """``update`` if each row has a value and no saved entry is None."""
 
     @abstractmethod
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        """``running`` under the same condition."""
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+        """``running`` under the condition of ``add``."""
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
         if present is None:
             return self.add(segments, saved)
-        mine, groups = segments.where(present)
-        leaves = self.add(mine, saved) if len(groups) else [leaf.slice(0, 0) for leaf in saved]
+        nonempty, groups = segments.where(present)
+        leaves = self.add(nonempty, saved) if len(groups) else [leaf.slice(0, 0) for leaf in saved]
         return None if leaves is None else self._spread(leaves, segments, groups, saved)
 
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         segments, present = segments.entries(saved[self.witness]), segments.present(self.of)
         if present is None:
-            return self.each(segments, saved)
-        mine, groups = segments.where(present)
-        nothing: Leaves = [leaf.slice(0, 0) for leaf in saved]
-        found = self.each(mine, saved) if len(groups) else Running(nothing, [self.result(nothing)])
+            return self.running_values(segments, saved)
+        nonempty, groups = segments.where(present)
+        empty: Leaves = [leaf.slice(0, 0) for leaf in saved]
+        found = self.running_values(nonempty, saved) if len(groups) else Running(empty, [self.result(empty)])
         if found is None:
             return None
-        before, after = self.result(self._spread(nothing, segments, groups[:0], saved)), found.results[0]
+        before, after = self.result(self._spread(empty, segments, groups[:0], saved)), found.results[0]
         seen, begins = np.cumsum(present), segments.starts[:-1]
         at = seen - 1
         without = at < np.repeat(seen[begins] - present[begins], segments.sizes)
@@ -125,33 +125,33 @@ class OfValues(Reduction):
         return Running(self._spread(found.leaves, segments, groups, saved), [results])
 
     def _spread(self, leaves: Leaves, segments: Segments, groups: Longs, saved: Sequence[pa.Array]) -> Leaves:
-        """The leaves of these groups, the saved leaves for the others."""
+        """The new leaves for these groups, the saved leaves for other groups."""
         at = np.full(segments.count, -1)
         at[groups] = np.arange(len(groups))
         return [either(new, at, old, segments.saved_at) for new, old in zip(leaves, saved, strict=True)]
 
 
-class RowByRow(OfValues):
+class RowReduction(ValueReduction):
     """An aggregate whose accumulators after each row are computed as leaves."""
 
     @abstractmethod
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         """The leaves after each row, under the condition of ``add``."""
 
-    def each(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
+    def running_values(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
         leaves = self.after_each(segments, saved)
         return None if leaves is None else self._running(segments, leaves)
 
 
 @dataclass(frozen=True)
-class Summing(RowByRow):
+class SumReduction(RowReduction):
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
         values, seeds = self._numbers(segments, saved)
         if values.dtype.kind == "f":
             groups = segments.of_row
             if segments.has_saved.any():
                 groups, values = np.append(np.arange(segments.count), groups), np.append(seeds, values)
-            # bincount adds weights one by one, as a loop does; reduceat adds pairwise.
+            # bincount adds weights one by one, like a loop; reduceat adds pairwise.
             return [pa.array(np.bincount(groups, values, segments.count))]
         if overflows(segments, values, seeds):
             return None
@@ -163,7 +163,7 @@ class Summing(RowByRow):
             return [pa.array(accumulated(np.add, values, segments, seeds))]
         if overflows(segments, values, seeds):
             return None
-        sums = np.cumsum(values)  # may wrap around, but the differences are right
+        sums = np.cumsum(values)  # may wrap around, but the differences are correct
         begins = segments.starts[:-1]
         return [pa.array(sums + np.repeat(seeds - (sums[begins] - values[begins]), segments.sizes))]
 
@@ -175,7 +175,7 @@ class Summing(RowByRow):
 
 
 def overflows(segments: Segments, values: Numbers, seeds: Numbers) -> bool:
-    """Whether a group's sum of these ints and its seed might exceed 64 bits."""
+    """Whether the sum of a group's ints and its seed might exceed 64 bits."""
     return int(segments.sizes.max(initial=0)) * _largest(values) + _largest(seeds) >= 2**63
 
 
@@ -184,16 +184,16 @@ def _largest(values: Numbers) -> int:
 
 
 @dataclass(frozen=True)
-class Averaging(RowByRow):
+class AverageReduction(RowReduction):
     exact: bool  # whether sums are ints
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        sums = Summing(self.of).add(segments, saved[:1])
-        return None if sums is None else [*sums, *Counting(None).update(segments, saved[1:])]
+        sums = SumReduction(self.of).add(segments, saved[:1])
+        return None if sums is None else [*sums, *CountReduction(None).update(segments, saved[1:])]
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        sums = Summing(self.of).after_each(segments, saved[:1])
-        return None if sums is None else [*sums, *Counting(None).after_each(segments, saved[1:])]
+        sums = SumReduction(self.of).after_each(segments, saved[:1])
+        return None if sums is None else [*sums, *CountReduction(None).after_each(segments, saved[1:])]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
         sums, counts = leaves
@@ -204,22 +204,22 @@ class Averaging(RowByRow):
 
 
 @dataclass(frozen=True)
-class Deviating(RowByRow):
-    """Welford's recurrence: one row of each group at a time, the few largest groups in a loop each."""
+class StdDevReduction(RowReduction):
+    """Welford's recurrence: one row of each group at a time, and a loop for each of the few largest groups."""
 
     def add(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._leaves(segments, saved, each=False)
+        return self._leaves(segments, saved, running=False)
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._leaves(segments, saved, each=True)
+        return self._leaves(segments, saved, running=True)
 
-    def _leaves(self, segments: Segments, saved: Sequence[pa.Array], *, each: bool) -> Leaves:
+    def _leaves(self, segments: Segments, saved: Sequence[pa.Array], *, running: bool) -> Leaves:
         size, sizes, starts = segments.count, segments.sizes, segments.starts
         values = segments.values(self.of).astype(np.float64)
         counts = segments.seeds(saved[0], np.zeros(size, np.int64))
         means, squares = (segments.seeds(leaf, np.zeros(size)) for leaf in saved[1:])
-        after = (np.empty_like(values), np.empty_like(values)) if each else None
-        large = sizes > (np.partition(sizes, -_ALONE)[-_ALONE] if size >= _ALONE else 0)
+        after = (np.empty_like(values), np.empty_like(values)) if running else None
+        large = sizes > (np.partition(sizes, -_MIN_VECTORIZED)[-_MIN_VECTORIZED] if size >= _MIN_VECTORIZED else 0)
         with np.errstate(all="ignore"):
             for at, (alive, rows) in enumerate(layers(segments, ~large), 1):
                 value = values[rows]
@@ -235,7 +235,7 @@ class Deviating(RowByRow):
             if after is not None:
                 after[0][a:b], after[1][a:b] = found
         if after is not None:
-            return [*Counting(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
+            return [*CountReduction(None).after_each(segments, saved), pa.array(after[0]), pa.array(after[1])]
         return [pa.array(counts + sizes), pa.array(means), pa.array(squares)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
@@ -255,7 +255,7 @@ def _welford(values: list[float], count: int, mean: float, square: float) -> tup
 
 
 @dataclass(frozen=True)
-class Extreme(RowByRow):
+class Extreme(RowReduction):
     """The least or greatest value. ``ufunc``: numpy's minimum or maximum."""
 
     ufunc: np.ufunc
@@ -286,7 +286,7 @@ class Extreme(RowByRow):
 
 @dataclass(frozen=True)
 class ExtremeBy(Extreme):
-    """``value`` of the first element with the extreme. Leaves: the extreme, then those of the value."""
+    """``value`` of the first element with the extreme. Leaves: the extreme, then the leaves of the value."""
 
     value: Source
 
@@ -305,22 +305,22 @@ class ExtremeBy(Extreme):
         ranks = self.ranked(segments, saved[0])
         if ranks is None:
             return None
-        places, begins = np.arange(len(ranks.new)), np.repeat(segments.starts[:-1], segments.sizes)
+        indices, begins = np.arange(len(ranks.new)), np.repeat(segments.starts[:-1], segments.sizes)
         best = self.best_so_far(segments, ranks)
-        better = ranks.new == best  # and better than the row before:
-        better[1:] &= (best[1:] != best[:-1]) | (begins[1:] == places[1:])
+        better = ranks.new == best  # and better than the previous row:
+        better[1:] &= (best[1:] != best[:-1]) | (begins[1:] == indices[1:])
         of_first = segments.starts[:-1][segments.has_saved]
         better[of_first] &= ranks.new[of_first] != ranks.saved
-        at = np.maximum.accumulate(np.where(better, places, -1))
+        at = np.maximum.accumulate(np.where(better, indices, -1))
         use = at < begins
         return [ranks.back(best), *chosen(segments, self.value, np.where(use, begins, at), saved[1:], use)]
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
-        return put_together(iter(leaves[1:]), self.value.type)
+        return join_leaves(iter(leaves[1:]), self.value.type)
 
 
 @dataclass(frozen=True)
-class FirstOrLast(RowByRow):
+class FirstOrLast(RowReduction):
     last: bool
 
     @property
@@ -333,16 +333,16 @@ class FirstOrLast(RowByRow):
 
     def after_each(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves:
         if self.last:
-            return take_apart(segments.picked(self.of), self.of.type)
+            return split_leaves(segments.picked(self.of), self.of.type)
         at = np.repeat(segments.starts[:-1], segments.sizes)
         return chosen(segments, self.of, at, saved, np.repeat(segments.has_saved, segments.sizes))
 
     def result(self, leaves: Sequence[pa.Array]) -> pa.Array:
-        return put_together(iter(leaves), self.of.type)
+        return join_leaves(iter(leaves), self.of.type)
 
 
 def chosen(segments: Segments, source: Source, at: Longs, saved: Sequence[pa.Array], use: Bools) -> Leaves:
-    """The leaves of a source at these places, one for each group or row; where ``use``, the saved ones."""
-    found = take_apart(segments.picked(source, at), source.type)
+    """The leaves of a source at these indices, one for each group or row; the saved leaves where ``use``."""
+    found = split_leaves(segments.picked(source, at), source.type)
     saved_at = segments.saved_at if len(at) == segments.count else np.repeat(segments.saved_at, segments.sizes)
     return [merged(new, old, use, saved_at) for new, old in zip(found, saved, strict=True)]

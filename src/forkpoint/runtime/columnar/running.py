@@ -1,7 +1,7 @@
-"""Running aggregates of a keyed stream: a row, or an element with a field replaced, for each element.
+"""Running aggregates of a keyed stream, which emit a row, or an element with a field replaced, for each element.
 
-Two kernels share the state, one value for each key. The column-wise one gives each row the accumulator after it and saves the
-last of each key. Epochs in which numpy would differ from Python go to the element-wise one.
+Two kernels share the state, one value per key. The column-wise kernel computes the accumulator after each row and saves each
+key's last accumulator. The element-wise kernel runs the epochs in which numpy would differ from Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
 from forkpoint.runtime.columnar.segments import Segments
-from forkpoint.runtime.exchange.batch import Batch
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, RunningReduction, one_value
@@ -40,7 +40,7 @@ class RunningKernel:
         self._codec = Codec(plan.type)
 
     def compute(self, batch: Batch) -> tuple[Outputs, ChangeLog] | None:
-        """None where the epoch has to be computed element by element."""
+        """None if the epoch must be computed element by element."""
         columns = key_columns(batch, self._key, self._parts) if batch.size else None
         if columns is None:
             return None
@@ -58,11 +58,12 @@ class RunningKernel:
         key = groups.keys.column.take(pa.array(segments.of_row))
         table = pa.RecordBatch.from_arrays(self._plan.shaped(found.results, key), schema=self._type.arrow_schema)
         log = ChangeLog(names, list(self._codec.encode(found.leaves)))
-        return Outputs(batch.with_table(table, groups.order, self._type)), log
+        outputs = DerivedBatch(batch.size, lambda: batch.coordinates(groups.order), table=table, type=self._type)
+        return Outputs(outputs), log
 
 
 class RunningOperator(KeyedOperator):
-    """Runs a running aggregate: over columns where there is a plan for it and the epoch allows it, else by ``elements``."""
+    """Runs a running aggregate over columns if there is a plan and the epoch allows it, else by ``elements``."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, elements: OneValue, plan: Plan | None) -> None:
         key, type = info.operator.key, info.operator.output_type
@@ -89,7 +90,7 @@ class RunningOperator(KeyedOperator):
 
 @dataclass(frozen=True)
 class RunningAggregatesSpec(KeyedSpec):
-    """``agg`` on a keyed stream: every element comes out as a row of its key's aggregates so far."""
+    """``agg`` on a keyed stream: emits a row of the key's aggregates so far for every element."""
 
     kind = "aggregate"
 
@@ -120,19 +121,19 @@ class ElementAggregates(OneValue):
         aggregates, row, extend = self._aggregates, self._shape.row, self._collector.into(out)
         accumulator = aggregates.create_accumulator() if state is None else self._given(state)
         key = self._key.selector(values[start])
-        unchanging = self._guard.type.immutable
+        immutable = self._guard.type.immutable
         for value in values[start:stop]:
             accumulator = aggregates.add(value, accumulator)
-            if unchanging:
+            if immutable:
                 accumulator = self._kept(accumulator)
             extend((row(key, None, aggregates.get_result(accumulator)),))
-        # add() changes no accumulator that is part of a result, so one that is mutable is encoded only here.
-        return accumulator if unchanging else self._kept(accumulator)
+        # add() changes no accumulator that is part of a result, so a mutable accumulator is encoded only here.
+        return accumulator if immutable else self._kept(accumulator)
 
 
 @dataclass(frozen=True)
 class RollingSpec(Rolling, KeyedSpec):
-    """``sum``, ``min``, ``max``, ``min_by``, ``max_by`` on a keyed stream: every element comes out as the result so far."""
+    """``sum``, ``min``, ``max``, ``min_by``, ``max_by`` on a keyed stream: emits the result so far for every element."""
 
     kind = "rolling"
 

@@ -1,4 +1,4 @@
-"""Rows of a table in groups, each of which may continue a saved entry: the input of aggregates over columns."""
+"""Rows of a table in groups that may continue saved entries: the input of aggregates over columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from forkpoint.types import TypeInformation
 
 Numbers = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-_LONG = 512  # rows; a longer segment is processed on its own
+_LONG = 512  # rows; longer segments are processed separately
 
 
 @dataclass(frozen=True)
 class Source:
-    """The aggregated field: a column, or if ``column`` is None the element itself. ``type``: its type in the accumulator."""
+    """The aggregated field: a column, or the element itself if ``column`` is None. ``type``: its type in the accumulator."""
 
     column: int | None
     type: TypeInformation
@@ -35,7 +35,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Segments:
-    """Rows of a table in groups: those of group i are ``rows[starts[i]:starts[i + 1]]``, at least one, in order.
+    """Rows of a table in groups: group i has ``rows[starts[i]:starts[i + 1]]``, at least one row, in order.
 
     ``saved_at[i]``: the index of the saved entry that group i continues, -1 for none.
     """
@@ -64,11 +64,11 @@ class Segments:
 
     @property
     def last(self) -> pa.Array:
-        """The places of the groups' last rows in ``rows``."""
+        """The index in ``rows`` of each group's last row."""
         return pa.array(self.starts[1:] - 1)
 
     def picked(self, source: Source, at: Longs | None = None) -> pa.Array:
-        """The source's values in the order of ``rows``, or those at these places of ``rows``."""
+        """The source's values in the order of ``rows``, or at the indices ``at`` of ``rows``."""
         return source.of(self.table).take(pa.array(self.rows if at is None else self.rows[at]))
 
     def values(self, source: Source) -> Numbers:
@@ -87,7 +87,7 @@ class Segments:
         return otherwise
 
     def present(self, source: Source) -> Bools | None:
-        """Which rows have a value; None if all have."""
+        """The rows that have a value; None if all rows have one."""
         array = source.of(self.table)
         return np.asarray(numbers(array.is_valid())[self.rows]) if array.null_count else None
 
@@ -99,7 +99,7 @@ class Segments:
         return Segments(self.table, self.rows, self.starts, np.where(valid[self.saved_at], self.saved_at, -1))
 
     def where(self, present: Bools) -> tuple[Segments, Longs]:
-        """The rows where ``present``, and the groups that have any of them."""
+        """The rows where ``present``, and the groups that have such rows."""
         sizes = np.add.reduceat(present, self.starts[:-1], dtype=np.int64)
         groups = np.flatnonzero(sizes)
         starts = np.concatenate(([0], np.cumsum(sizes[groups])))
@@ -107,7 +107,7 @@ class Segments:
 
 
 def layers(segments: Segments, which: Bools) -> Iterator[tuple[Longs, Longs]]:
-    """The first rows of these groups, then the second ones, and so on: pairs of groups and places."""
+    """The groups ``which``, row by row: yields the groups with a first row and the indices of these rows, then the second."""
     order = np.argsort(-segments.sizes, kind="stable")
     order = order[which[order]]
     lengths, at = segments.sizes[order], segments.starts[:-1][order].copy()
@@ -120,8 +120,8 @@ def layers(segments: Segments, which: Bools) -> Iterator[tuple[Longs, Longs]]:
 def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Numbers) -> Numbers:
     """``ufunc.accumulate`` within each segment from its seed, strictly from left to right.
 
-    Segments advance in parallel, one row of each at a time, so floating-point results are those of a loop over elements; a long
-    segment is cheaper on its own.
+    Segments advance in parallel, one row at a time, so floating-point results equal those of a loop over elements. Long segments
+    are cheaper one by one.
     """
     result = np.empty_like(values)
     long = segments.sizes > _LONG
@@ -136,7 +136,7 @@ def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Num
 
 
 def run_starts(numbers: Longs) -> Bools:
-    """Where each run of equal numbers begins."""
+    """The mask of the first number of each run of equal numbers."""
     return np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
 
 
@@ -147,6 +147,6 @@ def ranges(starts: Longs, lengths: Longs) -> Longs:
 
 
 def either(new: pa.Array, at: Longs, saved: pa.Array, saved_at: Longs) -> pa.Array:
-    """At each index the new entry ``at``; if that is -1 the saved entry ``saved_at``, and if that is -1 null."""
-    places = np.where(at >= 0, at, np.where(saved_at >= 0, len(new) + saved_at, -1))
-    return pa.concat_arrays([new, saved]).take(pa.array(places, mask=places < 0))
+    """At each index, the new entry ``at``; the saved entry ``saved_at`` if ``at`` is -1; null if both are -1."""
+    indices = np.where(at >= 0, at, np.where(saved_at >= 0, len(new) + saved_at, -1))
+    return pa.concat_arrays([new, saved]).take(pa.array(indices, mask=indices < 0))

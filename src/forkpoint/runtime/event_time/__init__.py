@@ -1,1 +1,1 @@
-"""Event time on a subtask: timestamps, watermarks, timers."""
+"""Event time: timestamps, watermarks, timers."""

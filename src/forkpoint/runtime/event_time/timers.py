@@ -1,7 +1,7 @@
 """Timers of one operator on one subtask.
 
-A timer is a store entry without a value, so that registering and deleting one are idempotent and need no read. At an epoch's
-start one scan for each key group finds those that come due in it; within the epoch each key has a small heap.
+A timer is a store entry without a value, so registering and deleting it are idempotent and need no read. At the start of an
+epoch, one scan per key group finds the timers that come due in the epoch; within the epoch, each key has a small heap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Timer = tuple[int, bytes]  # time in ms, namespace
 
 
 def timer_states(space: TypeInformation | None = None) -> list[DeclaredState]:
-    """The states in which timers are saved; ``space``: the type of their namespaces."""
+    """The states that save timers. ``space``: the type of their namespaces."""
     return [
         DeclaredState(EVENT_TIMERS, "timers-event", None, space),
         DeclaredState(PROCESSING_TIMERS, "timers-processing", None, space),
@@ -45,10 +45,10 @@ class TimerQueue:
         self.heap: list[Timer] = []  # the current key's timers up to the horizon, including deleted ones
         self._live: set[Timer] = set()
         self.closed = False  # whether new timers are ignored
-        self.engaged = False  # whether keys have to be entered: usually no timer can fire
+        self.engaged = False  # whether keys must be entered: usually no timer can fire
 
     def find_due(self, horizon_ms: int) -> list[bytes]:
-        """Read the timers up to and including the horizon. Returns the encoded keys that have some."""
+        """Read the timers up to and including the horizon. Returns the encoded keys that have such timers."""
         self.horizon = to_flink_ms(horizon_ms)
         self._due, self._found, self._changes = {}, {}, {}
         if horizon_ms > MIN_MS:
@@ -99,11 +99,11 @@ class TimerQueue:
         return None
 
     def pending(self) -> dict[bytes, int]:
-        """The first timer's time by encoded key, of keys not yet entered with timers up to the horizon."""
+        """The time of the first timer up to the horizon, by encoded key, of keys that are not yet entered."""
         return {key: min(timers)[0] for key, timers in self._due.items()}
 
     def put_back(self) -> int | None:
-        """Keep the current key's timers until it is entered again in this epoch. Returns the time of the first."""
+        """Keep the current key's timers until the key is entered again in this epoch. Returns the time of the first timer."""
         if not self.engaged:
             return None
         live, self.heap, self._live = self._live, [], set()
@@ -118,23 +118,23 @@ class TimerQueue:
 
     def collect(self, log: ChangeLog) -> None:
         backend = self._backend
-        passing: list[bytes] = []  # removed, and perhaps never stored: most windows begin and end within an epoch
+        transient: list[bytes] = []  # removed, and perhaps never stored: most windows start and end within an epoch
         for (index, timer), kept in self._changes.items():
             name = timer_key(backend.key_groups[index], self.sid, timer[0], backend.key_bytes[index], timer[1])
             if kept or timer in self._found.get(index, ()):
                 log.keys.append(name)
                 log.values.append(b"" if kept else None)
             else:
-                passing.append(name)
-        for name, stored in zip(passing, backend.store.get_many(passing), strict=True):
+                transient.append(name)
+        for name, stored in zip(transient, backend.store.get_many(transient), strict=True):
             if stored is not None:
                 log.keys.append(name)
                 log.values.append(None)
         self._found, self._changes = {}, {}
 
     def earliest_after(self, time_ms: int) -> int | None:
-        """A lower bound of the next timer's time: the first of the timers stored for after ``time_ms`` and of this epoch's new
-        ones, whose time may have passed."""
+        """A lower bound of the next timer's time: the minimum over stored timers after ``time_ms`` and new timers of this epoch,
+        whose time may have passed."""
         found = [t for (_, (t, _)), kept in self._changes.items() if kept]
         for start, stop in self._stored(MAX_WATERMARK):
             _, begin = timer_range(kg_of(start), self.sid, time_ms)
@@ -144,15 +144,15 @@ class TimerQueue:
         return min(found, default=None)
 
     def _stored(self, until_ms: int) -> list[Range]:
-        """Where timers up to and including a time may be stored."""
+        """The ranges of the store that may have timers up to and including a time."""
         return self._backend.store.occupied(in_groups(range(*self._backend.groups), timer_range(0, self.sid, until_ms)))
 
 
 class Timers(TimerService):
-    """Both time domains of an operator, as its function sees them."""
+    """The timer service of an operator's function, with both time domains."""
 
     def __init__(self, backend: KeyedBackend, space: TypeInformation | None = None) -> None:
-        """``space``: the type of the timers' namespaces, None if they have none."""
+        """``space``: the type of the timers' namespaces, None without namespaces."""
         self.event = TimerQueue(backend, EVENT_TIMERS, "timers-event", space)
         self.processing = TimerQueue(backend, PROCESSING_TIMERS, "timers-processing", space)
         self._backend = backend
@@ -168,7 +168,7 @@ class Timers(TimerService):
         self.processing.enter(index)
 
     def closed(self, closed: bool) -> None:
-        """Set whether new timers are ignored: at the end of a batch, those that timers register are, as in Flink."""
+        """Set whether new timers are ignored: at the end of a batch, timers cannot register timers, as in Flink."""
         self.event.closed = self.processing.closed = closed
 
     def collect(self, log: ChangeLog) -> None:
@@ -195,17 +195,17 @@ class Timers(TimerService):
 
 
 def checked_ms(time_ms: int) -> int:
-    """A timer's time; raises ValueError or TypeError if it is not valid."""
+    """A timer's time; raises ValueError or TypeError if it is invalid."""
     return time_ms if time_ms.__class__ is int and MIN_WATERMARK <= time_ms <= MAX_WATERMARK else epoch_ms(time_ms)
 
 
 def to_flink_ms(time_ms: int) -> int:
-    """A watermark, with the smallest and largest one as Flink's MIN_WATERMARK and MAX_WATERMARK."""
+    """A watermark, with the smallest and largest as Flink's MIN_WATERMARK and MAX_WATERMARK."""
     if time_ms <= MIN_MS:
         return MIN_WATERMARK
     return MAX_WATERMARK if time_ms >= MAX_MS else time_ms
 
 
 def timer_ms(time_ms: int) -> int:
-    """A timer's time as its function sees it. Earlier versions stored MIN_MS and MAX_MS for the first and last time."""
+    """A timer's time for its function. Earlier versions stored MIN_MS and MAX_MS for the first and last time."""
     return to_flink_ms(time_ms) if time_ms in (MIN_MS, MAX_MS) else time_ms

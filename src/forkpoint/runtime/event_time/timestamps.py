@@ -1,9 +1,8 @@
-"""Assigns timestamps and watermarks in stage 0, along one piece of a split."""
+"""Assigns timestamps and watermarks to the elements of one piece of a split, in stage 0."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,10 @@ from forkpoint.types import Types
 
 
 class PieceClock:
-    """Sets timestamps and positions of one piece's elements, batch after batch.
+    """Sets timestamps and positions of one piece's elements, batch by batch.
 
-    ``watermark_ms``: the piece's watermark, starting at its split's at the start of the epoch. The receiver completes it
-    with that of earlier pieces.
+    ``watermark_ms``: the piece's watermark, which starts with the watermark of the split at the start of the epoch. The
+    receiver combines it with the watermarks of earlier pieces.
     """
 
     def __init__(self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None) -> None:
@@ -36,14 +35,14 @@ class PieceClock:
         self.count += batch.size
         if self._assign is not None or self._column is not None:
             self._assign_timestamps(batch)
-        self._place(batch)
+        self._set_positions(batch)
 
-    def _place(self, batch: Batch) -> None:
-        """Set the positions and advance the watermark. Here: no watermarks."""
+    def _set_positions(self, batch: Batch) -> None:
+        """Set the positions and advance the watermark. This class has no watermarks."""
         batch.positions = 2 * self.watermark_ms + 1
 
     def at_next_watermark(self, batch: Batch) -> Batch:
-        """The elements moved to where the watermark after them begins, before all that sees it, if timestamps determine it."""
+        """The elements moved ahead of all elements that see the watermark after them, if timestamps determine that watermark."""
         return batch
 
     def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
@@ -74,10 +73,10 @@ class PieceClock:
 class BoundedClock(PieceClock):
     """The watermark after each element is the greatest timestamp minus the bound minus 1 ms, as in Flink."""
 
-    def _place(self, batch: Batch) -> None:
+    def _set_positions(self, batch: Batch) -> None:
         stamps = batch.timestamps
         if stamps is None or not batch.size:
-            super()._place(batch)
+            super()._set_positions(batch)
             return
         behind = np.maximum.accumulate(self._behind(stamps))
         np.maximum(behind, self.watermark_ms, out=behind)
@@ -96,15 +95,15 @@ class BoundedClock(PieceClock):
         return moved
 
     def _behind(self, stamps: Longs) -> Longs:
-        """The watermark that follows from each timestamp; only the end of input has the final one."""
+        """The watermark after each timestamp, below the final watermark, which only the end of the input has."""
         assert self._strategy.out_of_orderness_ms is not None
-        late = self._strategy.out_of_orderness_ms + 1
-        return np.clip(stamps, MIN_MS + late, MAX_MS - 1 + late) - late
+        lag = self._strategy.out_of_orderness_ms + 1
+        return np.clip(stamps, MIN_MS + lag, MAX_MS - 1 + lag) - lag
 
 
 @dataclass(slots=True)
 class _Output(WatermarkOutput):
-    """What a generator has emitted so far. Watermarks never decrease."""
+    """A generator's output so far. Watermarks never decrease."""
 
     watermark_ms: int
     idle: bool
@@ -123,7 +122,7 @@ class _Output(WatermarkOutput):
 
 
 class GeneratorClock(PieceClock):
-    """Watermarks of the user's generator, which sees a whole split in order."""
+    """Watermarks of the user's generator, which sees an entire split in order."""
 
     def __init__(
         self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
@@ -132,7 +131,7 @@ class GeneratorClock(PieceClock):
         assert strategy.generator_factory is not None
         self._periodic = periodic
         self._output = _Output(self.watermark_ms, start is not None and start.marked_idle)
-        with user_code(uid, lambda: "none yet: the watermark generator is being made"):
+        with user_code(uid, lambda: "none yet: creating the watermark generator"):
             self._generator = strategy.generator_factory()
             if not isinstance(self._generator, WatermarkGenerator):
                 raise UserFunctionError(
@@ -142,7 +141,7 @@ class GeneratorClock(PieceClock):
             if start is not None and start.generator is not None:
                 self._generator.restore_state(Types.ANY().decode(start.generator))
 
-    def _place(self, batch: Batch) -> None:
+    def _set_positions(self, batch: Batch) -> None:
         output, on_event = self._output, self._generator.on_event
         before: list[int] = []
         with user_code(self._uid, lambda: batch.values[len(before) - 1]):
@@ -158,17 +157,14 @@ class GeneratorClock(PieceClock):
             if self._periodic and self.count:
                 self._generator.on_periodic_emit(output)
             state = dict(self._generator.snapshot_state())
-        encoded = self._encode(state)
-        return SplitProgress(origin, split, piece, output.watermark_ms, self.count, output.idle, encoded)
-
-    def _encode(self, state: dict[str, Any]) -> bytes:
         try:
-            return Types.ANY().encode(state)
+            encoded = Types.ANY().encode(state)
         except Exception as error:
             raise TypeNotSupported(
                 f"operator {self._uid!r}: the state {state!r} of watermark generator {type(self._generator).__name__} cannot be "
                 f"saved: {error}. Return plain values from snapshot_state(), and restore from them in restore_state()"
             ) from error
+        return SplitProgress(origin, split, piece, output.watermark_ms, self.count, output.idle, encoded)
 
 
 def open_clock(
@@ -176,7 +172,7 @@ def open_clock(
 ) -> PieceClock:
     """The clock of a piece whose split starts the epoch at ``start``.
 
-    Without ``periodic`` watermarks (an automatic interval of 0), only generators emit watermarks, at elements.
+    Without ``periodic`` watermarks (an automatic interval of 0), only generators emit watermarks, in ``on_event``.
     """
     if strategy.generator_factory is not None:
         return GeneratorClock(uid, strategy, column, start, periodic=periodic)

@@ -1,12 +1,12 @@
 """Event time within an epoch: one coordinate for all splits.
 
-An element's place in event time is ``v``, its split's watermark just before it. All splits share this coordinate, so
+The coordinate of an element is ``v``, its split's watermark just before the element. All splits share this coordinate, so
 the watermark that an operator sees at ``v`` is ``min over splits of clamp(v, start, end)``, which for splits with
-start ≤ end is ``clip(v, min of starts, min of ends)``. This needs only each split's watermark at the start and end of the
+start ≤ end is ``clip(v, min of starts, min of ends)``. So tasks need only each split's watermark at the start and end of the
 epoch, at any parallelism.
 
 Between two elements the watermark passes every millisecond: a timer for ``t`` fires at watermark ``t``, after the elements
-at ``v = t - 1`` and before those at ``v = t``, and its outputs are ahead of watermark ``t`` downstream. ``position`` packs
+at ``v = t - 1`` and before the elements at ``v = t``. Its outputs are ahead of watermark ``t`` downstream. ``position`` packs
 this order into one integer: ``2 v + 1`` for an element, ``2 t`` for a timer. Both see the watermark
 ``(position - 1) >> 1``.
 
@@ -46,7 +46,7 @@ def timer_positions(times_ms: Longs) -> Longs:
 class Window:
     """An operator's watermark over one epoch: from ``start`` to ``end``.
 
-    ``before``: at the end of the previous epoch; ``start`` is ahead of it if a split that held it back became idle.
+    ``before``: the watermark at the end of the previous epoch; ``start`` is ahead of it if a split that held it back is now idle.
     """
 
     before: int
@@ -54,14 +54,14 @@ class Window:
     end: int
 
     def at_one(self, position: int) -> int:
-        """The watermark seen by an element, or a timer's output, at this position.
+        """The watermark that an element, or a timer's output, sees at this position.
 
-        Timers also fire before ``start``; elements come after it.
+        Timers also fire before ``start``; elements follow it.
         """
         return min(max((position - 1) >> 1, self.start if position & 1 else self.before), self.end)
 
     def at(self, positions: Longs) -> Longs:
-        """The watermarks seen by elements, or timers' outputs, at these positions."""
+        """The watermarks that elements, or timers' outputs, see at these positions."""
         least = np.where(positions & 1, self.start, self.before)
         return np.asarray(np.clip((positions - 1) >> 1, least, self.end))
 
@@ -71,9 +71,9 @@ class Splits:
     """All splits of one watermark origin over one epoch.
 
     ``pieces`` maps (split, piece) to the split's watermark just before that piece: a task knows only its own piece, so the
-    receivers of its elements complete the running maximum. ``active``: splits that take part in the epoch; ``waiting``: those
-    that hold the watermark back at its end, neither finished nor marked idle by then. ``no_splits_yet``: there are none yet,
-    which holds the watermark back. ``ended``: all are finished.
+    receivers of its elements complete the running maximum. ``active``: splits that take part in the epoch; ``waiting``: splits
+    that hold the watermark back at its end, neither finished nor marked idle by then. ``no_splits_yet``: the lack of splits
+    holds the watermark back. ``ended``: all splits are finished.
     """
 
     order: Mapping[str, int]
@@ -89,10 +89,10 @@ class Splits:
 def join_pieces(
     start: Mapping[str, SplitStart], progress: Iterable[SplitProgress], *, released: bool = False, finished: Collection[str] = ()
 ) -> Splits:
-    """Complete each split's running watermark over the pieces that were read in this epoch.
+    """Complete each split's running watermark over the pieces of this epoch.
 
-    An origin without splits holds the watermark back, unless it is ``released``: it ended, or was silent for longer than its
-    idleness allows. Then its splits don't count. ``finished`` splits count only up to their last elements.
+    An origin without splits holds the watermark back unless it is ``released``: it has ended, or has been silent for longer
+    than its idleness timeout. Then its splits do not count. ``finished`` splits count only up to their last elements.
     """
     starts = {split: s.watermark_ms for split, s in start.items()}
     ends = dict(starts)
@@ -118,7 +118,7 @@ def join_pieces(
 
 
 def origin_splits(graph: JobGraph, context: EpochContext, progress: Iterable[SplitProgress]) -> dict[int, Splits]:
-    """Each watermark origin's splits over an epoch; tasks and driver compute them from the same progress."""
+    """The splits of each watermark origin over an epoch; tasks and driver compute them from the same progress."""
     by_origin: dict[int, list[SplitProgress]] = {}
     for p in progress:
         by_origin.setdefault(p.origin, []).append(p)
@@ -138,8 +138,8 @@ def origin_splits(graph: JobGraph, context: EpochContext, progress: Iterable[Spl
 class Channel:
     """A stream's watermark over one epoch, from ``start`` to ``end``, as its consumers see it.
 
-    ``active``: it takes part in the epoch. ``waiting``: it can hold others back at the epoch's end, neither ``ended`` nor
-    idle by then.
+    ``active``: the stream takes part in the epoch. ``waiting``: it can hold other streams back at the end of the epoch, neither
+    ``ended`` nor idle by then.
     """
 
     start: int
@@ -150,17 +150,17 @@ class Channel:
 
 
 def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Channel:
-    """Combine watermarks: the least of the active ones, the greatest once all are idle, and never less than ``last_ms``, the
-    result of the previous epoch.
+    """Combine watermarks: the minimum of the active channels, the maximum once all are idle, and at least ``last_ms``, the result
+    of the previous epoch.
 
     A channel that becomes active again behind ``last_ms`` holds the result back (splits and connected inputs: Flink's
-    CombinedWatermarkStatus); in a ``union`` it doesn't count until it has caught up (StatusWatermarkValve). All that count
-    are at or ahead of the result, so the watermarks alone determine which ones do.
+    CombinedWatermarkStatus); in a ``union`` it does not count until it has caught up (StatusWatermarkValve). All channels that
+    count are at or ahead of the result, so the watermarks alone determine them.
     """
     given = list(channels)
     if len(given) == 1 and given[0].active and last_ms <= given[0].start < MAX_MS:
-        return given[0]  # as most are
-    unfinished = [c for c in given if c.start < MAX_MS]  # a final watermark holds nothing back
+        return given[0]  # the usual case
+    unfinished = [c for c in given if c.start < MAX_MS]  # a final watermark holds no other back
 
     def least(ms: int, ends: Iterable[int]) -> int:
         return max(ms, min((end for end in ends if end >= ms or not union), default=ms))
@@ -168,13 +168,13 @@ def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Chann
     start = least(last_ms, (c.start for c in unfinished if c.active))
     end = least(start, (c.end for c in unfinished if c.active))
     waiting = any(c.waiting for c in unfinished)
-    left = (c.end for c in unfinished if not c.ended)
-    end = least(end, (c.end for c in unfinished if c.waiting)) if waiting else max((end, *left))
+    running = (c.end for c in unfinished if not c.ended)
+    end = least(end, (c.end for c in unfinished if c.waiting)) if waiting else max((end, *running))
     return Channel(start, end, any(c.active for c in unfinished), waiting, all(c.ended for c in given))
 
 
 def source_channel(splits: Splits, last_ms: int) -> Channel:
-    """The watermark of a source, or an assigner of timestamps: that of its splits combined."""
+    """The watermark of a source, or an assigner of timestamps: the combined watermark of its splits."""
     channels = [
         Channel(splits.starts[split], end, split in splits.active, split in splits.waiting) for split, end in splits.ends.items()
     ]
@@ -187,8 +187,8 @@ def source_channel(splits: Splits, last_ms: int) -> Channel:
 class EventTime:
     """The event time of one of an operator's inputs over an epoch.
 
-    All its elements see at least the watermark ``start``, and those of later epochs at least ``end``. ``apart``: the other input
-    has no origin in common with it, so only time orders their elements.
+    All its elements see at least the watermark ``start``; elements of later epochs see at least ``end``. ``apart``: the two
+    inputs have no origin in common, so only time orders their elements.
     """
 
     start: int
@@ -198,9 +198,9 @@ class EventTime:
 
 @dataclass(frozen=True)
 class Watermarks:
-    """All operators' watermarks over one epoch, by operator id. ``inputs``: by uid, those of each combined input (a source's
-    splits, and unions) at the epoch's end. ``first``: of operators with two inputs, the event time of the first one, if it has
-    watermarks."""
+    """All operators' watermarks over one epoch, by operator id. ``inputs``: by uid, the watermarks of each combined input (a
+    source's splits, and unions) at the end of the epoch. ``first``: for operators with two inputs, the event time of the first
+    input, if it has watermarks."""
 
     windows: Mapping[int, Window]
     inputs: Mapping[str, list[int]]
@@ -208,7 +208,7 @@ class Watermarks:
 
 
 def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, Splits]) -> Watermarks:
-    """All operators' watermarks in an epoch, computed from its sources' splits, in tasks and driver alike."""
+    """All operators' watermarks in an epoch, which tasks and driver compute from the splits of the sources."""
     channels: dict[int, Channel] = {}
     windows: dict[int, Window] = {}
     inputs: dict[str, list[int]] = {}
@@ -243,7 +243,7 @@ def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, S
 
 
 def _origins(graph: JobGraph, operator: Operator, ordinal: int) -> dict[int, WatermarkStrategy]:
-    """The origins of the watermarks of an operator's input, with their strategies."""
+    """The watermark origins of an operator's input, with their strategies."""
     upstream = [graph.by_id[edge.upstream] for edge in operator.inputs if edge.ordinal == ordinal]
     specs = {origin: graph.by_id[origin].spec for o in upstream for origin in o.origins}
     return {origin: spec.strategy for origin, spec in specs.items() if isinstance(spec, WatermarkSpec)}

@@ -1,1 +1,1 @@
-"""Data exchanged between tasks, and between driver and tasks: batches of elements, and control data."""
+"""Data that tasks and driver exchange: batches of elements, and control data."""

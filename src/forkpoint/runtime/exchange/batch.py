@@ -1,4 +1,4 @@
-"""Batches of elements, with their event time and order."""
+"""Batches of elements with event time and order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from forkpoint.types.copying import element_type
 Longs = npt.NDArray[np.int64]
 Indices = npt.NDArray[Any]
 Rows = Indices | slice
-Places = tuple[Longs | int, Longs | int, Longs, Longs | None]
-"""Positions, splits, sequence, timestamps."""
+Coordinates = tuple[Longs | int, Longs | int, Longs, Longs | None]
+"""Positions, splits, sequence and timestamps."""
 
 BLOCK_ROWS = 65_536
-"""How many elements a sink gets at a time."""
+"""The maximum number of elements of one write to a sink."""
 
 OBJECT_ROWS = 8_192
-"""How many elements of keys are Python objects at a time: as many as the processor's cache holds."""
+"""The number of elements that are Python objects at a time, which fit into the processor's cache."""
 
 NO_TIMESTAMP_MS = -(2**63)
 EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
@@ -32,9 +32,9 @@ class Batch:
     """A run of elements as columns (``table``), as Python objects (``values``), or both.
 
     Elements are ordered by (``positions``, ``splits``, ``sequence``): position in event time, split, position within the
-    split; the first two are a single int where all elements share it. Objects are created from columns on first access, and
-    so are timestamps (int64 ms, None if the stream has none) that are a column (``time_column``). ``pending`` checks objects
-    before their first use; None once it has.
+    split; the first two are a single int if all elements share it. Objects are created from columns on first access, and so
+    are timestamps (int64 ms, None for a stream without) if they are a column (``time_column``). ``pending`` checks objects
+    before their first use, and is None afterwards.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Batch:
 
     @property
     def unseen_values(self) -> list[Any]:
-        """The objects before ``pending``, for callers that check them as strictly and pass them to nobody."""
+        """The objects before ``pending``, for callers that check them as strictly and do not pass them on."""
         return self.values if self._values is None else self._values
 
     @property
@@ -100,7 +100,7 @@ class Batch:
         return self._values is not None
 
     def isolated(self) -> Batch:
-        """The same elements for another consumer: neither sees what the other changes in an element."""
+        """The same elements for another consumer: changes to an element are invisible to the other consumer."""
         if self.type is not None and self.type.immutable:
             return self
         if self.table is not None:
@@ -130,12 +130,12 @@ class Batch:
         return np.full(self.size, NO_TIMESTAMP_MS) if self.timestamps is None else self.timestamps
 
     def stamp(self, timestamps: Longs | None, time_column: str | None) -> None:
-        """Set the timestamps; ``time_column`` names the column that holds them, if one does."""
+        """Set the timestamps. ``time_column``: the name of the column that holds them, if any."""
         self._timestamps = timestamps
         self.time_column = time_column
 
     def with_values(self, values: list[Any], type: TypeInformation | None) -> Batch:
-        """Other elements, one for one, in the same places and with the same timestamps."""
+        """One new element for each element, with the same order and timestamps."""
         return Batch(
             self.size,
             self.positions,
@@ -147,11 +147,7 @@ class Batch:
             ordered=self.ordered,
         )
 
-    def with_table(self, table: pa.RecordBatch, order: Indices, type: TypeInformation) -> Batch:
-        """Columns computed from this batch's elements, one for one, in another order."""
-        return DerivedBatch(self.size, lambda: self.places(order), table=table, type=type)
-
-    def places(self, order: Indices) -> Places:
+    def coordinates(self, order: Indices) -> Coordinates:
         """Positions, splits, sequence and timestamps of the elements in another order."""
         timestamps = self.timestamps
         return (
@@ -162,7 +158,7 @@ class Batch:
         )
 
     def expand(self, values: list[Any], counts: Sequence[int] | Longs, type: TypeInformation | None) -> Batch:
-        """The outputs of this batch's elements, ``counts[i]`` of them from the i-th."""
+        """The outputs of this batch's elements, ``counts[i]`` from the i-th element."""
         if len(values) == self.size and (np.asarray(counts) == 1).all():
             return self.with_values(values, type)
         return Batch(
@@ -184,7 +180,7 @@ class Batch:
         return self._part(indices, len(indices), table, stamps, lambda objects: list(map(objects.__getitem__, picked)))
 
     def objects(self, indices: Indices) -> list[Any]:
-        """The elements at these indices as Python objects, which the batch doesn't keep."""
+        """The elements at these indices as Python objects, which the batch does not keep."""
         if self._values is not None:
             return list(map(self.values.__getitem__, indices.tolist()))
         assert self.table is not None
@@ -225,7 +221,7 @@ class Batch:
         return part
 
     def in_order(self) -> Batch:
-        """The same elements sorted by place; free if they are already."""
+        """The same elements sorted; free if they are already in order."""
         if self.ordered:
             return self
         order = sort_order(self)
@@ -239,28 +235,28 @@ class Batch:
 
 
 class DerivedBatch(Batch):
-    """Outputs of an operator, not in order; their places are computed on first access."""
+    """Unordered outputs of an operator, whose coordinates are computed on first access."""
 
-    __slots__ = ("_make_places",)
+    __slots__ = ("_make_coordinates",)
 
     def __init__(
         self,
         size: int,
-        make_places: Callable[[], Places],
+        make_coordinates: Callable[[], Coordinates],
         *,
         values: list[Any] | None = None,
         table: pa.RecordBatch | None = None,
         type: TypeInformation | None = None,
     ) -> None:
         super().__init__(size, 0, 0, EMPTY_LONGS, values=values, table=table, type=type, ordered=False)
-        self._make_places = make_places
+        self._make_coordinates = make_coordinates
         del self.positions, self.splits, self.sequence, self._timestamps  # set by __getattr__
 
     def __getattr__(self, name: str) -> Any:
         # Called only for slots without a value.
         if name not in ("positions", "splits", "sequence", "_timestamps"):
             raise AttributeError(name)
-        self.positions, self.splits, self.sequence, timestamps = self._make_places()
+        self.positions, self.splits, self.sequence, timestamps = self._make_coordinates()
         try:
             object.__getattribute__(self, "_timestamps")
         except AttributeError:  # not set by stamp()
@@ -269,27 +265,27 @@ class DerivedBatch(Batch):
 
 
 def for_each(batch: Batch, consumers: int) -> list[Batch]:
-    """The batch for each of its consumers, which don't see each other's changes to elements."""
+    """The batch for each of its consumers, which do not see each other's changes to elements."""
     return [batch.isolated() for _ in range(consumers - 1)] + [batch] * (consumers > 0)
 
 
 def interleaved(start: int, size: int, sides: Sequence[Longs]) -> tuple[Longs, list[Longs]]:
-    """Numbers from ``start`` on for ``size`` elements, and for those of the sides, each of which comes before one of them."""
+    """Sequence numbers from ``start`` for ``size`` elements and for the side outputs, each of which precedes an element."""
     numbers = np.arange(start, start + size)
     if not sides:
         return numbers, []
     before = np.concatenate(sides)
     order = np.argsort(before, kind="stable")
     numbers += np.searchsorted(before[order], np.arange(size), side="right")
-    beside = before + start
-    beside[order] += np.arange(len(order))
-    return numbers, np.split(beside, np.cumsum([len(side) for side in sides])[:-1])
+    of_sides = before + start
+    of_sides[order] += np.arange(len(order))
+    return numbers, np.split(of_sides, np.cumsum([len(side) for side in sides])[:-1])
 
 
 def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
     """The stable sort order of integers, and the sorted integers.
 
-    Number and index are packed into one integer where they fit: numpy sorts those many times faster than its stable argsort.
+    Number and index are packed into one integer if they fit: numpy sorts integers many times faster than its stable argsort.
     """
     if not len(numbers):
         return EMPTY_LONGS, numbers
@@ -332,14 +328,14 @@ def empty_batch(type: TypeInformation | None) -> Batch:
 
 
 def sort_order(batch: Batch) -> Longs | None:
-    """The stable sort order by place; None if the batch is in order."""
+    """The stable sort order; None if the batch is in order."""
     if batch.size < 2:
         return None
     positions, splits, sequence = batch.positions, batch.splits, batch.sequence
     if isinstance(splits, int) and isinstance(positions, int):
         return None if (sequence[1:] >= sequence[:-1]).all() else np.argsort(sequence, kind="stable")
     if isinstance(splits, int):
-        # A split's watermark never decreases, so its elements are ordered by sequence alone.
+        # A split's watermark never decreases, so the sequence alone orders its elements.
         if (sequence[1:] >= sequence[:-1]).all() and (positions[1:] >= positions[:-1]).all():  # type: ignore[index]
             return None
         return np.lexsort((sequence, spread(positions, batch.size)))
@@ -353,7 +349,7 @@ def sort_order(batch: Batch) -> Longs | None:
 
 
 def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
-    """One batch of all elements, as columns if all batches are columns; not yet in order."""
+    """One unordered batch of all elements, as columns if all batches are columns."""
     if not batches:
         return empty_batch(type)
     if len(batches) == 1:
@@ -379,7 +375,7 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
 
 
 def joined(parts: list[Longs | int], batches: Sequence[Batch]) -> Longs | int:
-    """The batches' positions or splits as those of one batch."""
+    """The positions or splits of several batches as one array, or one int if all are equal."""
     first = parts[0]
     if isinstance(first, int) and all(isinstance(p, int) and p == first for p in parts):
         return first

@@ -1,4 +1,4 @@
-"""Control data that the driver and its tasks exchange in each epoch."""
+"""Control data that driver and tasks exchange in each epoch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from forkpoint.types.lookup import Program
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Everything that is constant during a run; shipped to every worker once.
+    """The constants of a run, shipped to every worker once.
 
-    ``local_dir``: where workers keep their stores, a cache private to this run. ``known_states``: the restored states, by
-    sid. ``inline_bytes``: how large a subtask's changes, and each sink's output, may be to become part of the manifest instead of
-    a file. ``several_processes``: whether a host's subtasks run in several processes, any of them in any. ``program``: whose
-    values these are.
+    ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states, by
+    sid. ``inline_bytes``: the maximum size of a subtask's changes, and of a sink's output, for inclusion in the manifest instead
+    of a file. ``several_processes``: whether a host runs its subtasks in several processes, any subtask in any process.
+    ``program``: the program that defines the values.
     """
 
     run: str
@@ -46,12 +46,12 @@ class JobSpec:
 
     @property
     def run_id(self) -> str:
-        """The run that this is a layout of: ``run`` without the layout's number."""
+        """The run of this layout: ``run`` without the number of the layout."""
         return self.run.rpartition("-")[0]
 
 
 class SplitStart(msgspec.Struct, frozen=True):
-    """A split at the start of an epoch: its watermark, and whether it is idle unless it gets elements.
+    """A split at the start of an epoch: its watermark, and whether it is idle unless the epoch has elements of it.
 
     With a watermark generator: whether the generator marked it idle, and the generator's state.
     """
@@ -63,17 +63,17 @@ class SplitStart(msgspec.Struct, frozen=True):
 
 
 class EpochContext(msgspec.Struct, frozen=True):
-    """One attempt at one epoch. ``previous`` and ``snapshot_subtasks`` are about single subtasks: the driver has those of all,
-    a subtask's task only its own (``divide``), and a task of stage 0 none.
+    """One attempt at one epoch. ``previous`` and ``snapshot_subtasks`` concern single subtasks: the driver has them for all
+    subtasks, a subtask's task only its own (``divide``), and a task of stage 0 none.
 
-    ``committed``: the epoch that the state starts from. ``previous``: the attempt that the committed manifest accepted, by
+    ``committed``: the epoch that the state starts from. ``previous``: the attempts that the committed manifest accepted, by
     ``"stage-subtask"``, so that a worker that still holds its changes need not read them back. ``splits``: by watermark
-    origin (operator id as text), then split. ``watermarks``: each operator's, by uid; ``input_watermarks``: those of each
-    input, where splits or streams are combined. ``released``: watermark origins that hold nothing back, because they ended
-    with this epoch or before, or were silent for too long. ``finished``: the splits that end with this epoch or before, by
-    origin. Operators whose origins are all ``ended`` end the epoch with the final watermark; with ``drain``, all do.
-    ``one_by_one``: the uids of operators with mutable outputs; ``trusted``: of those with outputs in an earlier epoch of
-    this run, none of them mutable.
+    origin (operator id as text), then split. ``watermarks``: by operator uid; ``input_watermarks``: the watermarks of each
+    input of operators that combine splits or streams. ``released``: watermark origins that do not hold the watermark back,
+    because they ended with this epoch or before, or were silent for too long. ``finished``: the splits that end with this
+    epoch or before, by origin. Operators whose origins are all ``ended`` end the epoch with the final watermark; with
+    ``drain``, all operators do. ``one_by_one``: the uids of operators with mutable outputs; ``trusted``: the uids of operators
+    with outputs in an earlier epoch of this run, all immutable.
     """
 
     generation: int
@@ -94,10 +94,10 @@ class EpochContext(msgspec.Struct, frozen=True):
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
-    """What was read of one piece of a split: sent to every subtask and to the driver.
+    """The progress of one piece of a split, sent to every subtask and to the driver.
 
-    ``origin``: the operator that generates the watermark. ``piece``: numbered in the split's order. ``generator``: the
-    watermark generator's state (for the driver only); ``marked_idle``: whether it marked the split idle.
+    ``origin``: the operator that generates the watermark. ``piece``: its number in the split's order. ``generator``: the
+    watermark generator's state (for the driver only); ``marked_idle``: whether the generator marked the split idle.
     """
 
     origin: int
@@ -110,8 +110,8 @@ class SplitProgress(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Where a subtask of one stage wrote this epoch's changes: to a file, or inline if they are small. ``grown``: about how
-    much each state grows by them, by sid."""
+    """A subtask's changes of this epoch in one stage: in a file, or inline if they are small. ``grown``: the approximate growth
+    of each state, by sid."""
 
     path: str | None
     inline: bytes | None
@@ -135,9 +135,9 @@ CatchUpKind = Literal["memory", "host", "changes", "rebuild"]
 
 
 class CatchUp(msgspec.Struct, frozen=True):
-    """How a subtask's local store reached the committed epoch. ``by``: ``memory`` if the worker still held its own changes (a
-    cache hit), ``host`` by what other processes of its host have left there, ``changes`` by applying those of so many epochs
-    from the state root, ``rebuild`` from snapshots and the changes since. Only the last two read from the state root."""
+    """How a subtask's local store caught up with the committed epoch. ``by``: ``memory`` with changes that the worker still held
+    (a cache hit), ``host`` with changes of other processes on the host, ``changes`` with the changes of ``epochs`` epochs from
+    the state root, ``rebuild`` from snapshots and later changes. Only the last two read from the state root."""
 
     subtask: int
     by: CatchUpKind
@@ -146,7 +146,7 @@ class CatchUp(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A user function or a source failed: reported as a result, so that the message arrives intact."""
+    """A failure of a user function or source, reported as a result so that the message arrives intact."""
 
     kind: str
     message: str
@@ -158,8 +158,8 @@ MetricKind = Literal["counter", "meter", "distribution", "gauge"]
 class UserMetric(msgspec.Struct, frozen=True, array_like=True):
     """A metric of a user function, in a task's report. ``group``: the names of its groups, joined by dots.
 
-    ``value``: a gauge's value; else the change of the count since the subtask's last report, as ``sum`` is that of a
-    distribution's sum. ``least`` and ``greatest``: of all a distribution's values.
+    ``value``: a gauge's value; else the change of the count since the subtask's last report. ``sum``: the change of a
+    distribution's sum. ``least`` and ``greatest``: the extremes of all values of a distribution.
     """
 
     kind: MetricKind
@@ -172,10 +172,10 @@ class UserMetric(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """What a task has measured of one operator in an epoch.
+    """A task's measurements of one operator in an epoch.
 
-    ``busy_us``: the time in which the operator was at work, rather than others that it passes elements to. ``bytes_in`` and
-    ``bytes_out``: of exchanges; of what a source has read as columns.
+    ``busy_us``: the working time of the operator, without operators downstream. ``bytes_in`` and ``bytes_out``: the bytes of
+    exchanges, and of columns that a source has read.
     """
 
     busy_us: int = 0
@@ -185,13 +185,13 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CommitRow(msgspec.Struct):
-    """One task's report to the driver, which the task fills in as it goes; those of all tasks become the manifest.
+    """One task's report to the driver, which becomes part of the manifest.
 
-    ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so each split must be read by one task.
-    ``mutable``: operators found to have mutable outputs. ``one_by_one``: the one for which this was found too late, which
-    ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store. ``counted``: how
-    much each state had in the subtask before the epoch, by sid, if the task has read all of it.
-    ``said``: lines of the task's log.
+    ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so that one task must read each split.
+    ``mutable``: operators with mutable outputs. ``one_by_one``: the operator whose mutable outputs were found too late, which
+    ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store. ``counted``:
+    the size of each of the subtask's states before the epoch, by sid, if the task has read all of them. ``said``: lines of the
+    task's log.
     """
 
     stage: int
@@ -219,7 +219,7 @@ class CommitRow(msgspec.Struct):
 
 
 class SubtaskPart(msgspec.Struct, frozen=True, array_like=True):
-    """What an epoch's context has about one subtask: its accepted attempts, and whether it takes a snapshot."""
+    """The part of an epoch's context for one subtask: its accepted attempts, and whether it takes a snapshot."""
 
     previous: dict[str, str]
     snapshot: bool
@@ -230,8 +230,8 @@ class SubtaskPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 def divide(context: EpochContext, parallelism: int) -> tuple[EpochContext, list[SubtaskPart]]:
-    """What goes to every task, and what only to the tasks of each subtask: all of it sent to all would grow with the square of
-    their number."""
+    """Divide a context into the part for every task and the parts for single subtasks: the entire context for every task would
+    grow with the square of the number of subtasks."""
     previous: list[dict[str, str]] = [{} for _ in range(parallelism)]
     for name, attempt in context.previous.items():
         previous[int(name.partition("-")[2])][name] = attempt
@@ -241,7 +241,7 @@ def divide(context: EpochContext, parallelism: int) -> tuple[EpochContext, list[
 
 
 def encode_context(context: EpochContext) -> str:
-    """As text, and small: it is sent with every task."""
+    """The context as compact text, which is sent with every task."""
     return base64.b85encode(zlib.compress(_encoder.encode(context), 1)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Keys of whole batches: routing to subtasks and grouping by key, in columns where the key is a column."""
+"""Routing of batches to subtasks, and grouping by key, vectorized if the key is a column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forkpoint.types.kinds.records import RecordType
 
 @dataclass(frozen=True)
 class Groups:
-    """Elements grouped by key: those of ``keys[i]`` are at ``order[starts[i]:starts[i + 1]]``, in the batch's order."""
+    """Elements grouped by key: ``keys[i]`` has the elements at ``order[starts[i]:starts[i + 1]]``, in the batch's order."""
 
     keys: list[Any]
     order: Longs
@@ -30,7 +30,7 @@ class Groups:
 
 
 def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
-    """The key as a column, if elements are columns and the key is one of them or a constant; else None."""
+    """The key as a column, if elements are columns and the key is a single column or a constant; else None."""
     if batch.table is None or key.columns is None or not key.single:
         return None
     assert key.key_type is not None
@@ -45,14 +45,15 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
 
 
 def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
-    """The key of each element as a Python object that no element shares and could change."""
+    """The key of each element as a Python object, independent of the element."""
     if batch.keys is not None:
         return batch.keys
     if batch.table is not None and key.columns is not None and not batch.has_values:
         types = {f.name: f.type for f in batch.type.fields or ()} if batch.type is not None else {}
         found = [types[name] for name in key.columns if name in types]
         if len(found) == len(key.columns):
-            plain = [key.key_type] if key.single else key.key_type.children if _is_tuple(key.key_type) else ()
+            of, is_tuple = key.key_type, isinstance(key.key_type, RecordType) and key.key_type.flavor == "tuple"
+            plain = [of] if key.single else of.children if is_tuple else ()
             exact = list(plain) == found
             pairs = zip(plain if exact else found, key.columns, strict=True)
             columns = [of.from_arrow(batch.table.column(name)) for of, name in pairs]
@@ -63,12 +64,8 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
     return key.key_type.accept_all(keys)
 
 
-def _is_tuple(of: TypeInformation) -> bool:
-    return isinstance(of, RecordType) and of.flavor == "tuple"
-
-
 def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.NDArray[Any]:
-    """The key group of each element for operator ``uid``. Keys that had to be computed are kept in the batch."""
+    """The key group of each element for operator ``uid``. The batch keeps computed keys."""
     assert key.key_type is not None
     column = key_column(batch, key)
     if column is not None:
@@ -105,10 +102,10 @@ def _key_error(batch: Batch, key: KeyBy, uid: str, error: BaseException) -> Fork
 def targets_of(
     batch: Batch, partitioning: Partitioning, parallelism: int, max_parallelism: int, uid: str
 ) -> npt.NDArray[Any] | None:
-    """The subtask of operator ``uid`` that each element goes to; None if that doesn't depend on the element."""
+    """The target subtask of operator ``uid`` for each element; None if it does not depend on the element."""
     match partitioning:
         case KeyBy() as key:
-            return subtasks(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism)
+            return np.asarray(subtask_of(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism))
         case Rebalance(by="element"):
             return batch.sequence % parallelism
         case Custom() as custom:
@@ -129,7 +126,7 @@ def _chosen(batch: Batch, custom: Custom, parallelism: int, uid: str) -> npt.NDA
 
 
 def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tuple[int, Batch]]:
-    """Split a batch by target subtask, keeping the order within each."""
+    """Split a batch by target subtask, keeping the order within a part."""
     if not batch.size:
         return []
     if parallelism == 1:
@@ -137,21 +134,17 @@ def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tup
     small = targets.astype(np.uint8 if parallelism <= 256 else np.uint16)  # numpy sorts these by radix
     order = np.argsort(small, kind="stable")
     ends = np.cumsum(np.bincount(small, minlength=parallelism))
-    cut = batch.take(order)
+    by_target = batch.take(order)
     start, parts = 0, []
     for target, end in enumerate(ends.tolist()):
         if end > start:
-            parts.append((target, cut.slice(start, end)))
+            parts.append((target, by_target.slice(start, end)))
         start = end
     return parts
 
 
-def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -> npt.NDArray[Any]:
-    return np.asarray(subtask_of(groups, parallelism, max_parallelism))
-
-
 def group_by_key(batch: Batch, key: KeyBy) -> Groups:
-    """Group a batch that is in order; each key's elements stay in order."""
+    """Group an ordered batch; each key's elements stay in order."""
     column = key_column(batch, key)
     if column is None:
         assert key.key_type is not None
@@ -167,11 +160,11 @@ def group_by_key(batch: Batch, key: KeyBy) -> Groups:
 
 
 def _by_python_key(keys: list[Any], type: TypeInformation) -> Groups:
-    """Keys are equal if their encodings are, as for columns; Python compares them where that is the same."""
+    """Keys are equal if their encodings are equal, as for columns; Python compares the keys if that is equivalent."""
     by_value = equal_as_encoded(keys, type)
     index: dict[Any, int] = {}
-    find, some = index.setdefault, keys if by_value else map(type.encode, keys)
-    codes = np.fromiter((find(key, len(index)) for key in some), np.int64, len(keys))
+    find, compared = index.setdefault, keys if by_value else map(type.encode, keys)
+    codes = np.fromiter((find(key, len(index)) for key in compared), np.int64, len(keys))
     return _by_code(codes, list(index) if by_value else list(map(type.decode, index)))
 
 

@@ -1,8 +1,8 @@
 """Chunk rows: the wire format of elements and control data between stages.
 
 A row is ``(target subtask, edge, origin, blob)``. Elements are pickled only here, between two tasks of the same run, and
-never beyond the epoch. Elements that are columns travel as an Arrow record batch, numbers in as few bytes as their range
-needs: most of a chunk are 64-bit integers within a narrow range.
+never beyond the epoch. Elements that are columns travel as an Arrow record batch. Integers take as few bytes as their range
+needs, because most of a chunk are 64-bit integers within a narrow range.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from forkpoint.types import dumps
 ChunkRow = tuple[int, int, int, bytes]
 
 Packed = tuple[int, npt.NDArray[Any]]
-"""The minimum, and each number's offset from it."""
+"""The minimum, and the offsets of the numbers from it."""
 
 _WIDTHS = ((1 << 8, np.uint8), (1 << 16, np.uint16), (1 << 32, np.uint32))
 
@@ -35,7 +35,7 @@ PART = -3  # blob: the SubtaskPart of the receiving subtask, from the engine
 
 
 class Piece(NamedTuple):
-    """The piece of a split that a stage-0 chunk was read from; the receiver completes its positions."""
+    """The piece of a split from which stage 0 read a chunk; the receiver completes the positions of the chunk."""
 
     origin: int
     split: str
@@ -44,12 +44,12 @@ class Piece(NamedTuple):
 
 @dataclass
 class Inbox:
-    """What one subtask received: its chunks by edge, their bytes, the progress of all splits, and rows to pass on."""
+    """The input of one subtask: its chunks by edge, their bytes, the progress of all splits, and rows to pass on."""
 
     chunks: dict[int, list[tuple[Piece | None, Batch]]] = field(default_factory=dict)
     bytes: dict[int, int] = field(default_factory=dict)
     progress: list[SplitProgress] = field(default_factory=list)
-    passing: list[ChunkRow] = field(default_factory=list)
+    forwarded: list[ChunkRow] = field(default_factory=list)
 
 
 def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
@@ -65,12 +65,12 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
         None if piece is None else tuple(piece),
         batch.ordered,
     )
-    whole = (header, table, values, batch.keys)
+    chunk = (header, table, values, batch.keys)
     try:
-        return pickle.dumps(whole, protocol=5)
+        return pickle.dumps(chunk, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        # Classes defined in __main__ or in a function can't be imported by name in another process.
-        return dumps(whole)
+        # Another process cannot import classes defined in __main__ or in a function.
+        return dumps(chunk)
 
 
 def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
@@ -96,7 +96,7 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
 
 
 def _squeeze(numbers: Longs | int) -> Packed | int:
-    """A single int if all numbers are equal (streams without time, chunks of one split)."""
+    """A single int if all numbers are equal, as in streams without time and chunks of one split."""
     if isinstance(numbers, int):
         return numbers
     if len(numbers) and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
@@ -109,25 +109,25 @@ def _spread_out(numbers: Packed | int) -> Longs | int:
 
 
 def commits_in(rows: Iterable[ChunkRow]) -> Iterator[ChunkRow]:
-    """The commit rows among others."""
+    """The commit rows of a task."""
     return (row for row in rows if row[1] == COMMIT)
 
 
 def receive(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
-    """Decode and sort the rows of one subtask; ``edges`` are those that end in this stage."""
+    """Decode and sort the rows of one subtask. ``edges``: the edges that end in this stage."""
     inbox = Inbox()
     chunks: dict[int, list[tuple[int, bytes]]] = {}
     for row in rows:
         _, edge, origin, blob = row
         if edge == PROGRESS:
             inbox.progress.extend(decode_progress(blob))
-            inbox.passing.append(row)
+            inbox.forwarded.append(row)
         elif edge in edges:
             chunks.setdefault(edge, []).append((origin, blob))
         else:
-            inbox.passing.append(row)
+            inbox.forwarded.append(row)
     for edge, blobs in chunks.items():
-        # Rows arrive in any order; sorted by origin (upstream task, number) they are the same in every attempt.
+        # Rows arrive in any order. Sorted by origin (upstream task, number), the order is the same in every attempt.
         blobs.sort(key=lambda item: item[0])
         inbox.bytes[edge] = sum(len(blob) for _, blob in blobs)
         inbox.chunks[edge] = [decode_chunk(blob, edges[edge]) for _, blob in blobs]
@@ -158,16 +158,14 @@ def unpack(packed: Packed) -> Longs:
 
 
 def pack_columns(table: pa.RecordBatch) -> tuple[list[Packed | None], bytes | None]:
-    """Columns of plain 64-bit integers packed (None for others), and the others as an Arrow record batch."""
-    packed = [
-        pack(column.to_numpy()) if pa.types.is_int64(column.type) and not column.null_count else None for column in table.columns
-    ]
-    others = [i for i, one in enumerate(packed) if one is None]
+    """Packed columns of 64-bit integers without nulls (None for other columns), and the others as an Arrow record batch."""
+    packed = [pack(c.to_numpy()) if pa.types.is_int64(c.type) and not c.null_count else None for c in table.columns]
+    others = [i for i, column in enumerate(packed) if column is None]
     return packed, table.select(others).serialize().to_pybytes() if others else None
 
 
 def unpack_columns(packed: list[Packed | None], rest: bytes | None, schema: pa.Schema) -> pa.RecordBatch:
-    columns: list[pa.Array | None] = [None if one is None else pa.array(unpack(one)) for one in packed]
+    columns: list[pa.Array | None] = [None if numbers is None else pa.array(unpack(numbers)) for numbers in packed]
     if rest is not None:
         others = [i for i, column in enumerate(columns) if column is None]
         batch = pa.ipc.read_record_batch(pa.py_buffer(rest), pa.schema([schema.field(i) for i in others]))

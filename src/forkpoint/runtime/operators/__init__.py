@@ -1,1 +1,1 @@
-"""The operators: how each kind processes an epoch's elements."""
+"""The operators, which process an epoch's elements."""

@@ -1,4 +1,4 @@
-"""The interface of operators: one instance for each operator and subtask, whole batches in and out."""
+"""The interface of operators: one instance per operator and subtask, with batches as input and output."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Epoch:
     """The epoch as an operator sees it.
 
     ``on_watermark_read`` is called when a function reads a watermark that may be behind. ``fires_all``: all processing-time
-    timers fire at its end, due or not. ``one_by_one``: outputs are taken one by one, because mutable ones were found.
-    ``trusted``: the operator had outputs in an earlier epoch of this run, none of them mutable. ``first``: the event time of the
-    first of two inputs, if it has watermarks.
+    timers fire at the end of the epoch, due or not. ``one_by_one``: the operator takes its outputs one by one, because some were
+    mutable. ``trusted``: the operator had outputs in an earlier epoch of this run, all immutable. ``first``: the event time of
+    the first of two inputs, if it has watermarks.
     """
 
     id: int
@@ -45,7 +45,7 @@ class Epoch:
 
 @dataclass
 class Outputs:
-    """An operator's outputs in one epoch. ``mutable``: some were mutable or needed conversion, so they were taken one by one."""
+    """An operator's outputs in one epoch. ``mutable``: some were mutable or needed conversion, so all were taken one by one."""
 
     main: Batch
     sides: dict[str, Batch] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Outputs:
 
 
 class OperatorInstance(Protocol):
-    """One operator on one subtask. ``run`` is called once for each epoch, with a batch for each input ordinal."""
+    """One operator on one subtask. ``run`` is called once per epoch, with a batch for each input ordinal."""
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs: ...
 
@@ -63,7 +63,7 @@ class OperatorInstance(Protocol):
 
 @runtime_checkable
 class StatefulInstance(OperatorInstance, Protocol):
-    """An operator with managed state: ``changes`` returns those of the last ``run``."""
+    """An operator with managed state. ``changes`` returns the changes of the last ``run``."""
 
     def changes(self) -> ChangeLog: ...
 
@@ -83,7 +83,7 @@ class StatefulOperator:
 
 
 class KeyedOperator(StatefulOperator):
-    """An operator whose states are those of its backend."""
+    """An operator with keyed state."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend) -> None:
         assert info.operator.key is not None
@@ -101,7 +101,7 @@ class KeyedOperator(StatefulOperator):
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The operator and subtask that run; what the runtime context of a function returns."""
+    """The running operator and subtask, which a function sees as its runtime context."""
 
     operator: Operator
     subtask: int
@@ -113,7 +113,7 @@ class TaskInfo:
 
 
 class Context(RuntimeContext):
-    """The runtime context of a function; without a backend there is no keyed state."""
+    """The runtime context of a function. ``backend``: None without keyed state."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend | None) -> None:
         self._info = info
@@ -155,7 +155,7 @@ class Context(RuntimeContext):
 
 
 def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> Outputs:
-    """``main``, with the late elements in these rows as the tag's side output; without a tag they are dropped."""
+    """``main``, with the late elements at ``rows`` as the tag's side output; without a tag they are dropped."""
     if tag is None:
         return Outputs(main, late_records_dropped=len(rows))
     if not len(rows):
@@ -167,9 +167,9 @@ def with_late(main: Batch, batch: Batch, rows: Longs, tag: OutputTag | None) -> 
 
 
 NOT_USERS = (KeyboardInterrupt, EpochInterrupted)
-"""Exceptions that pass through user code without being its own. All others become a UserFunctionError, whatever they are: neither
-SystemExit may end the process, which other tasks share, nor GeneratorExit one of our generators, nor CancelledError a task of
-ours."""
+"""Exceptions that pass through user code but come from elsewhere. Every other exception becomes a UserFunctionError: SystemExit
+must not end the process, which other tasks share, GeneratorExit must not end a generator of the runtime, and CancelledError must
+not cancel its tasks."""
 
 
 def check_all_done(done: int, batch: Batch) -> None:
@@ -179,25 +179,25 @@ def check_all_done(done: int, batch: Batch) -> None:
 
 
 def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, keyed: bool = False) -> ForkpointError:
-    """The error of a user function, with operator, key, element and the user's part of the traceback."""
+    """The error of a user function, with operator, key, element and the traceback of user code."""
     where = f"key {shorten(key)}, " if keyed else ""
     return user_failure(uid, error, f"{where}element {shorten(value)}")
 
 
-def user_failure(uid: str, error: BaseException, what: str) -> ForkpointError:
-    """The error of a user function that was called with ``what``; one of forkpoint's own is returned as it is."""
+def user_failure(uid: str, error: BaseException, arguments: str) -> ForkpointError:
+    """The error of a user function that was called with ``arguments``; a ForkpointError is returned unchanged."""
     if isinstance(error, ForkpointError):
         return error
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ENGINE)]
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     return UserFunctionError(
-        f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({what})\n{trace.rstrip()}"
+        f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({arguments})\n{trace.rstrip()}"
     )
 
 
 @contextmanager
 def user_code(uid: str, element: Callable[[], Any]) -> Iterator[None]:
-    """Turns an exception of user code into a `user_error`, about the element that ``element`` then returns."""
+    """Convert an exception of user code to a `user_error` about the element that ``element`` returns at that time."""
     try:
         yield
     except (ForkpointError, *NOT_USERS):

@@ -1,8 +1,8 @@
 """Functions with broadcast state.
 
-Keyed operators process an epoch key by key, but every key has to see a broadcast element at its place. So an epoch is
-split into segments at its broadcast elements: key by key through the elements before one, with the timers that fire before
-it, then the broadcast element, and so on. An epoch without broadcast elements runs as if there were no second input.
+A keyed operator processes an epoch key by key, but every key must see a broadcast element at the element's event time. So the
+broadcast elements divide an epoch into segments. The operator processes a segment key by key, with the timers that fire before
+the next broadcast element, and then that element. An epoch without broadcast elements runs as if there were no second input.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
 
 @dataclass(frozen=True)
 class BroadcastSpec(RunnableSpec):
-    """A function of a stream and a broadcast stream. ``descriptors``: those of the broadcast states; ``element_type``: of the
+    """A function of a stream and a broadcast stream. ``descriptors``: the broadcast states; ``element_type``: the type of the
     broadcast stream."""
 
     has_operator_state = True
@@ -56,8 +56,8 @@ class BroadcastSpec(RunnableSpec):
     element_type: TypeInformation | None
 
     def states(self) -> list[DeclaredState]:
-        every = (*self.descriptors, waiting_elements(self.element_type))
-        return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in every]
+        descriptors = (*self.descriptors, waiting_elements(self.element_type))
+        return [DeclaredState(d.name, "broadcast", d.value_type, d.key_type, keyed=False) for d in descriptors]
 
     def broadcast_states(self, info: TaskInfo, state: ManagedState) -> tuple[BroadcastStates, BroadcastTime]:
         uid, maps = info.operator.uid, {d.name: state.operator_state.broadcast(d) for d in self.descriptors}
@@ -89,7 +89,7 @@ class ReadOnlyContext(stateless.ElementContext, BroadcastProcessFunction.ReadOnl
 
 
 class WritingContext(BroadcastProcessFunction.Context):
-    """The context of ``process_broadcast_element``: the same times, and writable broadcast states."""
+    """The context of ``process_broadcast_element``, with the times of ``element`` and writable broadcast states."""
 
     def __init__(self, states: BroadcastStates, element: BroadcastProcessFunction.ReadOnlyContext) -> None:
         self._states = states
@@ -140,7 +140,7 @@ class BroadcastProcess(CoProcess):
 
 
 def _dropped(results: Iterable[Any] | None) -> tuple[()]:
-    """No results: a generator of them runs to its end all the same."""
+    """Drop the results, but run a generator to its end."""
     for _ in results or ():
         pass
     return ()
@@ -150,7 +150,7 @@ def _dropped(results: Iterable[Any] | None) -> tuple[()]:
 
 
 class _WithStates(KeyContext):
-    """The part that the contexts of elements and timers share."""
+    """The common base of the contexts of elements and timers."""
 
     def __init__(self, backend: KeyedBackend, timers: Timers, states: BroadcastStates) -> None:
         super().__init__(backend, timers)
@@ -183,8 +183,8 @@ _NO_KEY = (
 class EveryKey:
     """Applies functions to a state of all of a subtask's keys, within one epoch.
 
-    The epoch's own keys are reached through the operator's backend. For the others, each state gets a backend for the rest
-    of the epoch, so that the next call sees the changes of the last.
+    The operator's backend has the keys of the epoch. For other keys, each state has a second backend until the end of the
+    epoch, so that a call sees the changes of earlier calls.
     """
 
     def __init__(self, backend: KeyedBackend) -> None:
@@ -199,15 +199,15 @@ class EveryKey:
         self._backend.scope.release(_NO_KEY)
         others = self._others.get(descriptor.name)
         if others is None:
-            others = self._others[descriptor.name] = self._rest(descriptor)
+            others = self._others[descriptor.name] = self._other_keys(descriptor)
         _apply(others, others.get(descriptor), function)
 
-    def _rest(self, descriptor: StateDescriptor) -> KeyedBackend:
-        """A backend for the keys that have entries in the store and no elements in the epoch."""
+    def _other_keys(self, descriptor: StateDescriptor) -> KeyedBackend:
+        """A backend for the keys with entries in the store and without elements in the epoch."""
         own, sid = self._backend, self._backend.sid(descriptor.name)
         found: dict[bytes, None] = {}
-        for each in own.store.occupied(in_groups(range(*own.groups), sid_range(0, sid))):
-            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(*each))
+        for start, stop in own.store.occupied(in_groups(range(*own.groups), sid_range(0, sid))):
+            found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(start, stop))
         for key in own.key_bytes:
             found.pop(key, None)
         backend = KeyedBackend(own.uid, own.key_type, own.max_parallelism, own.store)
@@ -219,7 +219,7 @@ class EveryKey:
 
     def collect(self, log: ChangeLog) -> None:
         for backend in self._others.values():
-            for handle in backend.handles:  # without sweeping, which the operator's backend does
+            for handle in backend.handles:  # no sweepers, which the operator's backend runs
                 handle.collect(log)
 
 
@@ -245,15 +245,16 @@ class KeyedWritingContext(WritingContext, KeyedBroadcastProcessFunction.Context)
 
 @dataclass(frozen=True)
 class Segments(Groups):
-    """An epoch split at its broadcast elements. ``order`` and ``starts`` describe runs, by segment and key: a segment's elements
-    of one key, or the broadcast element that ends it. ``run_keys``: the index of each run's key, None for a broadcast element.
+    """An epoch divided at its broadcast elements. ``order`` and ``starts`` describe runs, by segment and key: the elements of one
+    key in a segment, or the broadcast element that ends it. ``run_keys``: the index of each run's key, None for a broadcast
+    element.
     """
 
     run_keys: list[int | None]
 
 
 def cut_at_broadcasts(batch: Merged, groups: Groups) -> Segments:
-    """``groups``: those of the first input's elements."""
+    """``groups``: the groups of the first input's elements."""
     broadcast = len(groups.keys)
     of_row = np.empty(len(groups.order), dtype=np.int64)
     of_row[groups.order] = np.repeat(np.arange(broadcast), np.diff(groups.starts))
@@ -266,12 +267,6 @@ def cut_at_broadcasts(batch: Merged, groups: Groups) -> Segments:
     starts = np.flatnonzero((np.diff(codes, prepend=-1) != 0) | (np.diff(segments, prepend=-1) != 0))
     run_keys = [None if code == broadcast else code for code in codes[starts].tolist()]
     return Segments(groups.keys, order, np.append(starts, batch.size), run_keys)
-
-
-def _positions(batch: Batch, segments: Segments) -> Longs:
-    """The positions of the broadcast elements."""
-    runs = [run for run, key in enumerate(segments.run_keys) if key is None]
-    return spread(pick(batch.positions, segments.order[segments.starts[runs]]), len(runs))
 
 
 @dataclass(frozen=True)
@@ -307,7 +302,7 @@ class KeyedBroadcast(KeyedProcess):
         self._descriptors = descriptors
         self._time = time
         self._waiting: list[tuple[int, int]] = []  # heap of (time, key): each inactive key's next timer
-        self._left: list[tuple[int, int]] = []  # the same for keys that were active in this segment
+        self._remaining: list[tuple[int, int]] = []  # the same for keys that were active in this segment
         super().__init__(info, backend, fn)
         self._element_context = read_only = KeyedReadOnlyContext(backend, self._timers, states)
         self._timer_context = KeyedTimerContext(backend, self._timers, states)
@@ -338,7 +333,9 @@ class KeyedBroadcast(KeyedProcess):
         blocks = (batch.objects(order[at : at + OBJECT_ROWS]) for at in range(0, batch.size, OBJECT_ROWS))
         calls = chain.from_iterable(blocks)
         self._wait_for_timers(window, emission)
-        ends = iter([*np.maximum.accumulate(window.at(_positions(batch, groups))).tolist(), window.end])
+        runs = [run for run, key in enumerate(groups.run_keys) if key is None]  # the broadcast elements
+        positions = spread(pick(batch.positions, order[groups.starts[runs]]), len(runs))
+        ends = iter([*np.maximum.accumulate(window.at(positions)).tolist(), window.end])
         before, end = window.before, next(ends)
         for key, start, stop in zip(groups.run_keys, starts, starts[1:], strict=False):
             if key is not None:
@@ -353,7 +350,7 @@ class KeyedBroadcast(KeyedProcess):
         self._fire_waiting(before, end, emission)
 
     def _wait_for_timers(self, window: Window, emission: Emission) -> None:
-        """Fire processing-time timers, as that time advances before the epoch's first element; queue event-time timers."""
+        """Fire processing-time timers, because that time advances before the epoch's first element; queue event-time timers."""
         keys = {key: index for index, key in enumerate(self._backend.key_bytes)}
         self._waiting = [(time, keys[key]) for key, time in self._timers.event.pending().items()]
         heapq.heapify(self._waiting)
@@ -361,7 +358,7 @@ class KeyedBroadcast(KeyedProcess):
             self._enter(keys[key])
             self._fire_processing(self._backend.processing_time_ms, window.before, emission, keys[key])
             self._leave(keys[key])
-        self._wait_on()
+        self._queue_remaining()
 
     def _run_key(self, key: int, calls: Iterator[Any], before: int, end: int, emission: Emission) -> None:
         """Run one key's elements in one segment, up to the watermark at its end."""
@@ -377,34 +374,34 @@ class KeyedBroadcast(KeyedProcess):
             results = call(context)
             if results is not None:
                 extend(results)
-            if heap and not armed:  # nothing could fire until now
+            if heap and not armed:  # no timer could fire until now
                 before = max(before, self._moment.watermark())
             mark(len(out))
         self._advance(before, end, emission, key)
         self._leave(key)
 
     def _fire_waiting(self, before: int, end: int, emission: Emission) -> None:
-        """Fire all keys' timers up to the watermark at a segment's end. Those of keys with elements in the segment have fired;
-        what such a key has left waits for a later watermark, even if its time has passed."""
+        """Fire all keys' timers up to the watermark at the end of a segment. Timers of keys with elements in the segment have
+        fired; their remaining timers wait for a later watermark, even if their time has passed."""
         ready = set()
         while end > before and self._waiting and self._waiting[0][0] <= end:
             ready.add(heapq.heappop(self._waiting)[1])
-        for key in sorted(ready - {key for _, key in self._left}):
+        for key in sorted(ready - {key for _, key in self._remaining}):
             self._enter(key)
             self._advance(before, end, emission, key)
             self._leave(key)
-        self._wait_on()
+        self._queue_remaining()
 
-    def _wait_on(self) -> None:
-        for waiting in self._left:
-            heapq.heappush(self._waiting, waiting)
-        self._left.clear()
+    def _queue_remaining(self) -> None:
+        for timer in self._remaining:
+            heapq.heappush(self._waiting, timer)
+        self._remaining.clear()
 
     def _leave(self, key: int) -> None:
-        """The key may be entered again in a later segment."""
+        """Leave a key that a later segment may enter again."""
         time_ms = self._timers.event.put_back()
         if time_ms is not None:
-            self._left.append((time_ms, key))
+            self._remaining.append((time_ms, key))
         self._backend.leave()
 
     def _broadcast(self, value: Any, _: Any) -> list[Any] | None:
@@ -414,7 +411,7 @@ class KeyedBroadcast(KeyedProcess):
         results = self._fn.process_broadcast_element(value, context)
         if context.provisional:
             results = _dropped(results)
-        taken = None if results is None else list(self._collector.taking(results))
+        taken = None if results is None else list(self._collector.take_each(results))
         self._backend.scope.bind()
         return taken
 

@@ -1,4 +1,4 @@
-"""Functions of two inputs: both are merged in order, and each element goes to its input's method.
+"""Functions of two inputs, which are merged in order. Each element goes to the method of its input.
 
 Interval joins are functions of two keyed inputs that set their outputs' timestamps.
 """
@@ -33,8 +33,8 @@ Methods = tuple[Callable[..., Any], Callable[..., Any]]
 class Merged(Batch):
     """The elements of two inputs, in order.
 
-    Its objects are calls: ``call(context)`` passes the element to its input's method. ``rows`` numbers the first input's
-    rows, then the second's.
+    Its objects are calls: ``call(context)`` passes the element to its input's method. ``rows`` numbers the rows of the first
+    input, then the rows of the second.
     """
 
     __slots__ = ("_inputs", "_methods", "rows")
@@ -50,12 +50,12 @@ class Merged(Batch):
             timestamps=_timestamps(inputs),
         )
         self.rows = rows = _order(*inputs, both)
-        positions, splits, sequence, timestamps = both.places(rows)
+        positions, splits, sequence, timestamps = both.coordinates(rows)
         super().__init__(both.size, positions, splits, sequence, timestamps=timestamps)
 
     @property
     def of_second(self) -> npt.NDArray[np.bool_]:
-        """Which elements are from the second input."""
+        """The mask of the second input's elements."""
         return np.asarray(self.rows >= self._inputs[0].size)
 
     @property
@@ -67,12 +67,12 @@ class Merged(Batch):
         limit = self._inputs[0].size
         second = rows >= limit
         calls: list[Any] = []
-        for side, mine in enumerate((rows[~second], rows[second] - limit)):
-            if len(mine):
-                calls.extend(map(partial, repeat(self._methods[side]), self._inputs[side].objects(mine)))
-        places = np.empty(len(rows), dtype=np.int64)
-        places[np.argsort(second, kind="stable")] = np.arange(len(rows))
-        return list(map(calls.__getitem__, places.tolist()))
+        for side, own in enumerate((rows[~second], rows[second] - limit)):
+            if len(own):
+                calls.extend(map(partial, repeat(self._methods[side]), self._inputs[side].objects(own)))
+        order = np.empty(len(rows), dtype=np.int64)
+        order[np.argsort(second, kind="stable")] = np.arange(len(rows))
+        return list(map(calls.__getitem__, order.tolist()))
 
     def element(self, index: int) -> Any:
         return super().element(index).args[0]
@@ -86,14 +86,14 @@ class Merged(Batch):
             column = pa.concat_arrays(columns).take(pa.array(self.rows))
             self.table = pa.RecordBatch.from_arrays([column], names=[KEY])
             return KeyBy(_taken, first.key_type, (KEY,))
-        # The second input's keys may be of another class with the same encoding, as a tuple and a NamedTuple may have.
+        # The second input's keys may be of another class with the same encoding, such as a tuple and a NamedTuple.
         keys = first.key_type.accept_all([k for batch, key in pairs for k in python_keys(batch, key)])
         self.keys = list(map(keys.__getitem__, self.rows.tolist()))
         return KeyBy(_taken, first.key_type)
 
 
 class KeyedCoProcess(KeyedProcess):
-    """Runs one KeyedCoProcessFunction key by key, both inputs' elements and due timers in order."""
+    """Runs one KeyedCoProcessFunction key by key, with the elements of both inputs and due timers in order."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, fn: KeyedCoProcessFunction) -> None:
         super().__init__(info, backend, fn)
@@ -116,7 +116,7 @@ class KeyedCoProcessSpec(KeyedProcessSpec):
 
 
 class IntervalJoinOperator(TimestampedProcess, KeyedCoProcess):
-    """Runs one IntervalJoin. An element's pairs take its place, each with the later timestamp of the two."""
+    """Runs one IntervalJoin. An element's pairs have its order, and the later timestamp of the pair."""
 
 
 class IntervalJoinSpec(KeyedCoProcessSpec):
@@ -155,10 +155,10 @@ class CoProcess(Process):
 
 
 def _order(first: Batch, second: Batch, both: Batch) -> Longs:
-    """The row numbers that merge two batches, each in order; ``both`` holds the places of the one, then the other."""
+    """The row numbers that merge two ordered batches. ``both``: the coordinates of the first and then of the second."""
     if first.size and second.size:
         if isinstance(first.splits, int) and isinstance(second.splits, int) and first.splits != second.splits:
-            # One split each, which is the usual case: at equal positions the split alone decides.
+            # The usual case is one split per input: at equal positions, the split alone decides.
             positions = spread(both.positions, both.size)
             if first.splits < second.splits:
                 return stable_order(positions)[0]

@@ -1,10 +1,10 @@
-"""How the outputs of functions and sources enter a stream.
+"""The outputs of functions and sources enter a stream.
 
-An output keeps the value that it had when it was emitted, and is of the declared type. Values that are mutable or need
-conversion are *taken* one by one, as they are yielded. If none of an operator's outputs is mutable, its loop does nothing:
-they are checked in bulk on first access, and invalid ones refused in the operator's name. The declared type decides. For
-undeclared values, and lists given for tuples, the operator's first epoch with elements decides, taking outputs one by one;
-if a mutable one comes later, the epoch is repeated, and from then on all are taken one by one.
+An output keeps its value at the time of emission, and is of the declared type. Values that are mutable or need conversion are
+*taken* one by one, as the function yields them. If all outputs of an operator are immutable, they are checked in bulk on first
+access, in the name of the operator. The declared type decides. For undeclared values, and lists in place of tuples, the first
+epoch with elements takes outputs one by one and decides. If a mutable output comes later, the epoch is repeated, and from then
+on the operator takes all outputs one by one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _ONE_OUTPUT = (str, bytes, bytearray, Mapping, Row)
 
 
 class ChangingOutput(ForkpointError):
-    """A mutable output was found too late; the epoch has to be repeated, taking outputs one by one."""
+    """A mutable output was found too late; the epoch must be repeated, taking outputs one by one."""
 
     def __init__(self, uid: str) -> None:
-        super().__init__(f"operator {uid!r} emits mutable values, which have to be taken one by one")
+        super().__init__(f"operator {uid!r} emits mutable values, which must be taken one by one")
         self.uid = uid
 
 
 class Collector:
-    """Takes the outputs of one operator on one subtask. ``one_by_one``: whether the current run takes them so. ``fed_back``:
-    whether the operator uses its outputs again, so that their conversion matters to it.
+    """Takes the outputs of one operator on one subtask. ``one_by_one``: whether the current run takes single outputs.
+    ``fed_back``: whether the operator reads its own outputs, so that it depends on their conversion.
     """
 
     def __init__(self, operator: Operator, *, fed_back: bool = False) -> None:
@@ -58,7 +58,7 @@ class Collector:
 
     # -- in the loop
 
-    def taking(self, results: Iterable[Any]) -> Iterable[Any]:
+    def take_each(self, results: Iterable[Any]) -> Iterable[Any]:
         """The results as they enter the stream, each taken as it is yielded."""
         return map(self.take, results) if self.one_by_one else results
 
@@ -69,29 +69,29 @@ class Collector:
         return (lambda results: extend(map(take, several(results)))) if self.one_by_one else extend
 
     def several(self, results: Any) -> Iterable[Any]:
-        """What a function of any number of outputs returned, unless it is one output by mistake: ``return x`` for ``yield x``."""
+        """The returned outputs; TypeNotSupported for a single output (``return x`` by mistake for ``yield x``)."""
         cls = results.__class__
         if cls is list or cls is tuple or cls is GeneratorType:
             return results  # type: ignore[no-any-return]
         if isinstance(results, _ONE_OUTPUT) or hasattr(cls, "_fields") or not hasattr(cls, "__iter__"):
             raise TypeNotSupported(
-                f"operator {self._uid!r}: the function returned {shorten(results)}, but it has any number of outputs; yield "
-                "each of them, or return a list"
+                f"operator {self._uid!r}: the function returned {shorten(results)}, but it may have any number of outputs; yield "
+                "each output, or return a list"
             )
         return results  # type: ignore[no-any-return]
 
     def take(self, value: Any) -> Any:
-        """One output as it enters the stream, or its side output where it is a pair with a tag."""
+        """One output, or a pair of a tag and a side output, as it enters the stream."""
         if OutputTag.used and (tag := tag_of(value)) is not None:
             inner = value[1]
             taken = self._accepted(inner, self._of_tag(tag), tag.type_info)
-            whole = value if taken is inner else (tag, taken)
+            output = value if taken is inner else (tag, taken)
         else:
             inner = value
-            taken = whole = self._accepted(inner, self._of, self._type)
+            taken = output = self._accepted(inner, self._of, self._type)
         if taken is not inner:
             self._always = True
-        return whole
+        return output
 
     def _accepted(self, value: Any, of: TypeInformation, declared: TypeInformation | None) -> Any:
         try:
@@ -154,11 +154,11 @@ class Collector:
         return batch.take(np.flatnonzero(codes == -1)), sides
 
     def _checked(self, of: TypeInformation, declared: TypeInformation | None, values: list[Any]) -> list[Any]:
-        """The values as they enter the stream, if none was taken in the loop.
+        """The values as they enter the stream, if the loop took none.
 
         Raises:
-            ChangingOutput: one of them might have changed since it was yielded.
-            TypeNotSupported: one of them is not valid for the declared type.
+            ChangingOutput: a value may have changed since it was yielded.
+            TypeNotSupported: a value is not valid for the declared type.
         """
         accepted = self._all_accepted(values, of, declared)
         if accepted is not values and (self._fed_back or any(independent(value) is not value for value in values)):

@@ -1,8 +1,8 @@
 """Emits elements in timestamp order once the watermark passes them: Flink SQL's temporal sort.
 
-An epoch is sorted as a whole. Elements that the watermark passes in the epoch of their arrival are never stored; the others
-are, by key and timestamp, with one timer for each. An output takes the place of its timer's firing, so a downstream operator
-sees it with the watermark just below its timestamp.
+An epoch is sorted at once. Elements that the watermark passes in the epoch of their arrival are never stored. Other elements are
+stored by key and timestamp, with a timer for each pair. An output has the position of its timer's firing, so a downstream
+operator sees it with the watermark just below its timestamp.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from forkpoint.functions import MapStateDescriptor, OutputTag
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import timer_positions
-from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs, Places, concat, spread, stable_order
+from forkpoint.runtime.exchange.batch import (
+    NO_TIMESTAMP_MS,
+    Batch,
+    Coordinates,
+    DerivedBatch,
+    Longs,
+    concat,
+    spread,
+    stable_order,
+)
 from forkpoint.runtime.exchange.grouping import group_by_key
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
@@ -31,7 +40,7 @@ ELEMENTS = "elements"
 
 
 def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[object]]:
-    """The state: waiting elements by timestamp."""
+    """The state of waiting elements by timestamp."""
     descriptor = MapStateDescriptor[int, list[object]](ELEMENTS, Types.LONG(), Types.LIST(type))
     descriptor.value_type = Types.LIST(type)  # an entry is never None
     return descriptor
@@ -39,7 +48,7 @@ def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[obje
 
 @dataclass(frozen=True)
 class EventTimeSortSpec(KeyedSpec):
-    """``element_type``: the type of waiting elements. Late ones go to ``late_tag``; without it they are dropped."""
+    """``element_type``: the type of waiting elements. Late elements go to ``late_tag``, or are dropped without a tag."""
 
     kind = "event_time_sort"
 
@@ -90,15 +99,15 @@ class EventTimeSort(KeyedOperator):
             )
         return np.empty(0, np.int64) if stamps is None else stamps
 
-    # -- what waits
+    # -- waiting elements
 
     def _due(self, until_ms: int | None) -> tuple[Batch, list[bytes]]:
-        """The saved elements that the watermark passes, in time order for each key, and each one's key."""
+        """The saved elements that the watermark passes, in time order for each key, and the keys of the elements."""
         timers: list[bytes] = []
         if until_ms is not None:
             store, due = self._backend.store, timer_range(0, self._timer_sid, until_ms)
-            for each in store.occupied(in_groups(range(*self._backend.groups), due)):
-                timers += [name for name, _ in store.scan(*each)]
+            for start, stop in store.occupied(in_groups(range(*self._backend.groups), due)):
+                timers += [name for name, _ in store.scan(start, stop)]
         found = list(map(decode_timer_key, timers))
         names = [state_key(t.kg, self._sid, t.key, self._times.encode(t.ts_ms)) for t in found]
         guard, stored = self._guard, self._backend.store.get_many(names)
@@ -112,7 +121,7 @@ class EventTimeSort(KeyedOperator):
         return Batch(len(values), 0, 0, np.zeros(len(values), np.int64), values=values, type=self._type, timestamps=stamps), keys
 
     def _keep(self, batch: Batch, rows: Longs) -> None:
-        """Add elements to what waits."""
+        """Add the elements at ``rows`` to the waiting elements."""
         if not len(rows):
             return
         waiting = batch.take(rows)
@@ -139,31 +148,31 @@ class EventTimeSort(KeyedOperator):
             self._log.keys.append(name)
             self._log.values.append(self._guard.encoded_all(earlier + lists[name]))
 
-    # -- what comes out
+    # -- outputs
 
     def _sorted(self, saved: Batch, saved_keys: list[bytes], ready: Batch) -> Batch:
         if saved.size and ready.table is not None and self._type is not None:
             saved.table = pa.RecordBatch.from_arrays(self._type.to_columns(saved.values), schema=ready.table.schema)
-        every = concat([batch for batch in (saved, ready) if batch.size], self._type)
-        if not every.size:
-            return every
-        order, times = stable_order(self._timestamps(every))
+        elements = concat([batch for batch in (saved, ready) if batch.size], self._type)
+        if not elements.size:
+            return elements
+        order, times = stable_order(self._timestamps(elements))
 
-        def places() -> Places:
+        def coordinates() -> Coordinates:
             ties = np.concatenate((np.fromiter(map(order_of, saved_keys), np.int64, saved.size), self._ties(ready)))
             return timer_positions(times), self._rank, ties[order], times
 
-        out = every.take(order)
+        out = elements.take(order)
         values = out.values if out.has_values and out.table is None else None
-        return DerivedBatch(out.size, places, values=values, table=out.table, type=self._type)
+        return DerivedBatch(out.size, coordinates, values=values, table=out.table, type=self._type)
 
     def _ties(self, ready: Batch) -> Longs:
-        """What orders elements of different keys at one time, the same at any parallelism."""
+        """Numbers that order elements of different keys at the same time, equal at any parallelism."""
         groups = group_by_key(ready, self._key)
-        found: Longs = np.empty(ready.size, np.int64)
-        each = np.fromiter(map(order_of, map(self._key_type.encode, groups.keys)), np.int64, len(groups.keys))
-        found[groups.order] = np.repeat(each, np.diff(groups.starts))
-        return found
+        ties: Longs = np.empty(ready.size, np.int64)
+        of_keys = np.fromiter(map(order_of, map(self._key_type.encode, groups.keys)), np.int64, len(groups.keys))
+        ties[groups.order] = np.repeat(of_keys, np.diff(groups.starts))
+        return ties
 
     # -- state
 

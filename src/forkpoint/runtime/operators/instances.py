@@ -1,4 +1,4 @@
-"""Operators that run as instances: their specs, with the state that each needs, and creating the instances of a subtask."""
+"""Operators that run as instances: their specs and state, and the creation of a subtask's instances."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Checkpointed:
-    """An operator with operator state or broadcast state, or whose function has its own: restored before ``open()``, written
-    at the end of each epoch."""
+    """An operator with operator state or broadcast state, which is restored before ``open()`` and written at the end of each
+    epoch."""
 
     def __init__(self, info: TaskInfo, spec: RunnableSpec, store: Store, *, restored: bool) -> None:
         self._function = spec.function if isinstance(spec.function, CheckpointedFunction) else None
@@ -46,8 +46,7 @@ class Checkpointed:
         log = self._state.collect()
         if self._keyed is not None:
             keyed = self._keyed.changes()
-            log.keys.extend(keyed.keys)
-            log.values.extend(keyed.values)
+            log.add(keyed.keys, keyed.values)
         return log
 
     def states(self) -> list[StateInfo]:
@@ -61,8 +60,8 @@ class Checkpointed:
 
 
 def make_instance(info: TaskInfo, store: Store | None, *, restored: bool) -> tuple[OperatorInstance, CheckpointListener | None]:
-    """An operator's instance for one subtask, with its own copy of the function, and that copy if it is a listener."""
-    spec = pickle.loads(dumps(info.operator.spec))  # subtasks in one process must not share its function's attributes
+    """An operator's instance for one subtask, with a copy of the function, and that copy if it is a listener."""
+    spec = pickle.loads(dumps(info.operator.spec))  # subtasks in one process must not share the function's attributes
     assert isinstance(spec, RunnableSpec)
     listener = spec.function if isinstance(spec.function, CheckpointListener) else None
     if spec.has_operator_state:
@@ -73,7 +72,7 @@ def make_instance(info: TaskInfo, store: Store | None, *, restored: bool) -> tup
 
 @dataclass
 class ManagedState:
-    """The stores of one operator's state on one subtask; none if it is stateless."""
+    """The state of one operator on one subtask; without a store if the operator is stateless."""
 
     _info: TaskInfo
     _store: Store | None
@@ -100,11 +99,11 @@ class ManagedState:
 
 
 class RunnableSpec(OperatorSpec, ABC):
-    """An operator that runs as one instance for each subtask."""
+    """An operator that runs as one instance per subtask."""
 
     @abstractmethod
     def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
-        """The instance. ``self`` is the subtask's own copy, so the instance owns its function."""
+        """The instance. ``self`` is a copy for the subtask, so the instance owns its function."""
 
 
 class KeyedSpec(RunnableSpec):
@@ -114,5 +113,5 @@ class KeyedSpec(RunnableSpec):
 
 
 def states_with_timers(states: Mapping[str, StateDescriptor]) -> list[DeclaredState]:
-    """The states of a function on a keyed stream: those it declares, by attribute, and its timers."""
+    """The states of a function on a keyed stream: its declared states, by attribute, and its timers."""
     return [*map(DeclaredState.of, states.values()), *timer_states()]

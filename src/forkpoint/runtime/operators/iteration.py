@@ -1,6 +1,6 @@
-"""Iterations: elements fed back in an epoch become operator state at its end, and input at the start of the next.
+"""Iterations: elements fed back in an epoch become operator state at its end, and input at the start of the next epoch.
 
-Only the end of a loop writes that state, replacing the previous epoch's list. The start reads the committed list from the
+Only the end of a loop writes that state, replacing the previous epoch's list. The head reads the committed list from the
 store that all stages of a subtask share. So a task may run twice, and a savepoint holds all elements in flight.
 """
 
@@ -24,7 +24,7 @@ IN_FLIGHT = "in-flight"
 _FIELDS = ("position", "split", "sequence", "timestamp", "element")
 
 # Sequences of different epochs are not comparable. So each round lowers an element's split: at the same position, elements
-# with more rounds come first, and those of the same epoch keep their order.
+# with more rounds come first, and elements of the same epoch keep their order.
 _ROUND = 2**43
 _LOWEST = -(2**62)
 
@@ -32,7 +32,7 @@ _REMEDY = "Make the body return values of that type, or give the iterated stream
 
 
 def in_flight_type(element_type: TypeInformation) -> TypeInformation:
-    """An element in flight, with its place in the order and its timestamp (ms, or None)."""
+    """An element in flight, with its order (position, split, sequence) and timestamp (ms, or None)."""
     return Types.ROW_NAMED(_FIELDS, [Types.LONG()] * 4 + [element_type])
 
 
@@ -48,7 +48,7 @@ class IterationSpec(LoopStart, RunnableSpec):
 
 
 class IterationStart(StatefulOperator):
-    """Emits what the last epoch fed back, then its input. Elements keep place and timestamp around the loop."""
+    """Emits the elements that the last epoch fed back, then its input. Elements keep order and timestamp around the loop."""
 
     def __init__(self, info: TaskInfo, spec: IterationSpec, store: Store) -> None:
         self._type = info.operator.output_type
@@ -62,7 +62,7 @@ class IterationStart(StatefulOperator):
         if not rows:
             return Outputs(batch)
         positions, splits, sequence, timestamps, values = zip(*rows, strict=True)
-        back = Batch(
+        in_flight = Batch(
             len(values),
             np.array(positions, dtype=np.int64),
             np.maximum(np.array(splits, dtype=np.int64) - _ROUND, _LOWEST),
@@ -72,7 +72,7 @@ class IterationStart(StatefulOperator):
             ordered=False,
             timestamps=np.array([NO_TIMESTAMP_MS if t is None else t for t in timestamps], dtype=np.int64),
         )
-        return Outputs(concat([back, batch] if batch.size else [back], self._type).in_order())
+        return Outputs(concat([in_flight, batch] if batch.size else [in_flight], self._type).in_order())
 
     def changes(self) -> ChangeLog:
         return ChangeLog()
@@ -90,7 +90,7 @@ class FeedbackSpec(LoopEnd, RunnableSpec):
 
 
 class IterationEnd(StatefulOperator):
-    """Stores what is fed back until the next epoch."""
+    """Stores the fed-back elements for the next epoch."""
 
     def __init__(self, info: TaskInfo, spec: FeedbackSpec, store: Store) -> None:
         self._uid = spec.iteration
@@ -111,7 +111,7 @@ class IterationEnd(StatefulOperator):
     def _encoded(self, batch: Batch) -> list[bytes]:
         if not batch.size:
             return []
-        places = zip(
+        fields = zip(
             spread(batch.positions, batch.size).tolist(),
             spread(batch.splits, batch.size).tolist(),
             batch.sequence.tolist(),
@@ -122,7 +122,7 @@ class IterationEnd(StatefulOperator):
         encode, accept = self._stored.encode, self._guard.accept
         return [
             encode(Row(position, split, sequence, None if stamp == NO_TIMESTAMP_MS else stamp, accept(value)))
-            for position, split, sequence, stamp, value in places
+            for position, split, sequence, stamp, value in fields
         ]
 
     def changes(self) -> ChangeLog:

@@ -1,4 +1,4 @@
-"""Keyed operators with a plain function and one value for each key: map_with_state, reduce."""
+"""Keyed operators with a plain function and one value per key: map_with_state, reduce."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def run_exact(fn, values, state, append):
 
 
 def one_value(type: TypeInformation) -> list[DeclaredState]:
-    """The states of an operator that keeps one value for each key."""
+    """The states of an operator that keeps one value per key."""
     return [DeclaredState(STATE_NAME, "value", type)]
 
 
 class OneValue(KeyedOperator, ABC):
-    """Runs ``_run_key`` over the elements of each key, which takes and returns what is kept of the key's value.
+    """Runs ``_run_key`` over the elements of each key; it takes and returns the key's value in its kept form.
 
-    Within an epoch, a call gets the state that the last one returned. If outputs are taken one by one or the state is
-    mutable, the state is converted to its type between the calls, as it would be at an epoch's end. Otherwise it is only
-    checked; if it is not exactly of the type, the epoch is repeated one by one.
+    Within an epoch, a call receives the state that the previous call returned. If outputs are taken one by one or the state is
+    mutable, the state is converted to its type between the calls, as at the end of an epoch. Otherwise it is only checked; if
+    it is not exactly of the type, the epoch is repeated one by one.
     """
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, type: Any) -> None:
@@ -61,10 +61,10 @@ class OneValue(KeyedOperator, ABC):
 
     @abstractmethod
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        """Append the outputs for ``values[start:stop]`` to ``out``. Takes and returns what is kept of the state."""
+        """Append the outputs for ``values[start:stop]`` to ``out``. Takes and returns the state in its kept form."""
 
     def _kept(self, state: Any) -> Any:
-        """What is kept of a state that a function returned."""
+        """The kept form of a state that a function returned."""
         if state is None:
             return None
         kept = self._guard.keep(state)
@@ -76,8 +76,8 @@ class OneValue(KeyedOperator, ABC):
         return None if kept is None else self._guard.give(kept)
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
-        """The outputs as a batch; here one for each element."""
-        return DerivedBatch(batch.size, lambda: batch.places(order), values=out, type=self._type)
+        """The outputs as a batch, one for each element unless overridden."""
+        return DerivedBatch(batch.size, lambda: batch.coordinates(order), values=out, type=self._type)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
@@ -95,7 +95,7 @@ class OneValue(KeyedOperator, ABC):
                 for k in range(first, last):
                     backend.current_key = keys[k]
                     states[k] = run_key(values, starts[k] - base, starts[k + 1] - base, states[k], out)
-            if self._done(out) < batch.size:  # it ended accumulate(), at an unknown element
+            if self._done(out) < batch.size:  # the function ended accumulate(), at an unknown element
                 raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
         except (ForkpointError, *NOT_USERS):
             raise
@@ -107,7 +107,7 @@ class OneValue(KeyedOperator, ABC):
         return self._collector.outputs(results)
 
     def _done(self, out: list[Any]) -> int:
-        """How many elements are completed."""
+        """The number of completed elements."""
         return len(out)
 
 
@@ -168,8 +168,8 @@ class FlatMapWithState(MapWithState):
         return len(self._counts)
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
-        each = super()._finish(batch, order, [])
-        return each.expand(out, np.array(self._counts, dtype=np.int64), self._type)
+        per_element = super()._finish(batch, order, [])
+        return per_element.expand(out, np.array(self._counts, dtype=np.int64), self._type)
 
 
 @dataclass(frozen=True)

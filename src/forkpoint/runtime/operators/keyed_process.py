@@ -1,4 +1,4 @@
-"""Runs a KeyedProcessFunction: an epoch is processed key by key, each key's elements and due timers in order."""
+"""Runs a KeyedProcessFunction on an epoch key by key, with each key's elements and due timers in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomai
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
-from forkpoint.runtime.exchange.batch import EMPTY_LONGS, NO_TIMESTAMP_MS, OBJECT_ROWS, Batch, DerivedBatch, Longs, Places, spread
+from forkpoint.runtime.exchange.batch import (
+    EMPTY_LONGS,
+    NO_TIMESTAMP_MS,
+    OBJECT_ROWS,
+    Batch,
+    Coordinates,
+    DerivedBatch,
+    Longs,
+    spread,
+)
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
@@ -29,7 +38,7 @@ _PROCESSING_RANK = 2**41
 
 
 class Firing(NamedTuple):
-    """A timer that fired: its index in ``Emission.ends``, and the place and timestamp of its outputs."""
+    """A timer that fired: its index in ``Emission.ends``, and the order and timestamp of its outputs."""
 
     at: int
     position: int
@@ -39,10 +48,10 @@ class Firing(NamedTuple):
 
 
 class Emission:
-    """The outputs of an epoch: those of elements in key order, with those of timer firings between them.
+    """The outputs of an epoch: outputs of elements in key order, and outputs of timers between them.
 
-    ``ends`` has an entry for each element and each firing: the number of outputs up to and including its own. So its length
-    gives the current element, which saves recording it for each.
+    ``ends`` has an entry for each element and each firing: the number of outputs up to and including its own. So the length of
+    ``ends`` gives the current element, without a record for each element.
     """
 
     __slots__ = ("ends", "extend", "firings", "values")
@@ -55,19 +64,19 @@ class Emission:
 
     @property
     def element(self) -> int:
-        """The index of the current element in key order, which is the number of completed ones."""
+        """The index of the current element in key order, which is the number of completed elements."""
         return len(self.ends) - len(self.firings)
 
     def batch(self, inputs: Batch, order: Longs, type: Any) -> Batch:
-        return DerivedBatch(len(self.values), lambda: self._places(inputs, order), values=self.values, type=type)
+        return DerivedBatch(len(self.values), lambda: self._coordinates(inputs, order), values=self.values, type=type)
 
-    def _places(self, inputs: Batch, order: Longs) -> Places:
+    def _coordinates(self, inputs: Batch, order: Longs) -> Coordinates:
         counts = np.diff(np.array(self.ends, dtype=np.int64), prepend=0).astype(np.int64)
-        positions, splits, sequence, timestamps = inputs.places(order)
+        positions, splits, sequence, timestamps = inputs.coordinates(order)
         if self.firings:
             # np.insert takes indices into the array without the inserted rows.
-            places, moments, ranks, tied, stamps = zip(*self.firings, strict=True)
-            at = np.array(places) - np.arange(len(places))
+            entries, moments, ranks, tied, stamps = zip(*self.firings, strict=True)
+            at = np.array(entries) - np.arange(len(entries))
             positions = np.insert(spread(positions, len(order)), at, moments)
             splits = np.insert(spread(splits, len(order)), at, ranks)
             sequence = np.insert(sequence, at, tied)
@@ -125,7 +134,7 @@ def own_key(backend: KeyedBackend) -> Any:
 
 
 class KeyContext:
-    """The part that the contexts of elements and timers share. One object for all of them."""
+    """The common base of the contexts of elements and timers. One object serves all elements."""
 
     def __init__(self, backend: KeyedBackend, timers: Timers) -> None:
         self._backend = backend
@@ -199,7 +208,7 @@ class KeyedProcess(KeyedOperator):
         backend.element_time = moment.element_time
         try:
             self._run_epoch(batch, groups, window, emission)
-            if emission.element < batch.size:  # it ended map(), at an unknown element
+            if emission.element < batch.size:  # the function ended map(), at an unknown element
                 raise UserFunctionError(f"operator {self._uid!r}: the function raised StopIteration")
         except (ForkpointError, *NOT_USERS):
             raise
@@ -210,11 +219,11 @@ class KeyedProcess(KeyedOperator):
             raise user_error(self._uid, error, value, backend.current_key, keyed=keyed) from error
         self._next_timer = timers.processing.earliest_after(processing_ms)
         moment.close()
-        backend.scope.release()  # of snapshot_state() in particular
+        backend.scope.release()  # for snapshot_state() in particular
         return self._outputs(emission.batch(batch, groups.order, self._type))
 
     def _emission(self) -> Emission:
-        """Collects the outputs of a run."""
+        """A collector for the outputs of a run."""
         emission = Emission()
         emission.extend = self._collector.into(emission.values)
         return emission
@@ -229,7 +238,13 @@ class KeyedProcess(KeyedOperator):
 
     def _run_epoch(self, batch: Batch, groups: Groups, window: Window, emission: Emission) -> None:
         self._run_keys(batch, groups, window, emission)
-        self._run_timers_only(range(len(groups.keys), len(self._backend.keys)), window, emission)
+        for k in range(len(groups.keys), len(self._backend.keys)):  # keys that have only timers
+            self._enter(k)
+            self._fire_processing(self._backend.processing_time_ms, window.before, emission, k)
+            self._advance(window.before, window.end, emission, k)
+            if self._fires_all:
+                self._fire_processing(MAX_MS, window.end, emission, k)
+            self._backend.leave()
 
     def _outputs(self, batch: Batch) -> Outputs:
         return self._collector.outputs(batch)
@@ -241,7 +256,7 @@ class KeyedProcess(KeyedOperator):
         for first, last, values, starts in key_blocks(batch, groups):
             base = starts[first]
             for k in range(first, last):
-                # backend.enter(k) and leave() inlined, which saves two calls for each key
+                # backend.enter(k) and leave() inlined, which saves two calls per key
                 backend.current, backend.current_key = k, keys[k]
                 for handle in handles:
                     handle.enter(k)
@@ -252,7 +267,7 @@ class KeyedProcess(KeyedOperator):
                 elements = values[starts[k] - base : starts[k + 1] - base]
                 heap = event.heap
                 if not heap:
-                    # Nothing can fire until an element registers a timer.
+                    # No timer can fire until an element registers one.
                     done = 0
                     for results in map(process, elements, repeat(context)):
                         if results is not None:
@@ -287,26 +302,17 @@ class KeyedProcess(KeyedOperator):
                 backend.leave()
         backend.current = None
 
-    def _run_timers_only(self, indices: range, window: Window, emission: Emission) -> None:
-        for k in indices:
-            self._enter(k)
-            self._fire_processing(self._backend.processing_time_ms, window.before, emission, k)
-            self._advance(window.before, window.end, emission, k)
-            if self._fires_all:
-                self._fire_processing(MAX_MS, window.end, emission, k)
-            self._backend.leave()
-
     def _enter(self, key: int) -> None:
         self._backend.enter(key)
         self._timers.enter(key)
 
     def _advance(self, before: int, now: int, emission: Emission, key: int) -> None:
-        """Advance the watermark from ``before`` to ``now``, firing the key's timers; does nothing if that is not ahead."""
+        """Advance the watermark from ``before`` to ``now``, firing the key's timers; does nothing if ``now`` is not ahead."""
         if now <= before:
             return
         fires_at = before + 1
         while (timer := self._timers.event.pop(now)) is not None:
-            fires_at = max(fires_at, timer[0])  # a timer registered by another for an earlier time fires right after it
+            fires_at = max(fires_at, timer[0])  # a timer that another timer registers for an earlier time fires right after it
             self._fire(timer, TimeDomain.EVENT_TIME, fires_at, emission, key)
 
     def _fire_processing(self, until_ms: int, watermark: int, emission: Emission, key: int) -> None:
@@ -340,8 +346,7 @@ class KeyedProcess(KeyedOperator):
         log = ChangeLog()
         self._timers.collect(log)
         states = self._backend.collect()
-        log.keys.extend(states.keys)
-        log.values.extend(states.values)
+        log.add(states.keys, states.values)
         return log
 
     def next_processing_timer_ms(self) -> int | None:
@@ -353,7 +358,7 @@ class KeyedProcess(KeyedOperator):
 
 @dataclass(frozen=True)
 class KeyedProcessSpec(KeyedSpec):
-    """``runs``: the class of its instances."""
+    """``runs``: the class of the instances."""
 
     kind = "keyed_process"
     runs: ClassVar[type[KeyedProcess]] = KeyedProcess
@@ -380,9 +385,9 @@ class TimestampedProcess(KeyedProcess):
 
 
 def key_blocks(batch: Batch, groups: Groups) -> Iterator[tuple[int, int, list[Any], list[int]]]:
-    """Blocks of whole keys: (first key, one past the last key, their elements as objects, all keys' starts).
+    """Blocks of keys: (first key, one past the last key, their elements as objects, all keys' starts).
 
-    Block by block, so that few elements are objects at a time.
+    Only one block at a time has its elements as objects.
     """
     starts = groups.starts.tolist()
     key, count = 0, len(groups.keys)
@@ -402,7 +407,7 @@ def order_of(key: bytes) -> int:
 
 
 def firing_rank(stage: int, *, event: bool) -> int:
-    """The split number for outputs of a timer, so that no output overtakes another at the same position.
+    """The split number for outputs of a timer, so that no output overtakes another output at the same position.
 
     Event-time timers fire after the outputs of earlier stages' timers at that time, processing-time timers before them.
     """

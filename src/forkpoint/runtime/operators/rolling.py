@@ -1,7 +1,7 @@
 """Aggregates of one field as reductions of two elements: sum, min, max, min_by, max_by.
 
-As in Flink, outputs have the aggregated field replaced and all other fields from the key's first element (min_by, max_by:
-the whole extreme element, the earliest of equals). For columns see runtime/columnar.
+As in Flink, outputs have the aggregated field replaced and all other fields of the key's first element. min_by and max_by emit
+the extreme element, the earliest of equals. For columns, see runtime/columnar.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def rolling_function(rolling: Rolling, uid: str) -> Callable[[Any, Any], Any]:
             return get(value)
         except (AttributeError, LookupError, TypeError):
             raise GraphError(
-                f"operator {uid!r}: {rolling.aggregate}({rolling.field!r}) of {value!r}, which has no such field; name one that "
-                "it has, or use 0 for the element itself"
+                f"operator {uid!r}: {rolling.aggregate}({rolling.field!r}) of {value!r}, which has no such field; name an "
+                "existing field, or use 0 for the element itself"
             ) from None
 
     match rolling.aggregate:

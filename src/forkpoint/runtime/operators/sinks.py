@@ -1,4 +1,4 @@
-"""Runs sinks: a writer for each epoch, whose committables go to the driver with the commit row."""
+"""Runs sinks: one writer per epoch, whose committables go to the driver in the commit row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("forkpoint")
 
 
 class SinkInstance:
-    """Writes one subtask's elements of an epoch; in stage 0, in as many batches as the task reads."""
+    """Writes one subtask's elements of an epoch; in stage 0, one batch for each batch that the task reads."""
 
     def __init__(self, operator: Operator, subtask: int, job: JobSpec, context: EpochContext, attempt: str) -> None:
         assert isinstance(operator.spec, SinkSpec)
@@ -63,7 +63,7 @@ class SinkInstance:
             raise of_sink(self._uid, error) from error
 
     def abort(self) -> None:
-        """Discard staged output, if possible: what is left is removed at the next start."""
+        """Discard staged output, if possible; the next start removes the rest."""
         try:
             if self._writer is not None:
                 self._writer.abort()

@@ -1,4 +1,4 @@
-"""map, flat_map, filter, process: no state, so they run wherever their input is."""
+"""map, flat_map, filter, process: stateless operators, which run in the task of their input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
 
 class Stateless(ABC):
-    """Runs a function of class ``rich`` by its ``method`` (or ``call``), or a callable."""
+    """Runs the ``method`` (or ``call``) of a function of class ``rich``, or a callable."""
 
     rich: ClassVar[type[Function]]
     method: ClassVar[str]
@@ -60,11 +60,11 @@ class Map(Stateless):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
-        # The elements have been taken, and these tags are forkpoint's own.
+        # The elements have been taken, and the tags are internal.
         if self._fn is tag_left or self._fn is tag_right:
             return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
         self._collector.begin(epoch)
-        out = results_for(batch, self._uid, self._collector.taking(map(self._fn, batch.values)))
+        out = results_for(batch, self._uid, self._collector.take_each(map(self._fn, batch.values)))
         return self._collector.outputs(batch.with_values(out, self._type))
 
 
@@ -108,23 +108,23 @@ class Filter(Stateless):
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
         kept: list[bool] = []
-        own: list[Any] = []
+        taken: list[Any] = []
         self._collector.begin(epoch)
         if batch.table is None and self._collector.one_by_one:
             with user_code(self._uid, lambda: batch.values[len(kept)]):
                 for value in batch.values:  # the predicate may keep a reference and change the element later
                     kept.append(bool(self._fn(value)))
                     if kept[-1]:
-                        own.append(self._collector.take(value))
+                        taken.append(self._collector.take(value))
         else:
             kept = results_for(batch, self._uid, map(bool, map(self._fn, batch.values)))
         passed = batch.take(np.flatnonzero(np.array(kept, dtype=bool)))
         if batch.table is not None:
             return Outputs(passed.without_seen_values())
         if self._collector.one_by_one:
-            passed = passed.with_values(own, self._type)
+            passed = passed.with_values(taken, self._type)
         elif self._type is not None:
-            return Outputs(passed)  # checked by the upstream operator, and immutable
+            return Outputs(passed)  # immutable, and checked by the upstream operator
         return self._collector.outputs(passed)
 
 

@@ -1,1 +1,1 @@
-"""State on a subtask: handles over the local store, with a guard that checks each value before it is encoded."""
+"""State on a subtask: handles over the local store, and guards that check each value before encoding it."""

@@ -1,4 +1,4 @@
-"""Broadcast state on one subtask: a map in memory, with a store entry for each of its keys."""
+"""Broadcast state on one subtask: a map in memory, with a store entry per key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def pack_entry(key: bytes, value: bytes) -> bytes:
-    """A map entry as the value of a store entry, whose key is a number."""
+    """A map entry as the value of a store entry. The store key has the entry's number."""
     return _LENGTH.pack(len(key)) + key + value
 
 
@@ -30,7 +30,7 @@ def unpack_entry(data: bytes) -> tuple[bytes, bytes]:
 
 
 class _Reader(ReadOnlyBroadcastState[Any, Any]):
-    """The reading methods over one subtask's copy: what is kept of each value, by encoded key."""
+    """The read methods over one subtask's copy: values in their kept form by encoded key."""
 
     def __init__(self, kept: dict[bytes, Any], guard: Guard, keys: Guard) -> None:
         self._kept, self._guard = kept, guard
@@ -57,17 +57,17 @@ class _Reader(ReadOnlyBroadcastState[Any, Any]):
 
 
 class BroadcastMap(_Reader, BroadcastState[Any, Any]):
-    """One subtask's copy. Entries are numbered in the order in which their keys were added."""
+    """One subtask's copy. Entries are numbered in insertion order of their keys."""
 
     def __init__(self, store: Store, uid: str, subtask: int, descriptor: MapStateDescriptor[Any, Any]) -> None:
         where = f"operator {uid!r}, broadcast state {descriptor.name!r}"
-        guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._at)}")
+        guard = Guard(descriptor.value_type, where, lambda: f" of entry {shown(self._current_key)}")
         keys = Guard(descriptor.key_type, where)
         super().__init__({}, guard, keys)
         self.read_only = _ReadOnly(self._kept, guard, keys, f"operator {uid!r}: broadcast state {descriptor.name!r}")
         self.sid = state_id(uid, descriptor.name)
         self._subtask = subtask
-        self._at: Any = None
+        self._current_key: Any = None  # for messages
         self._numbers: dict[bytes, int] = {}
         self._next = 0
         for entry, raw in store.scan(*operator_range(self.sid, subtask)):
@@ -75,17 +75,17 @@ class BroadcastMap(_Reader, BroadcastState[Any, Any]):
             self._kept[name] = self._guard.decoded(value)
             self._numbers[name] = decode_operator_key(entry).element
             self._next = self._numbers[name] + 1
-        self._stored = self._next  # numbers below may be in the store
+        self._stored = self._next  # lower numbers may be in the store
         self._changed: dict[bytes, None] = {}
         self._removed: list[int] = []
         self._marked: tuple[dict[bytes, Any], dict[bytes, int], int, dict[bytes, None], list[int]] | None = None
 
     def mark(self) -> None:
-        """Remember the entries, for ``roll_back``."""
+        """Save the entries for ``roll_back``."""
         self._marked = (dict(self._kept), dict(self._numbers), self._next, dict(self._changed), list(self._removed))
 
     def roll_back(self) -> None:
-        """Undo all changes since ``mark``."""
+        """Roll back all changes since ``mark``."""
         assert self._marked is not None
         kept, self._numbers, self._next, self._changed, self._removed = self._marked
         self._kept.clear()  # readers share it
@@ -93,7 +93,7 @@ class BroadcastMap(_Reader, BroadcastState[Any, Any]):
         self._marked = None
 
     def put(self, key: Any, value: Any) -> None:
-        self._at = key
+        self._current_key = key
         name, kept = self._encode_key(key), self._guard.keep(value)
         if name not in self._kept:
             self._numbers[name] = self._next
@@ -130,16 +130,16 @@ class BroadcastMap(_Reader, BroadcastState[Any, Any]):
 
 
 class _ReadOnly(_Reader):
-    """The same copy, for a function that must not write it."""
+    """The same copy, for functions that must not write to it."""
 
     def __init__(self, kept: dict[bytes, Any], guard: Guard, keys: Guard, where: str) -> None:
         super().__init__(kept, guard, keys)
         self._where = where
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, call: str) -> NoReturn:
         raise UserFunctionError(
-            f"{self._where} is read-only here ({what}): every subtask has a copy, and all copies must stay the same. "
-            "Write it in process_broadcast_element"
+            f"{self._where} is read-only here ({call}): every subtask has a copy, and all copies must stay equal. "
+            "Write to it in process_broadcast_element"
         )
 
     def put(self, key: Any, value: Any) -> NoReturn:

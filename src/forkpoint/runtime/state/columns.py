@@ -1,4 +1,4 @@
-"""State in columns: the entries of all keys of an epoch, read and written at once."""
+"""Column-wise state, which reads and writes the entries of all keys of an epoch at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 
 
 def _mask_of(where: Any, count: int, uid: str, name: str) -> Bools:
-    """A mask of ``count`` keys, given as numpy's or Arrow's array; None: all keys."""
+    """A mask of ``count`` keys, given as a numpy or Arrow array; None: all keys."""
     if where is None:
         return np.ones(count, bool)
     mask = np.asarray(where.to_numpy(zero_copy_only=False) if isinstance(where, pa.Array) else where)
@@ -54,8 +54,8 @@ class ValueColumns(BatchState):
         self._dirty = np.zeros(count, bool)
         self._columns = self._codec.columns([r for r in raw if r is not None])
         if not self._exists.all():
-            places = pa.array(np.cumsum(self._exists) - 1, mask=~self._exists)
-            self._columns = [column.take(places) for column in self._columns]
+            indices = pa.array(np.cumsum(self._exists) - 1, mask=~self._exists)
+            self._columns = [column.take(indices) for column in self._columns]
 
     @property
     def exists(self) -> Bools:
@@ -76,8 +76,8 @@ class ValueColumns(BatchState):
             if column.null_count and not field.nullable and (numbers(column.is_null()) & mask).any():
                 raise self._unfit(f"{field.name!r} has nulls, but its type is not Optional; fill them, or leave the keys out")
         if not mask.all():
-            places = np.arange(count)
-            columns = [merged(old, new, mask, places) for old, new in zip(self._columns, columns, strict=True)]
+            indices = np.arange(count)
+            columns = [merged(old, new, mask, indices) for old, new in zip(self._columns, columns, strict=True)]
         self._columns = columns
         self._exists = self._exists | mask
         self._dirty |= mask
@@ -96,14 +96,14 @@ class ValueColumns(BatchState):
             parts: list[Any] = [entries]
         elif isinstance(entries, pa.Table | pa.RecordBatch | Mapping):
             names = list(entries) if isinstance(entries, Mapping) else entries.schema.names
-            lacking = [name for name in schema.names if name not in names]
-            if lacking:
-                raise self._unfit(f"the columns {', '.join(lacking)} are missing; given are {', '.join(names)}")
+            missing = [name for name in schema.names if name not in names]
+            if missing:
+                raise self._unfit(f"the columns {', '.join(missing)} are missing; given are {', '.join(names)}")
             parts = [entries[name] for name in schema.names]
         else:
             parts = list(entries)
         if len(parts) != len(schema):
-            raise self._unfit(f"{len(parts)} columns were given, the type has {len(schema)}")
+            raise self._unfit(f"{len(parts)} columns were given, but the type has {len(schema)}")
         return [self._cast(part, field, count) for part, field in zip(parts, schema, strict=True)]
 
     def _cast(self, part: Any, field: pa.Field, count: int) -> pa.Array:
@@ -118,8 +118,8 @@ class ValueColumns(BatchState):
             raise self._unfit(f"{field.name!r} has {len(found)} entries for {count} keys")
         return found
 
-    def _unfit(self, why: str) -> TypeNotSupported:
-        return TypeNotSupported(f"operator {self._backend.uid!r}, state {self.name!r} of type {self.type}: {why}")
+    def _unfit(self, reason: str) -> TypeNotSupported:
+        return TypeNotSupported(f"operator {self._backend.uid!r}, state {self.name!r} of type {self.type}: {reason}")
 
     def collect(self, log: ChangeLog) -> None:
         names, self._names = self._names, None
@@ -135,14 +135,14 @@ class ValueColumns(BatchState):
 
 
 class Collections(BatchState):
-    """Lists and maps, key by key, through the handles of row-wise functions."""
+    """Lists and maps, key by key, by the handles of row-wise functions."""
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor) -> None:
         self._backend, self._handle, self._map = backend, backend.get(descriptor), descriptor.kind == "map"
         self.name = descriptor.name
 
     def _each(self) -> Iterator[int]:
-        """Make each key the current one; yields its index."""
+        """Enter the keys one after the other, and yield their indices."""
         for index in range(len(self._backend.keys)):
             self._backend.enter(index)
             yield index
@@ -162,7 +162,7 @@ class Collections(BatchState):
         mask = _mask_of(where, count, self._backend.uid, self.name)
         if len(entries) != count:
             raise UserFunctionError(
-                f"operator {self._backend.uid!r}, state {self.name!r}: {len(entries)} entries for {count} keys; give one each"
+                f"operator {self._backend.uid!r}, state {self.name!r}: {len(entries)} entries for {count} keys; give one per key"
             )
         for index in self._each():
             if not mask[index]:

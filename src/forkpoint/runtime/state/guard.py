@@ -1,7 +1,7 @@
-"""Guards of states: they check values from functions against the declared type, and convert or refuse them.
+"""Guards check values from functions against the declared type of a state, and convert or refuse them.
 
-A state *keeps* a value itself if it is immutable, else its bytes. So every reader gets a value of its own, nothing is left
-to check at the end of an epoch, and a state returns the same values within an epoch as after it, wherever epochs end.
+A state *keeps* an immutable value itself, and the bytes of a mutable value. So every reader gets a separate value, the end of an
+epoch needs no checks, and a state returns the same values within an epoch as after it, wherever epochs end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Encoded(bytes):
 
 
 class Guard:
-    """Converts between the values that functions see and what one state keeps of them.
+    """Converts between values for functions and their kept form in one state.
 
-    ``where`` names the state in messages, ``at`` the place in it (" of key 1").
+    ``where`` names the state in messages, and ``at`` the entry (" of key 1").
 
-    ``accept``: see `TypeInformation.accept`; ``encode``: the bytes of a value in a store key. ``keep``: what the state keeps of
-    a value; ``give``: a value for one reader. ``encoded`` and ``decoded``: from what is kept to the bytes in the store and back.
+    ``accept``: see `TypeInformation.accept`; ``encode``: the bytes of a value in a store key. ``keep``: from a value to its kept
+    form; ``give``: a value for one reader. ``encoded`` and ``decoded``: from the kept form to the bytes in the store and back.
     """
 
     expiry: Expiry | None = None
@@ -58,8 +58,8 @@ class Guard:
 
         def keep_bytes(value: Any) -> Any:
             try:
-                made = accept(value)
-                return value if made is value else Encoded(encode(made))
+                accepted = accept(value)
+                return value if accepted is value else Encoded(encode(accepted))
             except Exception as error:
                 raise refusal(value, error) from error
 
@@ -69,17 +69,18 @@ class Guard:
             except TypeNotSupported as error:
                 raise TypeNotSupported(f"{where}{self.at()}: {error}") from error
 
-        unchanging = type.immutable
         self.accept: Callable[[Any], Any] = accept_value
         self.encode: Callable[[Any], bytes] = encode_value
-        self.keep: Callable[[Any], Any] = accept_value if unchanging else keep_bytes
-        self.give: Callable[[Any], Any] = (
-            (lambda kept: kept) if unchanging else lambda kept: decode_value(kept) if kept.__class__ is Encoded else kept
-        )
-        self.encoded: Callable[[Any], bytes] = (
-            encode if unchanging else lambda kept: kept if kept.__class__ is Encoded else encode(kept)
-        )
-        self.decoded: Callable[[bytes], Any] = decode if unchanging else Encoded
+        self.keep: Callable[[Any], Any]
+        self.give: Callable[[Any], Any]
+        self.encoded: Callable[[Any], bytes]
+        self.decoded: Callable[[bytes], Any]
+        if type.immutable:
+            self.keep, self.give, self.encoded, self.decoded = accept_value, lambda kept: kept, encode, decode
+        else:
+            self.keep, self.decoded = keep_bytes, Encoded
+            self.give = lambda kept: decode_value(kept) if kept.__class__ is Encoded else kept
+            self.encoded = lambda kept: kept if kept.__class__ is Encoded else encode(kept)
 
     def _refusal(self, value: Any, error: BaseException) -> TypeNotSupported:
         return TypeNotSupported(
@@ -89,7 +90,7 @@ class Guard:
     # -- many values at once
 
     def keep_all(self, values: Iterable[Any]) -> list[Any]:
-        """What the state keeps of each of the values."""
+        """The values in their kept form."""
         return list(map(self.keep, values))
 
     def give_all(self, kept: list[Any]) -> list[Any]:
@@ -101,7 +102,7 @@ class Guard:
         return self._list.encode(kept) if self.type.immutable else pack([Raw(self.encoded(k)) for k in kept])
 
     def decoded_all(self, data: bytes) -> list[Any]:
-        """What the state keeps of the values in such a list."""
+        """The kept form of the values of an encoded list."""
         if self.type.immutable:
             return self._list.decode(data)  # type: ignore[no-any-return]
         return [Encoded(element) for element in _split(data)]

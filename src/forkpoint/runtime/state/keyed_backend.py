@@ -1,8 +1,7 @@
 """Keyed state of one operator on one subtask: handles bound to the current key, with a write-back cache for the epoch.
 
-All keys of an epoch are known before the first element is processed, so each state reads them with one call. Changed
-entries are encoded once, at the end of the epoch, and returned for the changelog; the store is advanced only after the
-epoch has been committed.
+All keys of an epoch are known before the first element is processed, so each state reads them with one call. The end of the
+epoch encodes each changed entry once and returns it for the changelog; the store advances only after the commit of the epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from forkpoint.types.wire import shown
 
 @dataclass
 class ChangeLog:
-    """The changes of one operator in one epoch, in their order: the last change of a key wins."""
+    """The changes of one operator in one epoch, in order: the last change of a key wins."""
 
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
@@ -49,8 +48,8 @@ class ChangeLog:
 
 
 class Handle(Protocol):
-    """The entries of one state in an epoch. ``begin``: its keys are known, so read what it needs. ``enter`` and ``leave`` bind it
-    to one key at a time, by index; a key may be entered again. ``collect``: append what changed since ``begin``."""
+    """The entries of one state in an epoch. ``begin`` reads the entries of the epoch's keys. ``enter`` and ``leave`` bind the
+    handle to one key at a time, by index; a key may be entered again. ``collect`` appends the changes since ``begin``."""
 
     def begin(self) -> None: ...
 
@@ -64,19 +63,19 @@ class Handle(Protocol):
 def check_known(record: StateInfo, known: StateInfo | None) -> None:
     """Refuse to open restored state with types that would read its stored bytes differently.
 
-    Declared state was converted by the restore, so this concerns state that functions request at run time.
+    The restore has converted declared state, so this concerns state that functions request at run time.
     """
     if known is None:
         return
-    for what, old, new in (
+    for part, old, new in (
         ("kind", known.kind, record.kind),
         ("key type", known.key_type, record.key_type),
         ("value type", known.value_type, record.value_type),
         ("map key type", known.namespace_type, record.namespace_type),
     ):
-        if old != new and (what == "kind" or not same_bytes(old, new)):
+        if old != new and (part == "kind" or not same_bytes(old, new)):
             raise RestoreRefused(
-                f"operator {record.uid!r}, state {record.name!r}: its {what} was {old} when it was saved and is {new} in this "
+                f"operator {record.uid!r}, state {record.name!r}: its {part} was {old} when it was saved and is {new} in this "
                 "program; make its descriptor a class attribute, so that it is known before the job runs and can be "
                 "converted at restore, or give the changed state a new name"
             )
@@ -117,7 +116,7 @@ class KeyedBackend:
         self.sweepers: list[Callable[[ChangeLog], None]] = []
         self.scope = KeyScope(uid)
 
-    # -- declaring states
+    # -- declarations
 
     def sid(self, name: str) -> int:
         return state_id(self.uid, name)
@@ -139,9 +138,9 @@ class KeyedBackend:
         return Guard(type, f"operator {self.uid!r}, state {name!r}", lambda: f" of key {shown(self.current_key)}")
 
     def get(self, descriptor: StateDescriptor, namespace: Namespace | None = None, prefix: str = "") -> Any:
-        """The handle of a described state; the same one each time.
+        """The handle of a described state; repeated calls return the same handle.
 
-        ``namespace``: that of window state. ``prefix`` keeps the state's name distinct from others.
+        ``namespace``: the namespace of window state. ``prefix`` keeps the state's name distinct.
         """
         descriptor = self.described(descriptor)
         states, name = self.by_name if namespace is None else self._of_windows, prefix + descriptor.name
@@ -174,8 +173,8 @@ class KeyedBackend:
         if ttl is not None:
             guard = stamped = TtlGuard(guard, Expiry(ttl, self))
             is_list = isinstance(descriptor, ListStateDescriptor)
-            # In event time, entries that stay visible after expiring are left to their readers: how long they are visible
-            # must not depend on where epochs end.
+            # In event time, readers remove entries that stay visible after expiry: the time of their visibility must not
+            # depend on the ends of epochs.
             if ttl.cleanup_in_background and not (ttl.returns_expired and ttl.event_time):
                 self.sweepers.append(Sweeper(self, sid, stamped.list_expired if is_list else stamped.entry_expired))
         match descriptor:
@@ -193,8 +192,8 @@ class KeyedBackend:
     def _check_of_window(self, descriptor: StateDescriptor) -> None:
         if descriptor.ttl is not None:
             raise UserFunctionError(
-                f"operator {self.uid!r}: window state {descriptor.name!r} has a time to live; it is removed with its window, so "
-                "leave the time to live out"
+                f"operator {self.uid!r}: window state {descriptor.name!r} has a time to live; omit it, because the state is "
+                "removed with its window"
             )
         if isinstance(descriptor, MapStateDescriptor):
             raise UserFunctionError(
@@ -203,7 +202,7 @@ class KeyedBackend:
             )
 
     def described(self, state: Any) -> StateDescriptor:
-        """The descriptor itself, or that of a handle: handles replace descriptors that are class attributes."""
+        """The descriptor itself, or the descriptor of a handle: handles replace descriptors that are class attributes."""
         if isinstance(state, StateDescriptor):
             return state
         for descriptor, handle in self.by_name.values():
@@ -221,7 +220,7 @@ class KeyedBackend:
         if self.current is not None:
             handle.enter(self.current)
 
-    # -- an epoch
+    # -- epochs
 
     def begin(self, keys: Sequence[Any], processing_time_ms: int, watermark: Callable[[], int]) -> None:
         self.keys = keys

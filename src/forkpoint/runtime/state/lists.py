@@ -1,4 +1,4 @@
-"""List state: stored in chunks, one for each epoch that appended, so that appending needs no read."""
+"""List state, stored in one chunk per epoch with appends, so that an append needs no read."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _CHUNK = struct.Struct(">Q")
 
 
 class _Elements:
-    """One list in an epoch: the added elements and, once it was read or replaced, the whole list.
+    """One list in an epoch: ``added`` elements and, once the list was read or replaced, ``all`` its elements.
 
-    ``name``: the prefix of its chunks' store keys; ``stored``: those keys, once they were read; ``replaced``: whether the stored
+    ``name``: the prefix of its chunks' store keys; ``stored``: these store keys, once read; ``replaced``: whether the stored
     chunks are deleted.
     """
 
-    __slots__ = ("added", "name", "replaced", "stored", "whole")
+    __slots__ = ("added", "all", "name", "replaced", "stored")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.added: list[Any] = []
-        self.whole: list[Any] | None = None
+        self.all: list[Any] | None = None
         self.stored: list[bytes] | None = None
         self.replaced = False
 
     def append(self, kept: list[Any]) -> None:
         self.added.extend(kept)
-        if self.whole is not None:
-            self.whole.extend(kept)
+        if self.all is not None:
+            self.all.extend(kept)
 
     def replace(self, kept: list[Any]) -> None:
-        self.whole, self.added, self.replaced = kept, [], True
+        self.all, self.added, self.replaced = kept, [], True
 
 
 class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
@@ -49,29 +49,29 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
     def _load(self, name: bytes) -> _Elements:
         return _Elements(name)
 
-    def _whole(self, elements: _Elements) -> list[Any]:
-        """All elements, expired ones too."""
-        if elements.whole is None:
+    def _all(self, elements: _Elements) -> list[Any]:
+        """All elements, including expired ones."""
+        if elements.all is None:
             chunks = self._backend.scan(elements.name)
             elements.stored = [name for name, _ in chunks]
-            elements.whole = [kept for _, raw in chunks for kept in self._guard.decoded_all(raw)]
-            elements.whole.extend(elements.added)
-        return elements.whole
+            elements.all = [kept for _, raw in chunks for kept in self._guard.decoded_all(raw)]
+            elements.all.extend(elements.added)
+        return elements.all
 
     def _read(self) -> list[Any]:
         """The elements that a reader sees."""
         elements, expiry = self._entry(self._namespace.current), self._expiry
-        whole = self._whole(elements)
+        kept = self._all(elements)
         if expiry is None:
-            return whole
-        seen, stays = expiry.read_all(whole)
-        if stays is not whole:
-            elements.replace(stays)
-        return seen
+            return kept
+        visible, remaining = expiry.read_all(kept)
+        if remaining is not kept:
+            elements.replace(remaining)
+        return visible
 
     def alive(self) -> bool:
-        whole, expiry = self._whole(self._entry(self._namespace.current)), self._expiry
-        return bool(whole) if expiry is None else not all(map(expiry.dead, whole))
+        kept, expiry = self._all(self._entry(self._namespace.current)), self._expiry
+        return bool(kept) if expiry is None else not all(map(expiry.dead, kept))
 
     def get(self) -> Any:
         return self._guard.give_all(self._read())
@@ -79,8 +79,8 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
     def add(self, value: Any) -> None:
         kept, elements = self._guard.keep(value), self._entry(self._namespace.current)
         elements.added.append(kept)
-        if elements.whole is not None:
-            elements.whole.append(kept)
+        if elements.all is not None:
+            elements.all.append(kept)
 
     def add_all(self, values: Iterable[Any]) -> None:
         self._entry(self._namespace.current).append(self._guard.keep_all(values))
@@ -92,10 +92,10 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
         self.update(())
 
     def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
-        """Append the lists of other windows to the target's, in order."""
+        """Append the lists of other windows to the target's list, in order."""
         for source in sources:
             elements = self._entry(source)
-            self._entry(target).append(self._whole(elements))
+            self._entry(target).append(self._all(elements))
             elements.replace([])
 
     def collect(self, log: ChangeLog) -> None:
@@ -107,7 +107,7 @@ class ListHandle(NamespacedEntries[_Elements], ListState[Any]):
                 if stored is None:
                     stored = [name for name, _ in self._backend.scan(elements.name)]
                 log.delete(stored)
-                kept = elements.whole or []
+                kept = elements.all or []
             if kept:
                 log.keys.append(elements.name + chunk)
                 log.values.append(encoded_all(kept))

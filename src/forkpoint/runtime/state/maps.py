@@ -1,6 +1,6 @@
-"""Map state: a store entry for each of a map's keys.
+"""Map state, with a store entry per map key.
 
-A map's keys take the place of the namespace in store keys, so there is no map state of windows.
+Map keys replace the namespace in store keys, so windows have no map state.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _UNKNOWN: Any = object()
 
 
 class _Entries:
-    """One map in an epoch, by encoded map key: so keys are equal within an epoch if they are in the store.
+    """One map in an epoch, by encoded map key, so that keys are equal within an epoch if they are equal in the store.
 
-    ``name``: the prefix of its store keys; ``stored``: whether the store has an entry, for the keys that were looked up; once
-    ``complete``, for all that it has.
+    ``name``: the prefix of its store keys; ``stored``: whether the store has an entry, for all keys that were looked up;
+    ``complete``: whether all stored entries are known.
     """
 
     __slots__ = ("complete", "dirty", "kept", "name", "stored")
@@ -63,13 +63,13 @@ class MapHandle(MapState[Any, Any]):
         pass
 
     def _load(self, entries: _Entries, key: bytes, raw: bytes | None) -> Any:
-        """Keep an entry as it is in the store."""
+        """Add the stored entry of a key."""
         entries.stored[key] = raw is not None
         kept = entries.kept[key] = _GONE if raw is None else self._guard.decoded(raw)
         return kept
 
     def _find(self, key: bytes) -> Any:
-        """The entry that a reader sees, as it is kept."""
+        """The kept form of the value that a reader sees."""
         entries = self._current
         kept = entries.kept.get(key, _UNKNOWN)
         if kept is _UNKNOWN:
@@ -79,13 +79,13 @@ class MapHandle(MapState[Any, Any]):
         return kept if self._expiry is None or kept is _GONE else self._read(self._expiry, key, kept)
 
     def _read(self, expiry: Expiry, key: bytes, kept: Any) -> Any:
-        seen, stays = expiry.read(kept)
-        if stays is not kept:
-            self._current.put(key, _GONE if stays is None else stays)
-        return _GONE if seen is None else seen
+        visible, remaining = expiry.read(kept)
+        if remaining is not kept:
+            self._current.put(key, _GONE if remaining is None else remaining)
+        return _GONE if visible is None else visible
 
     def _all(self) -> dict[bytes, Any]:
-        """All entries as they are kept, expired and removed ones too."""
+        """All entries in their kept form, including expired and removed ones."""
         entries = self._current
         if not entries.complete:
             start = len(entries.name)
@@ -101,11 +101,11 @@ class MapHandle(MapState[Any, Any]):
     def _read_all(self) -> list[tuple[bytes, Any]]:
         """The entries that a reader sees, in the order of the store."""
         expiry = self._expiry
-        found = [each for each in sorted(self._all().items(), key=itemgetter(0)) if each[1] is not _GONE]
+        entries = [entry for entry in sorted(self._all().items(), key=itemgetter(0)) if entry[1] is not _GONE]
         if expiry is None:
-            return found
-        seen = [(key, self._read(expiry, key, kept)) for key, kept in found]
-        return [each for each in seen if each[1] is not _GONE]
+            return entries
+        visible = [(key, self._read(expiry, key, kept)) for key, kept in entries]
+        return [entry for entry in visible if entry[1] is not _GONE]
 
     def get(self, key: Any) -> Any:
         kept = self._find(self._encode(key))
@@ -154,7 +154,7 @@ class MapHandle(MapState[Any, Any]):
                 if kept is not _GONE and (expiry is None or not expiry.dead(kept)):
                     log.keys.append(entries.name + key)
                     log.values.append(encoded(kept))
-                elif entries.stored.get(key, not entries.complete):  # else there is known to be nothing to delete
+                elif entries.stored.get(key, not entries.complete):  # else the store has no entry to delete
                     log.keys.append(entries.name + key)
                     log.values.append(None)
         self._maps, self._current = {}, _Entries(b"")

@@ -1,4 +1,4 @@
-"""The namespace of keyed state: the window for window state, else empty."""
+"""The namespace of keyed state: the window of window state, else empty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ E = TypeVar("E")
 
 @dataclass(slots=True)
 class Namespace:
-    """The current window, for all states bound to it. ``current``: the encoded window; ``type``: the windows' type.
+    """The current window of all states bound to it. ``current``: the encoded window; ``type``: the windows' type.
 
     An encoded window (msgpack) is never a prefix of another, so all entries of a window are one range of the store.
     """
@@ -29,7 +29,7 @@ class Namespace:
 class NamespacedEntries(Generic[E]):
     """The entries of one state in an epoch, by key and namespace.
 
-    An entry is read when it is first needed, as the windows that an epoch needs are not known in advance.
+    An entry is read at its first use, because the windows of an epoch are not known in advance.
     """
 
     def __init__(self, backend: KeyedBackend, sid: int, namespace: Namespace) -> None:
@@ -41,7 +41,7 @@ class NamespacedEntries(Generic[E]):
 
     @abstractmethod
     def _load(self, name: bytes) -> E:
-        """The entry with this store key, or with store keys of this prefix."""
+        """The entry with this store key, or with the store keys of this prefix."""
 
     def _entry(self, namespace: bytes) -> E:
         entry = self._current.get(namespace)
@@ -61,7 +61,7 @@ class NamespacedEntries(Generic[E]):
         pass
 
     def _finish(self) -> list[E]:
-        """End the epoch; return all its entries."""
+        """End the epoch, and return all its entries."""
         entries = [entry for by_namespace in self._by_key.values() for entry in by_namespace.values()]
         self._by_key, self._current = defaultdict(dict), {}
         return entries

@@ -1,6 +1,6 @@
-"""Operator state: lists of a subtask, each element an entry of its own, so that a restore can redistribute them.
+"""Operator state: a subtask's lists, with one entry per element so that a restore can redistribute them.
 
-A ``CheckpointedFunction`` gets it from the contexts here.
+A ``CheckpointedFunction`` accesses it through the contexts of this module.
 """
 
 from __future__ import annotations

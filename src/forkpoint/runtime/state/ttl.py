@@ -1,4 +1,4 @@
-"""Time to live of state entries: when they expire, and how their stamps are kept and stored."""
+"""Time to live of state entries: their expiry, and the storage of their time stamps."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def unpack_stamp(value: bytes) -> int:
 
 
 Stamped = tuple[Any, int]
-"""An entry of a state with a time to live: what its guard keeps of the value, and the stamp in ms."""
+"""An entry of a state with a time to live: the value in its kept form, and the stamp in ms."""
 
 
 class Expiry:
-    """Decides, for one state, which entries have expired, and what readers see of them."""
+    """Decides which entries of a state have expired, and which of them readers see."""
 
     def __init__(self, config: StateTtlConfig, backend: KeyedBackend) -> None:
         self._ttl_ms = config.ttl_ms
         self._backend = backend
         self._on_read = config.updates_on_read
         self._returns_expired = config.returns_expired
-        # Not backend.watermark itself: each epoch has its own.
+        # A lambda, because each epoch sets another backend.watermark.
         self._now: Callable[[], int] = (
             (lambda: backend.watermark()) if config.event_time else (lambda: backend.processing_time_ms)
         )
 
     def stamp(self) -> int:
-        """The stamp of an entry written now: the current time; before the first watermark, the element's timestamp."""
+        """The stamp of a new entry: the current time, or the element's timestamp before the first watermark."""
         now = self._now()
         return now if now > MIN_MS else self._backend.element_time(now)
 
@@ -56,11 +56,11 @@ class Expiry:
         return stamp_ms + self._ttl_ms <= self._now()
 
     def dead(self, entry: Stamped) -> bool:
-        """Whether the entry has expired and is not visible any more."""
+        """Whether the entry has expired and is no longer visible."""
         return not self._returns_expired and entry[1] + self._ttl_ms <= self._now()
 
     def read(self, entry: Stamped) -> tuple[Stamped | None, Stamped | None]:
-        """What a reader sees of an entry, and what remains of it; None is nothing.
+        """The entry that a reader sees, and the entry that remains; None for no entry.
 
         The access that finds an entry expired removes it, but may still return it.
         """
@@ -69,19 +69,19 @@ class Expiry:
         return entry, ((entry[0], self.stamp()) if self._on_read else entry)
 
     def read_all(self, entries: list[Stamped]) -> tuple[list[Stamped], list[Stamped]]:
-        """The same for the elements of a list; what remains is the same list if nothing changes."""
-        left = [entry for entry in entries if not self.expired(entry[1])]
-        if len(left) == len(entries):
-            left = entries
-        elif self._returns_expired and left and not self._on_read:
-            return entries, entries  # as in Flink: reading removes expired elements only once all have expired
-        stamp = self.stamp() if self._on_read and left else None
-        stays = left if stamp is None else [(kept, stamp) for kept, _ in left]
-        return (entries if self._returns_expired else left), stays
+        """The same for the elements of a list; the remaining list is the same object if nothing changes."""
+        valid = [entry for entry in entries if not self.expired(entry[1])]
+        if len(valid) == len(entries):
+            valid = entries
+        elif self._returns_expired and valid and not self._on_read:
+            return entries, entries  # as in Flink: a read removes expired elements only once all have expired
+        stamp = self.stamp() if self._on_read and valid else None
+        remaining = valid if stamp is None else [(kept, stamp) for kept, _ in valid]
+        return (entries if self._returns_expired else valid), remaining
 
 
 class TtlGuard(Guard):
-    """Adds stamps to what a guard keeps. In the store a stamp precedes its entry, and a list's stamps precede the list."""
+    """Adds stamps to kept values. In the store a stamp precedes its entry, and the stamps of a list precede the list."""
 
     def __init__(self, guard: Guard, expiry: Expiry) -> None:
         super().__init__(guard.type, guard.where, guard.at)
@@ -94,15 +94,15 @@ class TtlGuard(Guard):
         self.decoded = lambda raw: (decoded(raw[STAMP_BYTES:]), unpack_stamp(raw))
 
     def keep_all(self, values: Iterable[Any]) -> list[Any]:
-        kept, stamp = self._guard.keep_all(values), self._expiry.stamp()
-        return [(each, stamp) for each in kept]
+        stamp = self._expiry.stamp()
+        return [(kept, stamp) for kept in self._guard.keep_all(values)]
 
     def give_all(self, kept: list[Any]) -> list[Any]:
-        return self._guard.give_all([each for each, _ in kept])
+        return self._guard.give_all([value for value, _ in kept])
 
     def encoded_all(self, kept: list[Any]) -> bytes:
         stamps = _STAMPS.encode([stamp for _, stamp in kept])
-        return pack_stamp(len(stamps)) + stamps + self._guard.encoded_all([each for each, _ in kept])
+        return pack_stamp(len(stamps)) + stamps + self._guard.encoded_all([value for value, _ in kept])
 
     def decoded_all(self, data: bytes) -> list[Any]:
         stamps, end = _stamps(data)
@@ -125,12 +125,12 @@ def _stamps(data: bytes) -> tuple[list[int], int]:
 
 @dataclass
 class Sweeper:
-    """Removes expired entries that are not accessed: some in each epoch, cycling through the key groups.
+    """Removes expired entries without accesses: a part in each epoch, cycling through the key groups.
 
-    Removals are ordinary changes, so a repeated epoch may begin anywhere.
+    Removals are ordinary changes, so a repeated epoch may start at any entry.
     """
 
-    LEAST_ENTRIES = 1000  # checked in an epoch; one per key if the epoch has more keys
+    LEAST_ENTRIES = 1000  # to check in an epoch; one per key if the epoch has more keys
 
     backend: KeyedBackend
     sid: int
@@ -150,8 +150,7 @@ class Sweeper:
             ranges[0] = self._after, ranges[0][1]
         for start, end in self.backend.store.occupied(ranges):
             entries = list(islice(self.backend.store.scan(start, end), left))
-            gone = [key for key, value in entries if key not in changed and self.expired(value)]
-            log.delete(gone)
+            log.delete([key for key, value in entries if key not in changed and self.expired(value)])
             left -= len(entries)
             if left <= 0:
                 self._group, self._after = kg_of(start), entries[-1][0] + b"\0"

@@ -1,7 +1,7 @@
 """States that hold one value: value, reducing and aggregating state.
 
-A *cell* keeps the value in an epoch, a *handle* is what a function sees of it. Cells of keyed state read the values of all keys
-of the epoch at once: with one call of the store, and without an object for each value.
+A *cell* keeps the value in an epoch; a *handle* is its interface for functions. Cells of keyed state read the values of all keys
+of the epoch with one call of the store, and without an object for each value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SingleValueDescriptor = ValueStateDescriptor[Any] | ReducingStateDescriptor[Any]
 
 
 class KeyCell:
-    """One value for each key. The attributes are plain because this is the hot path."""
+    """One value per key. The attributes are plain because this is the hot path."""
 
     __slots__ = ("_backend", "_changed", "_current", "_dirty", "_expiry", "_prefixes", "_sid", "_values", "guard")
 
@@ -76,17 +76,17 @@ class KeyCell:
         self._values, self._dirty, self._prefixes = [], {}, []
 
     def read(self) -> Any:
-        """The current value that a reader sees, as it is kept; None if there is none."""
+        """The kept form of the current value that a reader sees, None without a value."""
         kept = self._current
         if self._expiry is None or kept is None:
             return kept
-        seen, stays = self._expiry.read(kept)
-        if stays is not kept:
-            self.write(stays)
-        return seen
+        visible, remaining = self._expiry.read(kept)
+        if remaining is not kept:
+            self.write(remaining)
+        return visible
 
     def base(self) -> Any:
-        """The value that a new element is added to."""
+        """The value to which a new element is added."""
         kept = self._current
         if self._expiry is None or kept is None:
             return kept
@@ -99,7 +99,7 @@ class KeyCell:
     def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
         raise AssertionError("only windows merge")
 
-    # -- all keys at once, for operators with a loop of their own
+    # -- all keys at once, for operators with their own loop
 
     def kept_values(self) -> list[Any]:
         return self._values
@@ -109,7 +109,7 @@ class KeyCell:
         self._dirty = dict.fromkeys(range(len(kept)))
 
     def set_some(self, kept: dict[int, Any]) -> None:
-        """The values of some keys, by index."""
+        """Set the values of some keys, by index."""
         for index, value in kept.items():
             self._values[index] = value
         self._dirty.update(dict.fromkeys(kept))
@@ -117,7 +117,7 @@ class KeyCell:
 
 @dataclass(slots=True)
 class _WindowValue:
-    """``saved``: whether the store has a value; ``dirty``: whether this one differs from it."""
+    """``saved``: whether the store has a value; ``dirty``: whether this value differs from it."""
 
     name: bytes
     kept: Any
@@ -126,7 +126,7 @@ class _WindowValue:
 
 
 class WindowCell(NamespacedEntries[_WindowValue]):
-    """One value for each key and window, without a time to live."""
+    """One value per key and window, without a time to live."""
 
     def __init__(self, backend: KeyedBackend, sid: int, guard: Guard, namespace: Namespace) -> None:
         super().__init__(backend, sid, namespace)
@@ -147,7 +147,7 @@ class WindowCell(NamespacedEntries[_WindowValue]):
         entry.dirty = True
 
     def merge(self, target: bytes, sources: Sequence[bytes], combine: Combine) -> None:
-        """Merge the values of other windows into the target's, in order, and remove them."""
+        """Merge the values of other windows into the target's value, in order, and remove them."""
         give, merged, into = self.guard.give, None, self._entry(target)
         for entry in (into, *map(self._entry, sources)):
             if entry.kept is not None:
@@ -168,7 +168,7 @@ Cell = KeyCell | WindowCell
 
 
 class _Handle:
-    """The common part of a cell's handles."""
+    """The common base of a cell's handles."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self._keep, self._give = cell, cell.guard.keep, cell.guard.give
@@ -177,12 +177,12 @@ class _Handle:
         self.cell.write(None)
 
     def alive(self) -> bool:
-        """Whether there is a value to read, other than a default. It may expire between two elements."""
+        """Whether there is a value other than the default. It may expire between two elements."""
         return self.cell.base() is not None
 
 
 class ValueHandle(_Handle, ValueState[Any]):
-    """``default`` is read from an empty state; reading does not store it."""
+    """A value state; an empty state reads as ``default``, which is not stored."""
 
     def __init__(self, cell: Cell, default: Any) -> None:
         super().__init__(cell)
@@ -244,8 +244,8 @@ class AggregatingHandle(_MergingHandle, AggregatingState[Any, Any]):
 
 
 class ImmutableValueHandle(KeyCell, ValueState[Any]):
-    """Keyed values of an immutable type: they are kept as they are, so the handle is the cell itself, which saves a call. Each
-    type has a class of its own, made by ``of``, whose ``update`` has the type's test within it.
+    """Keyed values of an immutable type, whose kept form is the value: the handle is the cell itself, which saves a call. Each
+    type has a separate class, created by ``of``, whose ``update`` contains the type's test.
     """
 
     __slots__ = ()

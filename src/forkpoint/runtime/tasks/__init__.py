@@ -1,1 +1,1 @@
-"""Tasks: reading sources, running a stage over an epoch, and what a worker process keeps between them."""
+"""Tasks, which read sources or run a stage over an epoch, and the state of worker processes between tasks."""

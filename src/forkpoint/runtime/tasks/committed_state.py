@@ -1,6 +1,6 @@
-"""Reads what a subtask owns of a job's committed state: snapshots, and the changes of the epochs after them.
+"""Reads a subtask's share of a job's committed state: snapshots, and the changes of later epochs.
 
-Requests to an object store take tens of milliseconds and come by the hundred, so files are read in parallel, ahead of their use.
+A request to an object store takes tens of milliseconds, and there are hundreds. So files are read in parallel, ahead of use.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ R = TypeVar("R")
 
 NOTHING = 0  # the epoch before the first, with empty state
 READERS = 16
-_AHEAD = 32  # epochs that are read before they are used
+_AHEAD = 32  # epochs to read ahead
 _SNAPSHOTS_AHEAD = 2
 _LOAD_ROWS = 65_536
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one subtask owns: a range of key groups, and its own operator state."""
+    """The state of one subtask: a range of key groups, and its operator state."""
 
     subtask: int
     kg_start: int
@@ -55,13 +55,13 @@ class Share:
         return ref.subtask == self.subtask or (ref.kg_start < self.kg_stop and self.kg_start < ref.kg_stop)
 
     def covers(self, ref: ChangesRef) -> bool:
-        """Whether this file holds only the subtask's own entries: always true while the parallelism stays the same."""
+        """Whether this file holds only entries of the subtask, which is true as long as the parallelism is unchanged."""
         return ref.subtask == self.subtask and self.kg_start <= ref.kg_start and ref.kg_stop <= self.kg_stop
 
 
 @dataclass(frozen=True)
 class Bases:
-    """What a subtask's state is rebuilt from: the newest snapshot of each key group, or nothing."""
+    """The snapshots to rebuild a subtask's state from: the newest of each key group, if any."""
 
     share: Share
     epochs: tuple[int, ...]  # of the share's key groups, in order
@@ -81,21 +81,17 @@ class Bases:
                 ranges[-1] = (ref, ranges[-1][1], group + 1)
             elif ref is not None:
                 ranges.append((ref, group, group + 1))
-        mine = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
+        own = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
         epochs = tuple(NOTHING if ref is None else ref.epoch for ref in newest)
-        # A subtask without a snapshot of its own is new since the last rescaling, and had no operator state before it.
-        operator_epoch = max((ref.epoch for ref in mine), default=min(epochs, default=NOTHING))
-        # A rescaling divides a reference in two of the same file.
-        operator_refs = tuple({ref.path: ref for ref in mine if ref.epoch == operator_epoch}.values())
+        # A subtask without a snapshot is new since the last rescaling, and had no operator state before it.
+        operator_epoch = max((ref.epoch for ref in own), default=min(epochs, default=NOTHING))
+        # A rescaling divides a reference into two references to the same file.
+        operator_refs = tuple({ref.path: ref for ref in own if ref.epoch == operator_epoch}.values())
         return Bases(share, epochs, tuple(ranges), operator_epoch, operator_refs)
 
     @property
     def oldest(self) -> int:
         return min((*self.epochs, self.operator_epoch))
-
-
-def read_manifest(storage: Storage, paths: JobPaths, epoch: int) -> Manifest:
-    return MANIFEST.load(storage, paths.manifest(epoch))
 
 
 def columns_of(storage: Storage, ref: ChangesRef) -> Columns:
@@ -107,7 +103,7 @@ def columns_of(storage: Storage, ref: ChangesRef) -> Columns:
 
 @dataclass(frozen=True)
 class _Step:
-    """An epoch, and what a subtask owns of its changes, stage by stage."""
+    """An epoch, and a subtask's share of its changes, stage by stage."""
 
     manifest: Manifest
     changes: Sequence[Columns]
@@ -122,11 +118,11 @@ class CommittedState:
     share: Share
 
     def manifest(self, epoch: int) -> Manifest:
-        return read_manifest(self.storage, self.paths, epoch)
+        return MANIFEST.load(self.storage, self.paths.manifest(epoch))
 
     def after(self, version: int, committed: int) -> Iterator[Changes]:
-        """The changes of each epoch after a version; ends before ``committed`` if the next epoch's state is not based on the one
-        before, or its files are gone."""
+        """The changes of each epoch after a version; ends before ``committed`` if the state of the next epoch is not based on the
+        previous epoch, or its files are gone."""
         with ThreadPoolExecutor(READERS) as pool:
             try:
                 for step in _in_parallel(pool, self._step, range(version + 1, committed + 1)):
@@ -141,7 +137,7 @@ class CommittedState:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def entries(self, manifest: Manifest, count: Count | None = None) -> Iterator[Changes]:
-        """All entries as of an epoch, in key order, in pieces that a store can load; ``count`` counts them."""
+        """All entries as of an epoch, in key order, in chunks that a store can load; ``count`` counts them."""
         bases = Bases.of(manifest, self.share)
         with ThreadPoolExecutor(READERS) as pool:
             try:
@@ -157,8 +153,8 @@ class CommittedState:
     # -- changes
 
     def _steps(self, pool: Executor, newest: Manifest, bases: Bases) -> list[_Step]:
-        """The epochs after the snapshots, oldest first, at most back to the job's first state. Nearly always, each is based on
-        the epoch before by number, so these are read without waiting for the manifest that says so."""
+        """The epochs after the snapshots, oldest first, at most back to the job's first state. An epoch is nearly always based on
+        the epoch with the previous number, so these are read without waiting for the manifest of the later epoch."""
         if newest.epoch <= bases.oldest:
             return []
         ahead: dict[int, Future[_Step]] = {}
@@ -167,24 +163,21 @@ class CommittedState:
             step = steps[-1].manifest
             before = step.epoch_before
             if before is None or before <= bases.oldest or not step.states:
-                self._check_first(step)
+                if step.kind == "start" and not step.states and self.storage.exists(self.paths.fence(step.epoch)):
+                    # The leader has replaced a removed manifest by a fence; this is not the job's first state.
+                    raise NotFound(f"the manifest of epoch {step.epoch} was removed: its job has gone on since")
                 return steps[::-1]
             for epoch in range(before, max(bases.oldest, before - _AHEAD), -1):
                 if epoch not in ahead:
                     ahead[epoch] = pool.submit(self._step, epoch, bases)
             steps.append(ahead.pop(before).result())
 
-    def _check_first(self, manifest: Manifest) -> None:
-        """Raises NotFound if this is not the job's first state, but what the leader has put in place of a manifest meanwhile."""
-        if manifest.kind == "start" and not manifest.states and self.storage.exists(self.paths.fence(manifest.epoch)):
-            raise NotFound(f"the manifest of epoch {manifest.epoch} was removed: its job has gone on since")
-
     def _step(self, epoch: int, bases: Bases | None = None) -> _Step:
         manifest = self.manifest(epoch)
         return _Step(manifest, self._changes(manifest, bases))
 
     def _changes(self, manifest: Manifest, bases: Bases | None) -> list[Columns]:
-        """This subtask's changes of an epoch, without those that ``bases`` contain."""
+        """This subtask's changes of an epoch, without the changes that ``bases`` contain."""
         refs = sorted((r for r in manifest.changes if self.share.overlaps(r)), key=lambda r: (r.stage, r.subtask))
         parts = []
         for ref in refs:
@@ -196,12 +189,12 @@ class CommittedState:
     def _owned(self, columns: Columns, bases: Bases | None, epoch: int) -> Columns:
         keys, values = columns
         kgs, share = first_kgs(keys), self.share
-        mine = (kgs >= share.kg_start) & (kgs < share.kg_stop)
-        if bases is not None and mine.any():
-            mine[mine] = np.array(bases.epochs)[kgs[mine] - share.kg_start] < epoch
+        own = (kgs >= share.kg_start) & (kgs < share.kg_stop)
+        if bases is not None and own.any():
+            own[own] = np.array(bases.epochs)[kgs[own] - share.kg_start] < epoch
         if bases is None or bases.operator_epoch < epoch:
-            mine |= _operator_entries(keys, kgs, share.subtask)
-        return keys.filter(pa.array(mine)), values.filter(pa.array(mine))
+            own |= _operator_entries(keys, kgs, share.subtask)
+        return keys.filter(pa.array(own)), values.filter(pa.array(own))
 
     # -- snapshots
 
@@ -214,13 +207,13 @@ class CommittedState:
         operator = []
         for ref in bases.operator_refs:
             for keys, values in read_snapshot_columns(next(files), OPERATOR_KG, OPERATOR_KG + 1, ref.path):
-                mine = pa.array(_operator_entries(keys, first_kgs(keys), self.share.subtask))
-                operator.append((keys.filter(mine), values.filter(mine)))
+                own = pa.array(_operator_entries(keys, first_kgs(keys), self.share.subtask))
+                operator.append((keys.filter(own), values.filter(own)))
         yield in_key_order(*_joined(operator))
 
 
 def _operator_entries(keys: pa.Array, kgs: npt.NDArray[np.int64], subtask: int) -> npt.NDArray[np.bool_]:
-    """Which keys are of a subtask's operator state. There are few, as operator state is small."""
+    """The mask of the keys of a subtask's operator state. They are few, because operator state is small."""
     found: npt.NDArray[np.bool_] = kgs == OPERATOR_KG
     for index in np.flatnonzero(found):
         found[index] = decode_operator_key(keys[int(index)].as_py()).subtask == subtask
@@ -228,7 +221,7 @@ def _operator_entries(keys: pa.Array, kgs: npt.NDArray[np.int64], subtask: int) 
 
 
 def _in_parallel(pool: Executor, fn: Callable[[T], R], items: Iterable[T], number: int = _AHEAD) -> Iterator[R]:
-    """``map(fn, items)``, a number of items ahead."""
+    """``map(fn, items)``, with ``number`` items ahead."""
     ahead: deque[Future[R]] = deque()
     for item in items:
         ahead.append(pool.submit(fn, item))
@@ -244,26 +237,26 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 
 def _overlaid(base: Iterator[Columns], changed: Columns) -> Iterator[Columns]:
-    """Entries in key order with changes on top of them, also in key order, in larger pieces."""
+    """Entries with changes on top of them, both in key order, in larger chunks."""
     keys, values = changed
     done = 0
-    for piece in _larger(base):
-        last = piece[0][-1].as_py()
+    for chunk in _larger(base):
+        last = chunk[0][-1].as_py()
         until = bisect_right(range(len(keys)), last, done, key=lambda index: keys[index].as_py())
         changes = (keys.slice(done, until - done), values.slice(done, until - done))
-        yield in_key_order(*_joined([piece, changes])) if until > done else piece
+        yield in_key_order(*_joined([chunk, changes])) if until > done else chunk
         done = until
     for start in range(done, len(keys), _LOAD_ROWS):
         yield keys.slice(start, _LOAD_ROWS), values.slice(start, _LOAD_ROWS)
 
 
-def _larger(pieces: Iterator[Columns]) -> Iterator[Columns]:
-    """Fewer pieces, none of them empty: each is written in a transaction of its own."""
+def _larger(chunks: Iterator[Columns]) -> Iterator[Columns]:
+    """Fewer chunks, none of them empty, because the store writes each chunk in a separate transaction."""
     held: list[Columns] = []
     rows = 0
-    for piece in pieces:
-        held.append(piece)
-        rows += len(piece[0])
+    for chunk in chunks:
+        held.append(chunk)
+        rows += len(chunk[0])
         if rows >= _LOAD_ROWS or sum(v.nbytes for _, v in held) > 8 << 20:
             yield _joined(held)
             held, rows = [], 0
@@ -272,7 +265,7 @@ def _larger(pieces: Iterator[Columns]) -> Iterator[Columns]:
 
 
 def _present(columns: Columns) -> Columns:
-    """Without deletes."""
+    """The entries without deletes."""
     keys, values = columns
     if values.null_count:
         present = values.is_valid()

@@ -1,5 +1,5 @@
-"""Commits of sinks' output, as tasks beside the epochs: on a cluster's executors, or on threads of the driver's process where
-all tasks run on its host. Processes keep committers: connecting takes longer than a commit."""
+"""Commits of sink output, as tasks that run concurrently with epochs: on a cluster's executors, or on threads of the driver's
+process if all tasks run on its host. Processes keep committers open, because connecting takes longer than a commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink
 from forkpoint.contract.source import JSON
 from forkpoint.runtime.operators.base import user_code
-from forkpoint.runtime.tasks.task_log import beside_epochs
+from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.types import dumps
 
 IDLE_SECONDS = 60.0
@@ -24,7 +24,7 @@ _THREADS = 16
 
 @dataclass(frozen=True)
 class Commit:
-    """One task: the output of one group of a sink, of one epoch or several. ``sink``: pickled, once for a run. ``newest``: the
+    """One task: the output of one group of a sink, of one or several epochs. ``sink``: pickled once per run. ``newest``: the
     job's newest epoch."""
 
     sink: bytes
@@ -37,7 +37,7 @@ class Commit:
 
 
 class SinkCommits:
-    """Makes the commits of a sink of a run."""
+    """Creates the commits of one sink of a run."""
 
     def __init__(self, sink: CommittingSink) -> None:
         self._sink = sink
@@ -47,13 +47,13 @@ class SinkCommits:
         return dumps(self._sink)
 
     def of(self, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int) -> list[Commit]:
-        """Those of its output of some epochs, one for each group. The ``context`` is of no group."""
+        """The commits of the sink's output of some epochs, one per group. ``context``: without a group."""
         groups = by_group(self._sink, outputs)
         return [Commit(self._pickled, replace(context, group=group), own, newest) for group, own in groups]
 
 
 def by_group(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> list[tuple[str, list[EpochOutput]]]:
-    """Each group of a sink's output, with what it has of each epoch."""
+    """The groups of a sink's output, with their output of each epoch."""
     groups: dict[str, dict[int, list[JSON]]] = {}
     for output in outputs:
         for committable in output.committables:
@@ -65,7 +65,7 @@ def by_group(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> list[tuple
 
 
 def commit_output(encoded: bytes) -> bytes:
-    """The task: an encoded ``Commit``; the result is empty."""
+    """The task of an encoded ``Commit``; the result is empty."""
     _commit(pickle.loads(encoded))
     return b""
 
@@ -82,19 +82,19 @@ def _commit(work: Commit) -> None:
 
 
 def commit_here(tasks: Sequence[Commit]) -> None:
-    """Run the commits in this process, side by side. If some fail, no further one begins, and the first error is raised when
-    those that run have ended. Threads that never return end with the process."""
-    waiting, lock, about = iter(tasks), threading.Lock(), logs.about_here()
+    """Run the commits in this process, concurrently. After a failure no further commit starts, and the first error is raised once
+    the running commits have ended. Threads that hang end with the process."""
+    queue, lock, about = iter(tasks), threading.Lock(), logs.about_here()
     errors: list[BaseException] = []
 
     def work() -> None:
         while not errors:
             with lock:
-                task = next(waiting, None)
+                task = next(queue, None)
             if task is None:
                 return
             try:
-                with beside_epochs(logs.of_tasks_here(), about):
+                with background_task_log(logs.of_tasks_here(), about):
                     _commit(task)
             except BaseException as error:
                 errors.append(error)
@@ -114,13 +114,13 @@ def commit_here(tasks: Sequence[Commit]) -> None:
 
 @dataclass
 class _Kept:
-    """The committers of this process that no task uses at the moment, by sink and context, with the time of their last use."""
+    """The idle committers of this process, by sink and context, with the time of their last use."""
 
     _idle: dict[tuple[bytes, CommitterContext], tuple[float, Committer]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, work: Commit) -> Committer:
-        """A committer for the caller alone."""
+        """A committer for exclusive use by the caller."""
         with self._lock:
             kept = self._idle.pop((work.sink, work.context), None)
         if kept is not None:
@@ -129,14 +129,14 @@ class _Kept:
         return sink.create_committer(work.context)
 
     def put(self, work: Commit, committer: Committer) -> None:
-        """Keep a committer for the next task, and close those that none has used for a while."""
-        now, place = time.monotonic(), (work.sink, work.context)
+        """Keep a committer for the next task, and close committers without recent use."""
+        now, key = time.monotonic(), (work.sink, work.context)
         with self._lock:
-            old = [each for each, (used, _) in self._idle.items() if each == place or now - used > IDLE_SECONDS]
-            closing = [self._idle.pop(each)[1] for each in old]
-            self._idle[place] = (now, committer)
-        for each in closing:
-            each.close()
+            expired = [k for k, (used, _) in self._idle.items() if k == key or now - used > IDLE_SECONDS]
+            old = [self._idle.pop(k)[1] for k in expired]
+            self._idle[key] = (now, committer)
+        for unused in old:
+            unused.close()
 
 
 _kept = _Kept()

@@ -1,8 +1,8 @@
-"""The entry points for engines: a task that reads, a task over a DataFrame's partition, a subtask of a later stage, and the
+"""The entry points for engines: a source task, a task over a DataFrame's partition, a subtask of a later stage, and the
 notification of a complete checkpoint.
 
-The first three return rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver intact; any other
-exception is the engine's to handle.
+The first three return rows. A ForkpointError becomes a commit row with a failure, so that it reaches the driver intact; the
+engine handles any other exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
 from forkpoint.runtime.tasks.stage_task import StageTask
 from forkpoint.runtime.tasks.task import Task
-from forkpoint.runtime.tasks.task_log import beside_epochs
+from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import worker_for
 from forkpoint.types.lookup import values_of
 
@@ -45,8 +45,8 @@ def run_subtask(spec: JobSpec, ctx: EpochContext, stage: int, subtask: int, rows
 
 
 def notify_subtask(spec: JobSpec, ctx: EpochContext, subtask: int) -> None:
-    """Between epochs: the functions on one subtask hear that ``ctx.committed`` is complete."""
-    with beside_epochs(spec.logging, {"job": spec.job, "epoch": ctx.committed}), values_of(spec.program):
+    """Notify the functions on one subtask, between epochs, that ``ctx.committed`` is complete."""
+    with background_task_log(spec.logging, {"job": spec.job, "epoch": ctx.committed}), values_of(spec.program):
         worker_for(spec).notify(subtask, ctx)
 
 
@@ -61,7 +61,7 @@ def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
                 report = work.failed(one_by_one=[error.uid])
             else:
                 report = work.failed(failure=Failure(type(error).__name__, str(error)))
-            rows = [report, *work.passing]
+            rows = [report, *work.forwarded]
         except BaseException:
             work.abort()
             raise

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause it: searching millions of small objects for cycles, of which there are none, takes half of the time."""
+    """Pause the collector: its search of millions of small objects, which have no cycles, takes half of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What tasks measure of their operators: the time in which each is at work, and user metrics."""
+"""Measurements of a task's operators: working time and user metrics."""
 
 from __future__ import annotations
 
@@ -19,32 +19,27 @@ _LARGEST = 2**63 - 1  # of an integer in a report
 
 
 class Stopwatch:
-    """Divides a task's time among its operators, batch by batch."""
+    """Divides a task's time among its operators, batch by batch. ``uid``: the operator that is currently working."""
 
-    __slots__ = ("_since", "_uid", "seconds")
+    __slots__ = ("_since", "seconds", "uid")
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._uid: str | None = None
+        self.uid: str | None = None
         self._since = 0.0
 
-    @property
-    def uid(self) -> str | None:
-        """The operator that is at work."""
-        return self._uid
-
     def switch(self, uid: str | None) -> str | None:
-        """From now on the time is this operator's, or nobody's. Returns whose it was."""
-        now, before = time.perf_counter(), self._uid
+        """Count the time from now on for this operator, or for none. Returns the previous operator."""
+        now, before = time.perf_counter(), self.uid
         if before is not None:
             self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
-        self._uid, self._since = uid, now
+        self.uid, self._since = uid, now
         return before
 
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """What a metric has reported."""
+    """The totals that a metric has reported."""
 
     count: float = 0
     sum: float = 0
@@ -54,8 +49,8 @@ _NOTHING = _Reported()
 
 
 class MetricReporter:
-    """Reports by how much an operator's user metrics have changed. So it does not matter in which processes a subtask runs, and
-    what is added up are the changes of accepted attempts."""
+    """Reports the changes of an operator's user metrics. So a subtask may run in any process, and the driver adds only the
+    changes of accepted attempts."""
 
     def __init__(self, uid: str, group: MetricGroup) -> None:
         self._uid = uid
@@ -64,14 +59,14 @@ class MetricReporter:
         self._failing: set[tuple[str, str]] = set()
 
     def skip(self) -> None:
-        """Never report what has changed since the last report: it is of an attempt that was not accepted."""
+        """Drop the changes since the last report, which are from an attempt that was not accepted."""
         for group, name, metric in self._group.walk():
             if (change := _change(metric)) is not None:
                 self._reported[group, name] = change[1]
 
     def take(self) -> list[UserMetric]:
         """The changes since the last report, and the values of gauges."""
-        return [found for each in self._group.walk() if (found := self._take(*each)) is not None]
+        return [change for metric in self._group.walk() if (change := self._take(*metric)) is not None]
 
     def _take(self, group: str, name: str, metric: Any) -> UserMetric | None:
         change = _change(metric)
@@ -116,7 +111,7 @@ def _change(metric: Any) -> tuple[MetricKind, _Reported] | None:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number of any kind, as one of Python's that fits a report; None for anything else, and for NaN and infinity."""
+    """A number as an int or float that fits a report; None for other values, NaN and infinity."""
     if isinstance(value, int) and -_LARGEST <= value <= _LARGEST:
         return int(value)
     try:

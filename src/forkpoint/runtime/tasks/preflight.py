@@ -1,4 +1,4 @@
-"""What a host of the cluster must be able to do before a job's first commit, tried out on that host."""
+"""Checks on a host of the cluster before a job's first commit."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ PROBES = "preflight"
 MIN_FREE_BYTES = 256 << 20
 MAX_CLOCK_SKEW_MS = 60_000
 TRIES, PAUSE_SECONDS = 3, 0.5
-# A host without the driver's variables may have credentials of its own, which its clients then ask a service for. Where
-# there is no such service, they would ask it for a minute at each request.
+# A host without the driver's variables may get credentials from a service. Without such a service, clients would retry it for
+# a minute at each request.
 WITHOUT_VARIABLES = {"retry_timeout": "5"}
 
 _VARIABLES = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_", "az": "AZURE_", "abfs": "AZURE_", "abfss": "AZURE_"}
 
-# What driver and executors exchange as bytes: pickles and Arrow data.
+# Driver and executors exchange pickles and Arrow data of these packages.
 PACKAGES = ("forkpoint", "pyarrow", "msgspec", "cloudpickle", "numpy")
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What to try. ``token``: the content of the files that the driver has written: `probe_file` of the state root, and
-    ``directories`` by uid of the sink, with the file's name in each. ``variables``: the driver's `storage_variables`;
-    ``versions``: its own; ``sent_ms``: its clock."""
+    """The checks. ``token``: the content of the files that the driver has written: `probe_file` in the state root, and `marker`
+    in each of ``directories`` (by uid of the sink). ``variables``: the driver's `storage_variables`; ``versions``: the driver's
+    package versions; ``sent_ms``: the driver's clock."""
 
     token: str
     storage_url: str
@@ -51,7 +51,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a host found. ``problems``: each with its remedy."""
+    """A host's findings. ``problems``: with remedies."""
 
     host: str
     problems: list[str]
@@ -73,13 +73,13 @@ def marker(token: str) -> str:
 
 
 def connectors_in_use() -> list[str]:
-    """The distributions of the connector packages that this process has loaded. They are found by their entry points."""
+    """The distributions of the connector packages that this process has loaded, found by their entry points."""
     found = importlib.metadata.entry_points(group="forkpoint.connectors")
-    return sorted({each.dist.name for each in found if each.module in sys.modules and each.dist is not None})
+    return sorted({point.dist.name for point in found if point.module in sys.modules and point.dist is not None})
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of packages here, without those that are not installed."""
+    """The versions of the packages that are installed on this host."""
     found = {}
     for package in packages:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -88,13 +88,13 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def storage_variables(url: str) -> list[str]:
-    """The names of the environment variables here that clients of a URL's storage read: credentials, endpoints, regions."""
+    """The environment variables of this process that clients of a URL's storage read: credentials, endpoints, regions."""
     prefix = _VARIABLES.get(urlsplit(url).scheme)
     return [] if prefix is None else sorted(name for name in os.environ if name.startswith(prefix))
 
 
 def try_host(encoded: bytes) -> bytes:
-    """The task: an encoded `Probe` to an encoded `Finding`."""
+    """The task, from an encoded `Probe` to an encoded `Finding`."""
     probe = _decode_probe(encoded)
     problems = [*_environment(probe), *_storage(probe), *_directories(probe), *_disk(probe.local_dir)]
     return msgspec.msgpack.encode(Finding(socket.gethostname(), problems, time.time_ns() // 10**6))
@@ -111,7 +111,7 @@ def _environment(probe: Probe) -> Iterator[str]:
 
 
 def _storage(probe: Probe) -> list[str]:
-    """One answer that is cut off on the way must not end a start, so what fails is tried again."""
+    """Retries, because one truncated answer must not fail a start."""
     missing = [name for name in probe.variables if name not in os.environ]
     storage = open_storage(probe.storage_url, WITHOUT_VARIABLES if missing else None)
     tries = 1 if missing else TRIES
@@ -121,39 +121,35 @@ def _storage(probe: Probe) -> list[str]:
             return list(_using(storage, probe))
         except ForkpointError as error:
             if not isinstance(error, StorageUnavailable) or not tries:
-                remedy = _pass_them(probe.storage_url, missing) if missing else ""
+                remedy = ""
+                if missing:
+                    prefix = _VARIABLES[urlsplit(probe.storage_url).scheme]
+                    remedy = (
+                        f". The host lacks {', '.join(missing)}, which the driver has: pass them with --pass-env '{prefix}*', or "
+                        "set them on the host"
+                    )
                 return [f"cannot use the state root {probe.storage_url}: {error}{remedy}"]
             time.sleep(PAUSE_SECONDS)
 
 
 def _using(storage: Storage, probe: Probe) -> Iterator[str]:
-    yield from _reading(storage, probe)
-    mine = f"{probe_file(probe.token)}-{uuid.uuid4().hex[:12]}"
-    storage.create(mine, b"")
     try:
-        storage.create(mine, b"")
+        sees_driver = storage.read(probe_file(probe.token)) == probe.token.encode()
+    except NotFound:
+        sees_driver = False
+    if not sees_driver:
+        yield (
+            f"does not see the driver's files in the state root {storage.url}; use an object store (s3://…), or a directory that "
+            "is mounted on every host"
+        )
+    own = f"{probe_file(probe.token)}-{uuid.uuid4().hex[:12]}"
+    storage.create(own, b"")
+    try:
+        storage.create(own, b"")
         yield f"can create the same file of the state root {storage.url} twice; forkpoint needs a store with conditional writes"
     except AlreadyExists:
         pass
-    storage.delete(mine)
-
-
-def _pass_them(url: str, missing: list[str]) -> str:
-    prefix = _VARIABLES[urlsplit(url).scheme]
-    named = ", ".join(missing)
-    return f". It has no {named}, as the driver has: pass them with --pass-env '{prefix}*', or set them there"
-
-
-def _reading(storage: Storage, probe: Probe) -> Iterator[str]:
-    try:
-        if storage.read(probe_file(probe.token)) == probe.token.encode():
-            return
-    except NotFound:
-        pass
-    yield (
-        f"does not see the driver's files in the state root {storage.url}; use an object store (s3://…), or a directory that "
-        "is mounted on every host"
-    )
+    storage.delete(own)
 
 
 def _directories(probe: Probe) -> Iterator[str]:
@@ -170,15 +166,15 @@ def _directories(probe: Probe) -> Iterator[str]:
 
 
 def _disk(local_dir: str) -> Iterator[str]:
-    wanted = Path(os.environ.get("SPARK_LOCAL_DIRS", local_dir).split(",")[0])
-    place = next(each for each in (wanted, *wanted.parents) if each.exists())
+    configured = Path(os.environ.get("SPARK_LOCAL_DIRS", local_dir).split(",")[0])
+    directory = next(path for path in (configured, *configured.parents) if path.exists())
     try:
-        free = shutil.disk_usage(place).free
-        writable = os.access(place, os.W_OK)
+        free = shutil.disk_usage(directory).free
+        writable = os.access(directory, os.W_OK)
     except OSError as error:
-        yield f"cannot use {place} for its local state: {error}; set spark.local.dir"
+        yield f"cannot use {directory} for its local state: {error}; set spark.local.dir"
         return
     if not writable:
-        yield f"cannot write to {place}, for its local state; set spark.local.dir"
+        yield f"cannot write to {directory}, for its local state; set spark.local.dir"
     elif free < MIN_FREE_BYTES:
-        yield f"has {free >> 20} MiB free at {place}, for its local state; make room, or set spark.local.dir"
+        yield f"has {free >> 20} MiB free at {directory}, for its local state; free space, or set spark.local.dir"

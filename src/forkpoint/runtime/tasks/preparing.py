@@ -1,7 +1,7 @@
-"""Local stores of a layout that does not run yet, built beside the epochs of the one that does.
+"""Builds the local stores of a layout that does not run yet, concurrently with the epochs of the running layout.
 
-A rescaled job, a standby and a new version start with stores that are only a few epochs behind, which their first epoch
-makes up for as in any other: by ``catch_up``. So a store that is missing, or on another host, costs time and nothing else.
+A rescaled job, a standby and a new version start with stores that are a few epochs behind. Their first epoch catches up like any
+other epoch, with ``catch_up``. So a store that is missing, or on another host, costs only time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from forkpoint.storage.private import make_own_directory
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """The store of one subtask, and the committed epoch to bring it to. ``local_dir``: that of the layout's ``JobSpec``."""
+    """The store of one subtask, and the committed epoch to catch up with. ``local_dir``: of the layout's ``JobSpec``."""
 
     job: str
     storage_url: str
@@ -54,25 +54,23 @@ def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
 
 
 def prepare_store(encoded: bytes) -> bytes:
-    """The task: an encoded ``Preparation`` to an encoded ``CatchUp``, or None. Nothing is held back in memory: the tasks that
-    use the store may run in other processes."""
-    return msgspec.msgpack.encode(prepared(_decode_preparation(encoded)))
-
-
-def prepared(work: Preparation) -> CatchUp | None:
+    """The task, from an encoded ``Preparation`` to an encoded ``CatchUp`` or None. It holds no changes in memory, because the
+    tasks that use the store may run in other processes."""
+    work = _decode_preparation(encoded)
     directory = Path(work.local_dir) / str(work.subtask)
     make_own_directory(str(directory))
     share = Share(work.subtask, *key_group_range(work.subtask, work.parallelism, work.max_parallelism))
     store = open_cache(work.store, directory)
     try:
-        return SubtaskState(store, open_storage(work.storage_url), JobPaths(work.job), share).prepare(work.epoch)
+        caught_up = SubtaskState(store, open_storage(work.storage_url), JobPaths(work.job), share).prepare(work.epoch)
     finally:
         store.close()
+    return msgspec.msgpack.encode(caught_up)
 
 
 def catch_ups(encoded: list[bytes]) -> list[CatchUp]:
-    """The results of ``prepare_store``, without those of stores that had nothing to do."""
-    return [each for each in map(_decode_catch_up, encoded) if each is not None]
+    """The results of ``prepare_store``, without None."""
+    return [result for result in map(_decode_catch_up, encoded) if result is not None]
 
 
 def remove_stores(local_dir: str) -> None:

@@ -1,4 +1,4 @@
-"""Stage 0: reads, assigns timestamps, runs the stateless chain and routes by key, batch by batch through the epoch."""
+"""Stage 0: reads sources, assigns timestamps, runs the stateless chain and routes by key, batch by batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window, element_positions
 from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
-from forkpoint.runtime.exchange.control import CommitRow, UserMetric, encode_progress
+from forkpoint.runtime.exchange.control import CommitRow, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
 from forkpoint.runtime.operators.base import Epoch, user_code
@@ -48,16 +48,16 @@ class SourceTask(Task):
     _on_watermark_read: Callable[[], None] | None = None
 
     def begin(self, operator: Operator, split: str, piece: int) -> None:
-        """Start a piece of a source's split. Even without elements it makes progress, at timestamp assigners, too.
+        """Start a piece of a source's split. Even without elements it makes progress, also at timestamp assigners.
 
-        A function that reads the watermark gets that of the pieces read by this task: the split's, unless other tasks read
-        pieces ahead of this one.
+        A function that reads the watermark sees the watermark of this task's pieces: the split's watermark, unless other tasks
+        read pieces ahead of this piece.
         """
         self.clock.switch(operator.uid)
-        pieces = [self.place(operator, split, piece)]
+        pieces = [self.watermark_piece(operator, split, piece)]
         for assigner in self.spec.graph.assigners:
             before = self.spec.graph.origins_before(assigner)
-            pieces += [self._place_at(assigner, each) for each in pieces if each.origin in before]
+            pieces += [self._piece_at(assigner, upstream) for upstream in pieces if upstream.origin in before]
         known = piece == 0 or (operator.id, split, piece - 1) in self.begun
         if known:
             self.begun.add((operator.id, split, piece))
@@ -73,14 +73,16 @@ class SourceTask(Task):
             self.bytes_in[operator.uid] += table.nbytes
         values = None if isinstance(elements, pa.RecordBatch) else self._collector(operator).take_all(elements)
         batch = Batch(size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps)
-        place = self._stamp(operator, batch, split, piece)
+        origin = self.watermark_piece(operator, split, piece)
+        clock = self.clocks[origin]
+        clock.stamp(batch)
         positions = batch.positions
         if not isinstance(positions, int) and run.sides:
-            positions = np.append(positions, element_positions(np.array([self.clocks[place].watermark_ms])))
-        self._emit(operator, batch, place)
+            positions = np.append(positions, element_positions(np.array([clock.watermark_ms])))
+        self._emit(operator, batch, origin)
         for side, sequence in zip(run.sides, of_sides, strict=True):
             taken = self._collector(operator).take_all(side.elements, side.tag)
-            beside = Batch(
+            side_batch = Batch(
                 len(taken),
                 pick(positions, side.before),
                 0,
@@ -89,13 +91,13 @@ class SourceTask(Task):
                 type=side.tag.type_info,
                 timestamps=side.timestamps,
             )
-            self._emit(operator, beside, place, side.tag.tag_id)
+            self._emit(operator, side_batch, origin, side.tag.tag_id)
 
     def _numbered(self, operator: Operator, split: str, piece: int, size: int) -> int:
-        """The number of the first of ``size`` more elements of a piece."""
-        place = (operator.id, split, piece)
-        start = self.sequence.get(place, piece << _PIECE_SHIFT)
-        self.sequence[place] = start + size
+        """The sequence number of the first of ``size`` more elements of a piece."""
+        key = (operator.id, split, piece)
+        start = self.sequence.get(key, piece << _PIECE_SHIFT)
+        self.sequence[key] = start + size
         self.records_in[operator.uid] += size
         return start
 
@@ -105,34 +107,28 @@ class SourceTask(Task):
             collector = self.collectors[operator.id] = Collector(operator)
         return collector
 
-    def _stamp(self, operator: Operator, batch: Batch, split: str, piece: int) -> Piece:
-        """Set the elements' timestamps and positions."""
-        place = self.place(operator, split, piece)
-        self.clocks[place].stamp(batch)
-        return place
+    def watermark_piece(self, operator: Operator, split: str, piece: int) -> Piece:
+        """The piece whose watermark the elements have; creates its clock.
 
-    def place(self, operator: Operator, split: str, piece: int) -> Piece:
-        """The piece to which the elements' watermark belongs; creates its clock.
-
-        A watermark generator covers all pieces of a split read in this epoch, so they count as one.
+        A watermark generator covers all pieces of a split in this epoch, so they count as one piece.
         """
         assert isinstance(operator.spec, WatermarkSpec)
         strategy = operator.spec.strategy
-        place = Piece(operator.id, split, piece if strategy.generator_factory is None else 0)
-        if place not in self.clocks:
+        found = Piece(operator.id, split, piece if strategy.generator_factory is None else 0)
+        if found not in self.clocks:
             start = self.context.splits.get(str(operator.id), {}).get(split)
-            clock = self.clocks[place] = open_clock(
+            clock = self.clocks[found] = open_clock(
                 operator.uid, strategy, operator.timestamp_column, start, periodic=self.spec.periodic_watermarks
             )
-            ahead = self.latest.get((place.origin, split))
-            if ahead is not None:
-                clock.watermark_ms = max(clock.watermark_ms, ahead.watermark_ms)
-            self.latest[place.origin, split] = clock
-        return place
+            latest = self.latest.get((found.origin, split))
+            if latest is not None:
+                clock.watermark_ms = max(clock.watermark_ms, latest.watermark_ms)
+            self.latest[found.origin, split] = clock
+        return found
 
-    def _place_at(self, assigner: Operator, piece: Piece) -> Piece:
-        """The piece that a piece upstream is at a timestamp assigner."""
-        return self.place(assigner, self.spec.graph.split_name(assigner, piece.origin, piece.split), piece.piece)
+    def _piece_at(self, assigner: Operator, piece: Piece) -> Piece:
+        """The piece of a timestamp assigner that corresponds to an upstream piece."""
+        return self.watermark_piece(assigner, self.spec.graph.split_name(assigner, piece.origin, piece.split), piece.piece)
 
     def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
         consumers = self.spec.graph.consumers_of(operator, tag) if batch.size else ()
@@ -156,9 +152,9 @@ class SourceTask(Task):
             graph = self.spec.graph
             if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
                 batch = batch.slice(0, batch.size)  # other consumers see the upstream timestamps
-            place = self._place_at(operator, piece)
-            self.clocks[place].stamp(batch)
-            self._emit(operator, batch, place)
+            origin = self._piece_at(operator, piece)
+            self.clocks[origin].stamp(batch)
+            self._emit(operator, batch, origin)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
@@ -200,16 +196,12 @@ class SourceTask(Task):
         commit.committables = self.committables()
         commit.records_in, commit.records_out = self.records_in, self.records_out
         commit.needs_whole_splits = sorted(self.needs_whole_splits)
-        commit.measured = self.measured(self._user_metrics())
+        worker = worker_for(self.spec) if self.used else None
+        user = {} if worker is None else {uid: worker.user_metrics(id, 0) for uid, id in self.used.items()}
+        commit.measured = self.measured(user)
         targets = range(self.spec.parallelism if self.spec.graph.stages else 0)
         shared = encode_progress([msgspec.structs.replace(p, generator=None) for p in progress])
         return [*self.rows, *((target, PROGRESS, 0, shared) for target in targets), self.report(commit)]
-
-    def _user_metrics(self) -> dict[str, list[UserMetric]]:
-        if not self.used:
-            return {}
-        worker = worker_for(self.spec)
-        return {uid: found for uid, id in self.used.items() if (found := worker.user_metrics(id, 0))}
 
 
 def read_ranges(task: SourceTask, plan: bytes) -> None:
@@ -242,7 +234,7 @@ def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> 
 
 
 def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
-    """Process the rows of one partition of a Spark DataFrame; its number is the piece."""
+    """Process the rows of one partition of a Spark DataFrame. The partition number is the piece."""
     assert isinstance(operator.spec, DataFrameSpec)
     task.clock.switch(operator.uid)
     column = operator.spec.split_column

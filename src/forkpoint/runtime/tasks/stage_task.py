@@ -1,4 +1,4 @@
-"""Stages 1 and later: runs one subtask over a whole epoch, operator by operator."""
+"""Stages 1 and later: runs one subtask over an epoch, operator by operator."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StageTask(Task):
         catch_up = state.catch_up(self.context)
         operators = graph.stage(self.stage)
         inbox = receive(rows, {e.id: e for o in operators for e in o.inputs if e.crosses})
-        self.passing = inbox.passing
+        self.forwarded = inbox.forwarded
         origins = origin_splits(graph, self.context, inbox.progress)
         watermarks = watermarks_of(graph, self.context, origins)
         waiting: Waiting = {o.id: {} for o in operators}
@@ -126,7 +126,7 @@ class StageTask(Task):
                     waiting[operator.id].setdefault(edge.ordinal, []).append(batch)
 
     def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
-        """Complete a piece's running watermark with its split's before it, and set the split number."""
+        """Complete a piece's running watermark with the split's watermark before it, and set the split number."""
         at, least = batch.positions, 2 * splits.pieces[piece.split, piece.piece] + 1
         batch.positions = max(at, least) if isinstance(at, int) else np.maximum(at, least)
         batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
@@ -144,7 +144,7 @@ class StageTask(Task):
         return inputs
 
     def _timeless(self, batch: Batch, rank: int) -> Batch:
-        """The elements in their order, all ahead of event time, which in BATCH mode begins after all input."""
+        """The elements in order, all ahead of event time, which starts after all input in BATCH mode."""
         batch = batch.take(np.arange(batch.size))
         batch.positions, batch.splits = 2 * MIN_MS + 1, (rank << _SPLIT_SHIFT) + self.subtask
         batch.sequence = np.arange(batch.size)
@@ -155,7 +155,7 @@ class StageTask(Task):
     def _forward(self, operator: Operator, batch: Batch, tag: str | None, waiting: Waiting) -> None:
         if not batch.size:
             return
-        batch.keys = None  # those of the input, if the operator forwards it as a filter does
+        batch.keys = None  # the keys of the input, if the operator forwards elements like a filter
         consumers = self.spec.graph.consumers_of(operator, tag)
         for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
             if edge.crosses:
@@ -181,9 +181,9 @@ class StageTask(Task):
 
     def _targets_of_splits(self, edge: InEdge, batch: Batch) -> npt.NDArray[Any]:
         if isinstance(edge.partitioning, Forward):
-            # Skips a stage that other inputs of the consumer pass; each key keeps its order.
+            # The edge skips a stage that other inputs of the consumer pass; each key keeps its order.
             return np.full(batch.size, self.subtask)
-        # Outputs of timers have a rank below all splits instead of one; with a single split they stay with its elements.
+        # Outputs of timers have a rank below all splits instead of a split; with a single split they stay with its elements.
         return np.maximum(spread(batch.splits, batch.size), 0) % self.spec.parallelism
 
     # -- state
@@ -203,7 +203,7 @@ class StageTask(Task):
         return ChangesPart(path, None, len(log), len(data), checksum(data), grown)
 
     def _write_snapshot(self, worker: Worker, state: SubtaskState) -> Snapshot:
-        """Write the state as committed before this epoch, which the store has just caught up with."""
+        """Write the committed state before this epoch, with which the store has just caught up."""
         count = Count()
         data = write_snapshot(state.store.scan(*range_for(0, OPERATOR_KG + 1)), count)
         path = worker.paths.snapshot(self.context.committed, self.subtask, self.attempt)
@@ -214,7 +214,7 @@ class StageTask(Task):
     # -- end
 
     def finish(self) -> list[ChunkRow]:
-        passing = [(self.subtask, *row[1:]) for row in self.passing]
+        forwarded = [(self.subtask, *row[1:]) for row in self.forwarded]
         self._commit.committables = self.committables()
         self._commit.measured = self.measured(self._user)
-        return [*self.rows, *passing, self.report(self._commit)]
+        return [*self.rows, *forwarded, self.report(self._commit)]

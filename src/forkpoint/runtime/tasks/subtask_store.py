@@ -1,7 +1,7 @@
-"""The local store of one subtask, and how it catches up with committed epochs.
+"""The local store of one subtask, which catches up with committed epochs.
 
-The next epoch, a moved task, a retry, a restart, a rescale and an export all use ``catch_up``: it brings the store to a
-committed version, by the changes of the epochs between or from snapshots. A store is never rolled back.
+The next epoch, a moved task, a retry, a restart, a rescale and an export all use ``catch_up``: it advances the store to a
+committed version, with the changes of the epochs between or from snapshots. A store never rolls back.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from forkpoint.storage.base import Storage
 
 
 class SubtaskState:
-    """A store, and the changes that this process wrote in the last epoch, in case they are accepted. ``host``: those of all
-    processes of the host, if there are several."""
+    """A store, and the changes that this process wrote in the last epoch, in case they are accepted. ``host``: the changes of all
+    processes on the host, if there are several."""
 
     def __init__(self, store: Store, storage: Storage, paths: JobPaths, share: Share, host: HostChanges | None = None) -> None:
         self.store = store
@@ -31,32 +31,32 @@ class SubtaskState:
         self._pending: dict[int, tuple[str, Changes]] = {}
         self._pending_epoch = 0
         self.growth: defaultdict[int, GrowthMeter] = defaultdict(GrowthMeter)  # by stage
-        self._counted: tuple[int, Amounts] | None = None  # when this process last built the store anew
+        self._counted: tuple[int, Amounts] | None = None  # from the last rebuild of the store by this process
 
     def keep(self, epoch: int, stage: int, attempt: str, changes: Changes) -> None:
-        """Remember an attempt's changes; if the manifest names it, they need not be read back."""
+        """Hold an attempt's changes; if the manifest names the attempt, they need not be read back."""
         if epoch != self._pending_epoch:
             self._pending, self._pending_epoch = {}, epoch
         self._pending[stage] = (attempt, changes)
 
     def offer(self, epoch: int, stage: int, attempt: str, changelog: bytes) -> None:
-        """Leave an attempt's changes, as a changelog, to the other processes of the host."""
+        """Write an attempt's changes, as a changelog, for the other processes on the host."""
         if self._host is not None:
             self._host.write(epoch, stage, attempt, changelog)
 
     def counted(self, epoch: int) -> Amounts | None:
-        """How much each state has as of this epoch; None unless the store was built for just that by this process."""
+        """The size of each state as of this epoch; None unless this process has rebuilt the store for this epoch."""
         return self._counted[1] if self._counted is not None and self._counted[0] == epoch else None
 
     def catch_up(self, context: EpochContext) -> CatchUp | None:
-        """Bring the store to the committed epoch; None if it is there already."""
+        """Catch up with the committed epoch; None if the store has caught up already."""
         version, began = self.store.version, time.perf_counter()
         if version == context.committed:
             return None
         return self._caught_up(self._catch_up(context, version), context.committed - version, began)
 
     def prepare(self, epoch: int) -> CatchUp | None:
-        """``catch_up`` of a store that no task uses yet; None if it is at this epoch, or beyond it."""
+        """``catch_up`` of a store that no task uses yet; None if it has reached the epoch."""
         version, began = self.store.version, time.perf_counter()
         if version >= epoch:
             return None
@@ -69,13 +69,13 @@ class SubtaskState:
         if version > context.committed:  # a rollback would corrupt the state of the newer epoch's task
             raise StorageError(
                 f"job {self._paths.job!r}, subtask {self._share.subtask}: its local store has reached epoch {version}; this "
-                f"task begins at epoch {context.committed}, so it is a leftover of an abandoned attempt"
+                f"task starts at epoch {context.committed}, so it is a leftover of an abandoned attempt"
             )
         accepted = self._accepted(context)
         if self._host is not None and accepted:
             self._host.accept(context.committed, accepted)
-        mine = {stage: attempt for stage, (attempt, _) in self._pending.items()}
-        if 0 < version == context.committed - 1 == self._pending_epoch - 1 and accepted == mine:
+        own = {stage: attempt for stage, (attempt, _) in self._pending.items()}
+        if 0 < version == context.committed - 1 == self._pending_epoch - 1 and accepted == own:
             merged = merge(self._pending[stage][1] for stage in sorted(accepted))
             self.store.apply(merged, context.committed, version)
             return "memory"
@@ -90,25 +90,25 @@ class SubtaskState:
                 f"job {job!r}: cannot read the state of epoch {context.committed}: {error}\n{recovery_hint(job)}"
             ) from error
         if isinstance(self.store, WriteBackStore):
-            self.store.flush()  # so that no other process has to read it too
+            self.store.flush()  # so that no other process must read the changes again
         return by
 
     def _follow_host(self, version: int, committed: int) -> int:
-        """Apply what other processes have left on this host; returns the version that the store has then."""
+        """Apply the changes of other processes on this host; returns the new version of the store."""
         while self._host is not None and 0 < version < committed:
             parts = self._host.read(version + 1)
             if parts is None:
                 current = self.store.version
                 if current == version:
                     break
-                version = current  # another process has written it to the store meanwhile, and removed the files
+                version = current  # another process has meanwhile written the changes to the store and removed the files
             else:
                 self.store.apply(merge(parts), version + 1, version)
                 version += 1
         return version
 
     def _read(self, version: int, committed: int) -> CatchUpKind:
-        """Bring the store from its version to a later, committed one with what is on storage."""
+        """Advance the store from its version to a later, committed version from the state root."""
         if 0 < version < committed:
             for number, changes in enumerate(self._state_root.after(version, committed), version):
                 self.store.apply(changes, number + 1, number)
@@ -130,7 +130,7 @@ class SubtaskState:
 
 
 def merge(parts: Iterable[Changes]) -> Changes:
-    """The changes of several stages, which never change the same keys, as one."""
+    """The changes of several stages, which never change the same keys, as one Changes."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]

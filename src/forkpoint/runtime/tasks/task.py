@@ -1,4 +1,4 @@
-"""What the tasks of all stages share: the rows that they send, and their sinks."""
+"""The base of the tasks of all stages: their rows, sinks and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forkpoint.runtime.tasks.task_log import TaskLog
 
 @dataclass
 class Task(ABC):
-    """One attempt of one task of an epoch. ``passing``: rows for other stages and the driver, passed on even if it fails."""
+    """One attempt of one task of an epoch. ``forwarded``: rows for other stages and the driver, sent even after a failure."""
 
     spec: JobSpec
     context: EpochContext
@@ -27,7 +27,7 @@ class Task(ABC):
     subtask: int
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     rows: list[ChunkRow] = field(default_factory=list)
-    passing: list[ChunkRow] = field(default_factory=list)
+    forwarded: list[ChunkRow] = field(default_factory=list)
     sinks: dict[str, SinkInstance] = field(default_factory=dict)
     clock: Stopwatch = field(default_factory=Stopwatch)
     bytes_in: Counter[str] = field(default_factory=Counter)
@@ -37,10 +37,10 @@ class Task(ABC):
         self.log = TaskLog(self.spec.logging, self._about, (self.spec.run, self.stage, self.subtask))
 
     def _about(self) -> dict[str, Any]:
-        """What lines of the log are about."""
+        """The fields of log lines."""
         uid = self.clock.uid
-        known = {"job": self.spec.job, "run": self.spec.run_id, "epoch": self.context.epoch}
-        return {**known, **({} if uid is None else {"uid": uid}), "subtask": self.subtask}
+        fields = {"job": self.spec.job, "run": self.spec.run_id, "epoch": self.context.epoch}
+        return {**fields, **({} if uid is None else {"uid": uid}), "subtask": self.subtask}
 
     def sink(self, operator: Operator) -> SinkInstance:
         sink = self.sinks.get(operator.uid)
@@ -67,19 +67,19 @@ class Task(ABC):
         return found
 
     def measured(self, user: Mapping[str, list[UserMetric]]) -> dict[str, Measured]:
-        """What was measured of the operators that were at work. ``user``: the changes of user metrics."""
+        """The measurements of the operators that have worked. ``user``: the changes of user metrics."""
         return {
             uid: Measured(round(seconds * 1e6), self.bytes_in[uid], self.bytes_out[uid], user.get(uid, []))
             for uid, seconds in self.clock.seconds.items()
         }
 
     def report(self, commit: CommitRow) -> ChunkRow:
-        """The report to the driver, a row that reaches it by way of a subtask."""
+        """The report to the driver, a row that reaches it through a subtask."""
         commit.said = self.log.returned()
         return self.subtask % self.spec.parallelism, COMMIT, 0, encode_commit(commit)
 
     def failed(self, *, one_by_one: Sequence[str] = (), failure: Failure | None = None) -> ChunkRow:
-        """The report of a task that has done nothing else."""
+        """The report of a failed task, without other results."""
         return self.report(CommitRow(self.stage, self.subtask, self.attempt, one_by_one=list(one_by_one), failure=failure))
 
     def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""What user functions say in a task, by `print` or `logging`: lines of the job's log, no more than a job can bear."""
+"""Output of user functions in a task by `print` or `logging`, as a limited number of lines in the job's log."""
 
 from __future__ import annotations
 
@@ -15,91 +15,91 @@ from typing import Any, Literal, TextIO
 from forkpoint import logs
 from forkpoint.logs import TaskLogging
 
-_LONGEST = 4_000  # of a message
+_MAX_LENGTH = 4_000  # of a message
 
 PRINTED: Mapping[Literal["stdout", "stderr"], int] = {"stdout": logging.INFO, "stderr": logging.WARNING}
-"""The streams that functions print to, with the level of such lines. They are also the names of the lines' loggers."""
+"""The streams that functions print to, with the level of the lines. The lines' loggers have the names of the streams."""
 
 
 _levels: Mapping[str, int] = {}
 
 
 @dataclass
-class _Share:
-    """How much of what a task may write it has written."""
+class _Quota:
+    """The used part of a task's limits."""
 
     lines: int = 0
     bytes: int = 0
 
-    def is_used_up(self, how: TaskLogging) -> bool:
-        return self.lines >= how.max_lines or self.bytes >= how.max_bytes
+    def is_exceeded(self, settings: TaskLogging) -> bool:
+        return self.lines >= settings.max_lines or self.bytes >= settings.max_bytes
 
 
 @dataclass
-class _Second:
-    """What a task has written since a moment (monotonic): within a second, or in an epoch that took longer.
+class _Interval:
+    """The output of a task since a moment (monotonic): within a second, or in an epoch that took longer.
 
-    ``left_out``: the lines that were not written, by uid, and about which nothing was ``told`` yet.
+    ``dropped``: the number of dropped lines by uid that the log has not reported; ``reported``: whether it has reported some.
     """
 
     since: float
-    usual: _Share = field(default_factory=_Share)
-    grave: _Share = field(default_factory=_Share)  # many prints must not displace a warning
-    left_out: Counter[str | None] = field(default_factory=Counter)
-    told: bool = False
+    infos: _Quota = field(default_factory=_Quota)
+    warnings: _Quota = field(default_factory=_Quota)  # separate, so that many prints do not displace a warning
+    dropped: Counter[str | None] = field(default_factory=Counter)
+    reported: bool = False
 
-    def share(self, level: int) -> _Share:
-        return self.grave if level >= logging.WARNING else self.usual
-
-
-_seconds: dict[Hashable, _Second] = {}
-_FORGOTTEN = 1_000  # how many tasks are remembered
+    def quota(self, level: int) -> _Quota:
+        return self.warnings if level >= logging.WARNING else self.infos
 
 
-def _second_of(task: Hashable) -> _Second:
-    """The current second of a task in this process, whose epochs may be shorter."""
-    now, last = time.monotonic(), _seconds.get(task)
+_intervals: dict[Hashable, _Interval] = {}
+_MAX_TASKS = 1_000  # with an interval
+
+
+def _interval_of(task: Hashable) -> _Interval:
+    """The current interval of a task in this process, whose epochs may be shorter."""
+    now, last = time.monotonic(), _intervals.get(task)
     if last is not None and now - last.since < 1:
         return last
-    if len(_seconds) >= _FORGOTTEN:
-        _seconds.clear()
-    begun = _Second(now)
+    if len(_intervals) >= _MAX_TASKS:
+        _intervals.clear()
+    interval = _Interval(now)
     if last is not None:
-        begun.left_out = last.left_out
+        interval.dropped = last.dropped
     if task is not None:
-        _seconds[task] = begun
-    return begun
+        _intervals[task] = interval
+    return interval
 
 
 class TaskLog:
-    """The scope of a task, and its lines. They go to the process's stderr at once, so that they are there if it hangs or dies.
+    """The scope of a task, and its lines. They go to the process's stderr at once, so that they survive a hang or crash.
 
-    ``about``: what lines are about. ``task``: identifies it across epochs.
+    ``about``: the fields of lines. ``task``: identifies the task across epochs.
     """
 
-    def __init__(self, how: TaskLogging, about: Callable[[], Mapping[str, Any]], task: Hashable = None) -> None:
-        self._how = how
+    def __init__(self, settings: TaskLogging, about: Callable[[], Mapping[str, Any]], task: Hashable = None) -> None:
+        self._settings = settings
         self.about = about
         self._task = task
-        self._current: _Second | None = None
-        self._kept: list[str] = []
-        self._begun = dict.fromkeys(PRINTED, "")  # lines that have not ended
+        self._current: _Interval | None = None
+        self._lines: list[str] = []
+        self._incomplete = dict.fromkeys(PRINTED, "")  # lines without a line break yet
         self._stderr: TextIO = sys.stderr
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """Around the task."""
+        """Run the task in this block."""
         with ExitStack() as stack:
             stack.enter_context(logs.within(self))
-            if self._how.captured != "nothing":
-                stack.enter_context(self._capturing_prints())
-            if self._how.captured == "all":
-                stack.enter_context(_handling(_Records(self), self._how.levels))
+            if self._settings.captured != "nothing":
+                stack.enter_context(self._capture_prints())
+            if self._settings.captured == "all":
+                stack.enter_context(_add_handler(_Records(self), self._settings.levels))
             yield
 
     @contextmanager
-    def _capturing_prints(self) -> Iterator[None]:
-        with _capturing():
+    def _capture_prints(self) -> Iterator[None]:
+        with _replace_streams():
             self._stderr = sys.stderr.original if isinstance(sys.stderr, _Printed) else sys.stderr
             try:
                 yield
@@ -107,85 +107,86 @@ class TaskLog:
                 self._end()
 
     def print(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        if self._second.usual.is_used_up(self._how):
-            _, ended_here, rest = text.rpartition("\n")
-            if ended_here:
-                self._begun[stream] = rest[: _LONGEST + 1]
-                self._leave_out(text.count("\n"))
+        if self._interval.infos.is_exceeded(self._settings):
+            _, line_break, rest = text.rpartition("\n")
+            if line_break:
+                self._incomplete[stream] = rest[: _MAX_LENGTH + 1]
+                self._drop(text.count("\n"))
             return
-        *ended, begun = (self._begun[stream] + text).split("\n")
-        self._begun[stream] = begun[: _LONGEST + 1]
-        for each in ended:
-            self._say(stream, each)
+        *lines, incomplete = (self._incomplete[stream] + text).split("\n")
+        self._incomplete[stream] = incomplete[: _MAX_LENGTH + 1]
+        for line in lines:
+            self._log_printed(stream, line)
 
     def record(self, record: logging.LogRecord) -> None:
-        self._take(record, self._second.share(record.levelno))
+        self._log(record, self._interval.quota(record.levelno))
 
     def takes(self, record: logging.LogRecord) -> bool:
         """Whether the process's handlers may write a record."""
-        if self._how.captured == "nothing":
+        if self._settings.captured == "nothing":
             return True
-        share = self._second.share(record.levelno)
-        if share.is_used_up(self._how):
-            self._leave_out(1)
+        quota = self._interval.quota(record.levelno)
+        if quota.is_exceeded(self._settings):
+            self._drop(1)
             return False
-        share.lines += 1
-        share.bytes += len(record.getMessage())
+        quota.lines += 1
+        quota.bytes += len(record.getMessage())
         return True
 
     def returned(self) -> list[str]:
-        """The lines that the driver gets."""
+        """The lines for the driver."""
         self._end()
-        return self._kept
+        return self._lines
 
     def _end(self) -> None:
-        """Write what has not ended, and how much was left out."""
-        for stream, begun in self._begun.items():
-            self._begun[stream] = ""
-            if begun:
-                self._say(stream, begun)
-        second = self._current
-        if second is None or second.told or not second.left_out:
+        """Write incomplete lines, and report the number of dropped lines."""
+        for stream, incomplete in self._incomplete.items():
+            self._incomplete[stream] = ""
+            if incomplete:
+                self._log_printed(stream, incomplete)
+        interval = self._current
+        if interval is None or interval.reported or not interval.dropped:
             return
-        second.told = True
-        left_out, second.left_out = second.left_out, Counter()
-        limits = f"more than {self._how.max_lines} lines or {self._how.max_bytes:,} bytes of one task in one epoch or second"
-        for uid, number in left_out.items():
+        interval.reported = True
+        dropped, interval.dropped = interval.dropped, Counter()
+        max_lines, max_bytes = self._settings.max_lines, self._settings.max_bytes
+        limits = f"more than {max_lines} lines or {max_bytes:,} bytes of one task in one epoch or second"
+        for uid, number in dropped.items():
             text = f"{number:,} further lines {'' if uid is None else f'of {uid!r} '}were left out: {limits}"
             about = self.about() if uid is None else {**self.about(), "uid": uid}
-            self._write(_made("forkpoint", logging.WARNING, text), _Share(), about)
+            self._write(_new_record("forkpoint", logging.WARNING, text), _Quota(), about)
 
     @property
-    def _second(self) -> _Second:
+    def _interval(self) -> _Interval:
         if self._current is None:
-            self._current = _second_of(self._task)
+            self._current = _interval_of(self._task)
         return self._current
 
-    def _leave_out(self, lines: int) -> None:
-        self._second.left_out[self.about().get("uid")] += lines
+    def _drop(self, lines: int) -> None:
+        self._interval.dropped[self.about().get("uid")] += lines
 
-    def _say(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        self._take(_made(stream, PRINTED[stream], text), self._second.usual)
+    def _log_printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        self._log(_new_record(stream, PRINTED[stream], text), self._interval.infos)
 
-    def _take(self, record: logging.LogRecord, share: _Share) -> None:
-        if share.is_used_up(self._how):
-            self._leave_out(1)
+    def _log(self, record: logging.LogRecord, quota: _Quota) -> None:
+        if quota.is_exceeded(self._settings):
+            self._drop(1)
         else:
-            self._write(record, share, self.about())
+            self._write(record, quota, self.about())
 
-    def _write(self, record: logging.LogRecord, share: _Share, about: Mapping[str, Any]) -> None:
-        line = logs.line(self._how.format, _shortened(record), about)
-        share.lines += 1
-        share.bytes += len(line)
-        if self._how.returned:
-            self._kept.append(line)
-        with suppress(OSError, ValueError):  # nobody reads it
+    def _write(self, record: logging.LogRecord, quota: _Quota, about: Mapping[str, Any]) -> None:
+        line = logs.line(self._settings.format, _shortened(record), about)
+        quota.lines += 1
+        quota.bytes += len(line)
+        if self._settings.returned:
+            self._lines.append(line)
+        with suppress(OSError, ValueError):  # stderr has no reader
             self._stderr.write(f"{line}\n")
             self._stderr.flush()
 
 
 class _Printed:
-    """Stands for sys.stdout or sys.stderr: what a task prints becomes lines of its log, all else is passed on."""
+    """Replaces sys.stdout or sys.stderr: prints of tasks become lines of their logs; other output goes to the original."""
 
     def __init__(self, name: Literal["stdout", "stderr"], original: TextIO) -> None:
         self._name = name
@@ -199,8 +200,8 @@ class _Printed:
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        for each in lines:
-            self.write(each)
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
@@ -212,13 +213,14 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def _capturing() -> Iterator[None]:
-    """Within it, sys.stdout and sys.stderr tell tasks' prints from others. Commits run side by side, and beside an epoch."""
+def _replace_streams() -> Iterator[None]:
+    """Distinguish prints of tasks from other output, for several tasks: commits run concurrently with an epoch."""
     global _tasks, _before
     with _lock:
         if not _tasks:
             _before = sys.stdout, sys.stderr
-            sys.stdout, sys.stderr = (_printed(name, stream) for name, stream in zip(PRINTED, _before, strict=True))
+            streams = zip(PRINTED, _before, strict=True)
+            sys.stdout, sys.stderr = (s if isinstance(s, _Printed) else _Printed(name, s) for name, s in streams)
         _tasks += 1
     try:
         yield
@@ -229,17 +231,13 @@ def _capturing() -> Iterator[None]:
                 sys.stdout, sys.stderr = _before
 
 
-def _printed(name: Literal["stdout", "stderr"], stream: Any) -> Any:
-    return stream if isinstance(stream, _Printed) else _Printed(name, stream)
-
-
 class _Records(logging.Handler):
     def __init__(self, log: TaskLog) -> None:
         super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        if logs.scope_here() is not self._log:  # of another thread
+        if logs.scope_here() is not self._log:  # a record of another thread
             return
         try:
             self._log.record(record)
@@ -248,17 +246,17 @@ class _Records(logging.Handler):
 
 
 @contextmanager
-def beside_epochs(how: TaskLogging, about: Mapping[str, Any]) -> Iterator[TaskLog]:
-    """Around a task that is about what the thread is that starts it."""
+def background_task_log(settings: TaskLogging, about: Mapping[str, Any]) -> Iterator[TaskLog]:
+    """The log of a task outside epochs. ``about``: the log fields of the thread that starts the task."""
     task = tuple((name, value) for name, value in about.items() if name != "epoch")
-    log = TaskLog(how, lambda: about, task)
+    log = TaskLog(settings, lambda: about, task)
     with log.within():
         yield log
 
 
 @contextmanager
-def _handling(handler: logging.Handler, levels: Mapping[str, int]) -> Iterator[None]:
-    """Within it, all that is logged goes to this handler too. The levels are set once, so that functions can change them."""
+def _add_handler(handler: logging.Handler, levels: Mapping[str, int]) -> Iterator[None]:
+    """Add a handler to the root logger. The levels are set only once, so that functions can change them."""
     global _levels
     if levels is not _levels:
         _levels = levels
@@ -271,14 +269,14 @@ def _handling(handler: logging.Handler, levels: Mapping[str, int]) -> Iterator[N
         logging.root.removeHandler(handler)
 
 
-def _made(logger: str, level: int, message: str) -> logging.LogRecord:
+def _new_record(logger: str, level: int, message: str) -> logging.LogRecord:
     return logging.LogRecord(logger, level, "", 0, message, None, None)
 
 
 def _shortened(record: logging.LogRecord) -> logging.LogRecord:
     message = record.getMessage()
-    if len(message) <= _LONGEST:
+    if len(message) <= _MAX_LENGTH:
         return record
     short = logging.makeLogRecord(record.__dict__)
-    short.msg, short.args = f"{message[:_LONGEST]}…", None
+    short.msg, short.args = f"{message[:_MAX_LENGTH]}…", None
     return short

@@ -1,4 +1,4 @@
-"""State that a worker process keeps between tasks of a run: subtasks' stores and operator instances."""
+"""The state of a worker process between tasks of a run: stores of subtasks and operator instances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Kept:
     notified: int = 0
 
     def notify(self, uid: str, committed: int) -> None:
-        """Tell the function of a committed epoch, unless it knows."""
+        """Notify the function of a committed epoch, at most once."""
         if self.listener is not None and self.notified < committed:
             self.notified = committed
             try:
@@ -56,7 +56,7 @@ class Worker:
             directory = Path(self.spec.local_dir) / str(subtask)
             make_own_directory(str(directory))
             share = Share(subtask, *key_group_range(subtask, self.spec.parallelism, self.spec.max_parallelism))
-            # With the other kinds, a process that takes over cannot read the store of the one before either.
+            # With other kinds of stores, a process that takes over cannot read the previous process's store anyway.
             shared = self.spec.several_processes and self.spec.store == "lmdb"
             host = HostChanges(directory.with_name(f"{subtask}.changes")) if shared else None
             store = open_cache(self.spec.store, directory)
@@ -66,8 +66,8 @@ class Worker:
         return state
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
-        """The operator's instance for this subtask. If its last epoch was not accepted, its attributes hold state that was never
-        committed; if they are managed, it is replaced."""
+        """The operator's instance for this subtask. An instance whose last epoch was not accepted has attributes that were never
+        committed; with operator state, it is replaced."""
         kept = self.instances.get((operator.id, subtask))
         if kept is not None and (kept.epoch, kept.attempt) == (context.epoch, attempt):
             return kept.instance  # stage 0 calls this for each batch
@@ -83,13 +83,10 @@ class Worker:
         return kept.instance
 
     def _at_committed(self, operator: Operator, subtask: int, context: EpochContext) -> tuple[_Kept, bool]:
-        """The instance with the state of the committed epoch, and whether it is the one that computed that epoch."""
+        """The instance with the state of the committed epoch, and whether it computed that epoch."""
         kept = self.instances.get((operator.id, subtask))
-        accepted = (
-            kept is not None
-            and kept.epoch == context.committed
-            and (context.previous.get(f"{operator.stage}-{subtask}") == kept.attempt)
-        )
+        attempt = context.previous.get(f"{operator.stage}-{subtask}")
+        accepted = kept is not None and kept.epoch == context.committed and attempt == kept.attempt
         if kept is None or (isinstance(kept.instance, Checkpointed) and not accepted):
             if kept is not None:
                 kept.instance.close()
@@ -106,14 +103,14 @@ class Worker:
         return _Kept(instance, listener, MetricReporter(operator.uid, info.metrics))
 
     def notify(self, subtask: int, context: EpochContext) -> None:
-        """Tell the functions on a subtask that listen that the committed epoch is complete."""
+        """Notify the listening functions on a subtask that the committed epoch is complete."""
         self.state(subtask).catch_up(context)
-        for operator in listening(self.spec.graph):
+        for operator in listeners_of(self.spec.graph):
             if operator.stage or subtask == 0:  # functions of stage 0 count as subtask 0
                 self._at_committed(operator, subtask, context)[0].notify(operator.uid, context.committed)
 
     def user_metrics(self, operator_id: int, subtask: int) -> list[UserMetric]:
-        """How the operator's user metrics have changed; none if the process has no instance of it."""
+        """The changes of the operator's user metrics; none without an instance in this process."""
         kept = self.instances.get((operator_id, subtask))
         return [] if kept is None else kept.metrics.take()
 
@@ -124,8 +121,8 @@ class Worker:
             state.store.close()
 
 
-def listening(graph: JobGraph) -> list[Operator]:
-    """The operators whose functions listen for checkpoints."""
+def listeners_of(graph: JobGraph) -> list[Operator]:
+    """The operators whose functions are checkpoint listeners."""
     return [o for o in graph.operators if isinstance(o.spec, RunnableSpec) and isinstance(o.spec.function, CheckpointListener)]
 
 
@@ -133,7 +130,7 @@ _workers: dict[tuple[int, str], Worker] = {}
 
 
 def open_cache(kind: StoreKind, directory: Path) -> Store:
-    """The store in this directory. A damaged one is replaced by an empty one: it can be rebuilt from committed state."""
+    """The store in this directory. An empty store replaces a damaged one, because it can be rebuilt from committed state."""
     try:
         return open_store(kind, directory)
     except StorageError:

@@ -1,1 +1,1 @@
-"""Windows of keyed streams: element by element and over columns."""
+"""Windows of keyed streams, element by element and over columns."""

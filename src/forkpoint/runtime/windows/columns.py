@@ -1,10 +1,11 @@
 """Event-time windows over columns: all keys of an epoch at once.
 
-The watermark that each row sees is known, so lateness is arithmetic. Each saved window has a timer for its end, so the due
-timers give the saved windows that end in the epoch; of the others, only those that get rows are read.
+The watermark that each row sees is known, so lateness is arithmetic. A saved window has a timer for its end, so the due timers
+give the saved windows that end in the epoch. Of other saved windows, the kernel reads only those with rows in the epoch.
 
-A kernel changes nothing: it returns the windows that fire and the changes of the store. It refuses epochs in which numpy would
-differ from Python, or with timers of another version of the program, and keys whose windows do not follow from arithmetic.
+A kernel has no side effects: it returns the windows that fire and the changes of the store. It refuses epochs in which numpy
+would differ from Python, epochs with timers of another version of the program, and keys whose windows do not follow from
+arithmetic.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import decode_timer_key, in_groups, timer_range
 
-LARGEST_MS = 2**59  # larger times go to the element-wise kernel
+LARGEST_MS = 2**59  # the element-wise kernel handles larger times
 
 
 class ColumnarUnsupported(Exception):
-    """The keys of ``rows``, or all keys if None, have to be computed element by element in this epoch."""
+    """The keys of ``rows``, or all keys if None, must be computed element by element in this epoch."""
 
     def __init__(self, rows: Longs | None = None) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class ColumnarUnsupported(Exception):
 
 @dataclass(frozen=True)
 class Due:
-    """The timers up to the epoch's watermark: store keys, times, and the keys and windows that they belong to."""
+    """The timers up to the epoch's watermark: store keys, times, and their keys and windows."""
 
     names: list[bytes]
     times: Longs
@@ -54,7 +55,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Rows:
-    """The elements of an epoch: key columns, timestamps, and the watermark that each sees."""
+    """The elements of an epoch: key columns, timestamps, and the watermarks that they see."""
 
     keys: list[pa.Array]
     timestamps: Longs
@@ -63,10 +64,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of an epoch: the i-th is of key ``key_of[i]``, its contents are saved under the window from
+    """The windows of an epoch: the i-th has key ``key_of[i]``, and its contents are saved under the window from
     ``kept_starts[i]`` to ``kept_ends[i]``.
 
-    ``order``: the rows of all windows, ``sizes[i]`` consecutive ones for the i-th. ``late``: the rows too late for any window.
+    ``order``: the rows of all windows, ``sizes[i]`` consecutive rows for the i-th. ``late``: the rows too late for any window.
     """
 
     keys: KeySet
@@ -96,7 +97,8 @@ W = TypeVar("W", bound=Windows)
 
 @dataclass(frozen=True)
 class Status:
-    """Of each window: whether it gets rows in the epoch (``touched``), ends in it, and has expired at its end."""
+    """For each window: whether the epoch has rows for it (``touched``), and whether it ends in the epoch and has expired at the
+    end of the epoch."""
 
     touched: Bools
     ended: Bools
@@ -106,7 +108,7 @@ class Status:
 class ColumnKernel(ABC, Generic[W]):
     """One kind of windows over columns."""
 
-    requires_contents = False  # whether every window that is looked up must have contents
+    requires_contents = False  # whether every window to look up must have contents
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan) -> None:
         key = info.operator.key
@@ -127,14 +129,14 @@ class ColumnKernel(ABC, Generic[W]):
 
     @abstractmethod
     def _lookups(self, windows: W, status: Status) -> Bools:
-        """The windows whose contents are read."""
+        """The mask of the windows whose contents are read."""
 
     @abstractmethod
     def _changes(self, windows: W, due: Due, status: Status, leaves: Leaves, saved: Bools) -> ChangeLog:
-        """The changes of the store. ``leaves``: accumulators at the end of the epoch; ``saved``: which windows had contents."""
+        """The changes of the store. ``leaves``: accumulators at the end of the epoch; ``saved``: the mask of saved windows."""
 
     def compute(self, batch: Batch, epoch: Epoch, skipped: frozenset[bytes] = frozenset()) -> Computed:
-        """Raises ColumnarUnsupported. ``skipped``: encoded keys whose windows are left alone; they have no rows here."""
+        """Compute an epoch. Raises ColumnarUnsupported. ``skipped``: encoded keys to ignore; the batch has no rows of them."""
         (keys, timestamps), due = self._columns(batch), self._due(epoch, skipped)
         rows = Rows(keys, timestamps, epoch.window.at(spread(batch.positions, batch.size)))
         windows = self._windows(rows, due, epoch, skipped)
@@ -151,11 +153,11 @@ class ColumnKernel(ABC, Generic[W]):
         """The batch without the keys of these rows, the elements of these keys, and the keys encoded."""
         columns = self._columns(batch)[0]
         codes = codes_of(columns)
-        mine, firsts = np.isin(codes, codes[rows]), np.unique(codes[rows], return_index=True)[1]
+        of_keys, firsts = np.isin(codes, codes[rows]), np.unique(codes[rows], return_index=True)[1]
         keys = frozenset(to_list(self._keys_of(columns, rows[firsts]).encoded))
-        return batch.take(np.flatnonzero(~mine)), batch.take(np.flatnonzero(mine)), keys
+        return batch.take(np.flatnonzero(~of_keys)), batch.take(np.flatnonzero(of_keys)), keys
 
-    # -- reading an epoch
+    # -- input
 
     def _columns(self, batch: Batch) -> tuple[list[pa.Array], Longs]:
         """Key columns and timestamps. Raises ColumnarUnsupported if elements are not columns or lack usable timestamps."""
@@ -174,8 +176,8 @@ class ColumnKernel(ABC, Generic[W]):
         window, names = epoch.window, list[bytes]()
         if window.end > window.before:
             ranges = in_groups(range(*self._groups), timer_range(0, self._timer_sid, to_flink_ms(window.end)))
-            for each in self._store.occupied(ranges):
-                names += [name for name, _ in self._store.scan(*each)]
+            for start, stop in self._store.occupied(ranges):
+                names += [name for name, _ in self._store.scan(start, stop)]
         if skipped:
             names = [name for name in names if decode_timer_key(name).key not in skipped]
         times, keys, spaces = read_timers(names)
@@ -187,7 +189,7 @@ class ColumnKernel(ABC, Generic[W]):
     def _keys_of(self, columns: list[pa.Array], rows: Longs) -> KeySet:
         """The keys of these rows."""
         at = pa.array(rows)
-        column = column_of([each.take(at) for each in columns], self._key_type)
+        column = column_of([part.take(at) for part in columns], self._key_type)
         return KeySet(column, self._key_type, self._max_parallelism)
 
     def _decoded(self, encoded: list[bytes]) -> pa.Array:
@@ -199,13 +201,13 @@ class ColumnKernel(ABC, Generic[W]):
 
     # -- contents
 
-    def _contents(self, windows: W, asked: Longs) -> tuple[Leaves, Longs]:
-        """The saved contents of the windows ``asked``, and for each window of the epoch the index of its own, -1 for none."""
-        read = self._codec.read(self._store, self._kept(windows, asked))
+    def _contents(self, windows: W, at: Longs) -> tuple[Leaves, Longs]:
+        """The saved contents of the windows ``at``, and for each window of the epoch the index of its contents, -1 for none."""
+        read = self._codec.read(self._store, self._kept(windows, at))
         if read is None or (self.requires_contents and (read[1] < 0).any()):
             raise ColumnarUnsupported
         saved_at = np.full(len(windows.starts), -1)
-        contents, saved_at[asked] = read
+        contents, saved_at[at] = read
         return contents, saved_at
 
     def _accumulated(self, windows: W, batch: Batch, touched: Bools, contents: Leaves, saved_at: Longs) -> Leaves:
@@ -222,7 +224,7 @@ class ColumnKernel(ABC, Generic[W]):
         at = np.where(touched, np.cumsum(touched) - 1, -1)
         return [either(new, at, old, saved_at) for new, old in zip(updated, contents, strict=True)]
 
-    # -- writing changes
+    # -- changes
 
     def _spaces(self, starts: Longs, ends: Longs) -> pa.BinaryArray:
         """Windows as namespaces."""
@@ -237,7 +239,7 @@ class ColumnKernel(ABC, Generic[W]):
         log.add(self._kept(windows, at), self._codec.encode([leaf.take(pa.array(at)) for leaf in leaves]))
 
     def _set_timers(self, log: ChangeLog, windows: W, at: Longs, behind_ms: int) -> None:
-        """Timers ``behind_ms`` after the windows' ends."""
+        """Add timers ``behind_ms`` after the windows' ends."""
         spaces = self._spaces(windows.starts[at], windows.ends[at])
         times = windows.ends[at] - 1 + behind_ms
         log.add(windows.keys.timers(self._timer_sid, times, windows.key_of[at], spaces), [b""] * len(at))

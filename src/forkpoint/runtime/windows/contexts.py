@@ -21,7 +21,7 @@ from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.windows.merging import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS
 
-ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # prefixes of their states' names
+ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # prefixes of state names
 
 
 class AssignerContext(WindowAssignerContext):
@@ -37,7 +37,7 @@ class AssignerContext(WindowAssignerContext):
 
 
 class KeyStateContext(Context):
-    """Keyed state shared by all windows; names of the operator's own states are refused."""
+    """Keyed state shared by all windows. It refuses the names of the operator's internal states."""
 
     _backend: KeyedBackend
 
@@ -86,7 +86,7 @@ class WindowStateContext(KeyStateContext):
 
 @dataclass(eq=False)
 class Clock(EvictorContext):
-    """Both clocks at the current element or timer; evictors see nothing else."""
+    """Both clocks at the current element or timer, which is all that evictors see."""
 
     backend: KeyedBackend
     watermark_ms: int = MIN_WATERMARK

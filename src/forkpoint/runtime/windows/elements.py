@@ -1,4 +1,4 @@
-"""Windows element by element, a key at a time, as Flink's WindowOperator runs them.
+"""Windows element by element, key by key, as in Flink's WindowOperator.
 
 Contents, trigger state and timers have the window as their namespace. A window and all its state are removed when the
 watermark passes its last moment plus the allowed lateness (processing-time windows: when the wall clock passes its last
@@ -50,8 +50,8 @@ def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
     def encode(window: Any) -> bytes:
         if window != only:
             raise UserFunctionError(
-                f"{spec.assigner.describe()} assigned {window!r}, but its window_type() is None, which stands for "
-                "GlobalWindow(); return the type of the windows there"
+                f"{spec.assigner.describe()} assigned {window!r}, but its window_type() is None, which means "
+                "GlobalWindow(); return the type of the windows from window_type()"
             )
         return b""
 
@@ -59,8 +59,8 @@ def window_encoder(spec: WindowSpec) -> tuple[Encode, Callable[[bytes], Any]]:
 
 
 class ElementWindows(KeyedProcessFunction):
-    """Handles each element and timer. ``stamps``: the timestamps of the epoch's outputs; ``dropped``: its late elements without
-    a side output."""
+    """Handles each element and timer. ``stamps``: the timestamps of the epoch's outputs; ``dropped``: the number of its late
+    elements without a side output."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, firing: WindowFiring) -> None:
         self._info, self._backend, self._spec, self._firing = info, backend, spec, firing
@@ -95,8 +95,8 @@ class ElementWindows(KeyedProcessFunction):
     def open(self, runtime_context: Any) -> None:
         fn, combine = self._spec.fn, self._spec.combine
         if fn is not None:
-            mine = vars(self)
-            vars(fn).update({attribute: mine[attribute] for attribute in self.declare_states()})
+            own = vars(self)
+            vars(fn).update({attribute: own[attribute] for attribute in self.declare_states()})
             fn.open(self._firing.context.global_state())
         if isinstance(combine, ReduceFunction | AggregateFunction):
             combine.open(runtime_context)
@@ -108,7 +108,7 @@ class ElementWindows(KeyedProcessFunction):
             self._spec.combine.close()
 
     def _encode(self, window: Any) -> bytes:
-        """The namespace of a window, cached: few windows recur for most elements."""
+        """The namespace of a window, cached because few windows recur for most elements."""
         namespace = self._namespaces.get(window)
         if namespace is None:
             if len(self._namespaces) >= _KNOWN_WINDOWS:
@@ -143,7 +143,7 @@ class ElementWindows(KeyedProcessFunction):
             result = self._trigger.on_element(value, stamp, window, self._trigger_context)
             self._react(result, window)
             self._register_cleanup(window, namespace)
-        if skipped and self._element_is_late(timestamp):
+        if skipped and self._event_time and timestamp is not None and timestamp <= self._clock.watermark_ms - self._lateness_ms:
             if self._spec.late_tag is None:
                 self.dropped += 1
             else:
@@ -158,15 +158,12 @@ class ElementWindows(KeyedProcessFunction):
             if member != merged:
                 self._namespace.current = namespace = encode(member)
                 self._trigger.clear(member, context)
-                self._delete_cleanup(member, namespace)
+                if (time := self._cleanup_time(member)) < MAX_WATERMARK:
+                    self._cleanup_timers.delete(time, namespace)
         self._contents.merge(encode(state_window), [encode(other) for other in others])
 
     def _is_late(self, window: Any) -> bool:
         return self._event_time and self._cleanup_time(window) <= self._clock.watermark_ms
-
-    def _element_is_late(self, timestamp: int | None) -> bool:
-        latest = self._clock.watermark_ms - self._lateness_ms
-        return self._event_time and timestamp is not None and timestamp <= latest
 
     # -- timers and expiry
 
@@ -178,11 +175,6 @@ class ElementWindows(KeyedProcessFunction):
         time = self._cleanup_time(window)
         if time < MAX_WATERMARK:
             self._cleanup_timers.register(time, namespace)
-
-    def _delete_cleanup(self, window: Any, namespace: bytes) -> None:
-        time = self._cleanup_time(window)
-        if time < MAX_WATERMARK:
-            self._cleanup_timers.delete(time, namespace)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
         assert isinstance(ctx, TimerContext)
@@ -201,14 +193,14 @@ class ElementWindows(KeyedProcessFunction):
             if timestamp >= self._cleanup_time(window):
                 self._remove(window)
             else:
-                # The allowed lateness may have changed since the window began.
+                # The allowed lateness may have changed since the creation of the window.
                 self._register_cleanup(window, namespace)
 
     def _react(self, result: TriggerResult, window: Any) -> None:
         if not isinstance(result, TriggerResult):
             raise UserFunctionError(
                 f"operator {self._info.operator.uid!r}: the trigger {type(self._trigger).__name__} returned {shorten(result)}; "
-                "on_element(), on_event_time() and on_processing_time() have to return a TriggerResult"
+                "on_element(), on_event_time() and on_processing_time() must return a TriggerResult"
             )
         fire, purge = result.value
         if fire:
@@ -228,7 +220,7 @@ class ElementWindows(KeyedProcessFunction):
 
 
 class ElementKernel(TimestampedProcess):
-    """Runs windows element by element, a key at a time."""
+    """Runs windows element by element, key by key."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, firing: WindowFiring) -> None:
         self._windows, self._firing = ElementWindows(info, backend, spec, firing), firing
@@ -237,7 +229,7 @@ class ElementKernel(TimestampedProcess):
         firing.collector = self._collector
 
     def run_keys(self, batch: Batch, epoch: Epoch, keys: frozenset[bytes] | None) -> Outputs:
-        """``keys``: the encoded keys whose timers fire; None for all."""
+        """Run an epoch. ``keys``: the encoded keys whose timers fire; None for all keys."""
         self._timers.event.only = keys
         try:
             return self.run([batch], epoch)

@@ -1,7 +1,7 @@
-"""Where windows fire: the results of all windows enter the stream here, whichever kernel computed the contents.
+"""The firing of windows: the results of all windows enter the stream in this module, whichever kernel computed the contents.
 
-Element by element, a trigger makes one window fire (``WindowFiring.fire``). Over columns, all windows that end in an epoch
-fire together (``WindowFiring.fire_all``). The timestamp of a result is the last moment of its window.
+Element by element, a trigger fires one window (``WindowFiring.fire``). Over columns, all windows that end in an epoch fire
+together (``WindowFiring.fire_all``). The timestamp of a result is the last millisecond of its window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forkpoint.functions import (
     TimestampedValue,
 )
 from forkpoint.runtime.columnar.plans import Plan
-from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Places
+from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch
 from forkpoint.runtime.operators.base import TaskInfo, shorten
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.keyed_process import firing_rank, own_key
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class WindowFiring:
-    """The contents of windows, and what comes out of them. ``plan``: how results are computed over columns, if they can be."""
+    """The contents and results of windows. ``plan``: the plan for results over columns, None without support."""
 
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowSpec, plan: Plan | None) -> None:
         self._uid, self._stage = info.operator.uid, info.operator.stage
@@ -78,27 +78,27 @@ class WindowFiring:
         keys, key_of, starts, ends = windows.keys, windows.key_of[at], windows.starts[at], windows.ends[at]
         key, rank = keys.column.take(pa.array(key_of)), firing_rank(self._stage, event=True)
 
-        def places() -> Places:
+        def coordinates() -> Coordinates:
             return (ends - 1) * 2, rank, keys.tie_breakers[key_of], ends - 1
 
         results = self._plan.results([leaf.take(pa.array(at)) for leaf in computed.leaves])
         columns = self._plan.shaped(results, key, starts, ends)
         table = pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
-        return DerivedBatch(len(at), places, table=table, type=self._type)
+        return DerivedBatch(len(at), coordinates, table=table, type=self._type)
 
     # -- element by element
 
     def collect_in(self, values: list[Any], stamps: list[int]) -> None:
-        """Put the results of the epoch, and their timestamps, into these lists."""
+        """Append the results of the epoch and their timestamps to these lists."""
         self._values, self._stamps = values, stamps
 
     def emit(self, results: Iterable[Any], timestamp: int) -> None:
         values, before = self._values, len(self._values)
-        values.extend(self.collector.taking(self.collector.several(results)))
+        values.extend(self.collector.take_each(self.collector.several(results)))
         self._stamps.extend([timestamp] * (len(values) - before))
 
     def fire(self, window: Any) -> None:
-        """The results of the window at hand; ``contents`` is bound to it."""
+        """Emit the results of the current window, to which ``contents`` is bound."""
         contents = self.contents.get()
         if self._spec.contents != "list":
             if contents is not None:
@@ -129,7 +129,7 @@ class WindowFiring:
         if not isinstance(kept, Iterable):
             raise UserFunctionError(
                 f"operator {self._uid!r}: {type(self._evictor).__name__}.{method}() returned {shorten(kept)}; "
-                "it has to return the elements that stay in the window"
+                "it must return the elements that stay in the window"
             )
         return list(kept)
 

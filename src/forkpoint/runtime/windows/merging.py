@@ -1,7 +1,7 @@
-"""The merging windows of a key, each with the window that its contents are saved under.
+"""The merging windows of a key, with their state windows, under which their contents are saved.
 
-When windows merge, the contents stay under the first one. So a window and its state window can differ; this map leads from the
-one to the other, as Flink's MergingWindowSet does.
+When windows merge, the contents stay under the first window. So a window and its state window can differ. This map gives the
+state window of a window, like Flink's MergingWindowSet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forkpoint.types import TypeInformation
 MERGING_WINDOWS = "merging-windows"
 
 OnMerge = Callable[[Any, list[Any], Any, list[Any]], None]
-"""Called with the merged window, its members, the window its state is under, and the windows of the members' other states."""
+"""Called with the merged window, its members, its state window, and the other state windows of the members."""
 
 
 def merging_windows(window_type: TypeInformation) -> MapStateDescriptor[Any, Any]:
@@ -27,7 +27,7 @@ def merging_windows(window_type: TypeInformation) -> MapStateDescriptor[Any, Any
 
 
 class _Merges(list[tuple[Any, list[Any]]]):
-    """Merged windows, each with its members."""
+    """Merged windows with their members."""
 
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
         self.append((merge_result, list(to_be_merged)))
@@ -36,7 +36,7 @@ class _Merges(list[tuple[Any, list[Any]]]):
 class MergingWindows:
     """The current key's windows.
 
-    Each element needs all of them, so they stay objects while the key is current; changes are written when the key is left.
+    Each element needs all of them, so they stay objects while the key is current; leaving the key writes the changes.
     """
 
     def __init__(self, backend: KeyedBackend, assigner: MergingWindowAssigner, window_type: TypeInformation) -> None:
@@ -76,14 +76,14 @@ class MergingWindows:
     # -- for the operator
 
     def state_window(self, window: Any) -> Any:
-        """The window that a window's contents are saved under; None for a window that is not in the map."""
+        """The state window of a window; None for a window that is not in the map."""
         return self._windows().get(window)
 
     def retire(self, window: Any) -> None:
         self._windows().pop(window, None)
 
     def add(self, new: Any, on_merge: OnMerge) -> Any:
-        """Add a window; returns the window that it is now part of."""
+        """Add a window, and return the window that contains it after merges."""
         windows = self._windows()
         if new in windows:
             return new
@@ -94,10 +94,10 @@ class MergingWindows:
             old = [m for m in members if m != new]
             if len(old) < len(members):
                 result, merged_in = merged, True
-            state_window = [windows.pop(m) for m in old]
-            windows[merged] = state_window[0]
-            if old != [merged]:  # else the new window lies within an existing one
-                on_merge(merged, old, state_window[0], state_window[1:])
+            state_windows = [windows.pop(m) for m in old]
+            windows[merged] = state_windows[0]
+            if old != [merged]:  # else an existing window contains the new one
+                on_merge(merged, old, state_windows[0], state_windows[1:])
         if not merged_in:
             windows[new] = new
         return result

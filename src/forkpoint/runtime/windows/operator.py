@@ -1,7 +1,7 @@
-"""The window operator: two kernels side by side over the same state, and one place where windows fire (``firing``).
+"""The window operator: two kernels over the same state, and one module in which windows fire (``firing``).
 
-The element-wise kernel can run all windows. The column-wise kernel, where there is one for the kind, key and aggregate, takes
-what it can compute exactly as Python would, and leaves the rest of an epoch to the other. State and results are the same.
+The element-wise kernel runs all windows. A column-wise kernel, if it supports the kind, key and aggregate, computes the part of
+an epoch in which it equals Python exactly, and leaves the rest to the element-wise kernel. State and results are the same.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Columns = TimeColumns | SessionColumns
 
 
 def column_plan(info: TaskInfo, spec: WindowSpec) -> Plan | None:
-    """How the windows are computed over columns; None where their kind, trigger, key or aggregate is not."""
+    """The plan for windows over columns; None without support for their kind, trigger, key or aggregate."""
     key, assigner = info.operator.key, spec.assigner
-    known = type(assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows) or (
+    supported = type(assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows) or (
         type(assigner) is EventTimeSessionWindows and assigner._gap_ms is not None
     )
-    if not known or type(spec.trigger) is not EventTimeTrigger or spec.evictor is not None or spec.tagged:
+    if not supported or type(spec.trigger) is not EventTimeTrigger or spec.evictor is not None or spec.tagged:
         return None
     if key is None or key_parts(key) is None or spec.lateness_ms > LARGEST_MS or info.operator.output_type is None:
         return None
@@ -41,8 +41,8 @@ def column_plan(info: TaskInfo, spec: WindowSpec) -> Plan | None:
 
 
 class Shares(NamedTuple):
-    """What each kernel gets of an epoch. ``rest``: the elements for the element-wise kernel. ``keys``: their keys, encoded;
-    None where it gets all keys."""
+    """The division of an epoch between the kernels. ``rest``: the elements for the element-wise kernel. ``keys``: their encoded
+    keys; None for all keys."""
 
     computed: Computed | None
     rest: Batch | None
@@ -50,22 +50,22 @@ class Shares(NamedTuple):
 
 
 def shares(columns: Columns | None, batch: Batch, epoch: Epoch) -> Shares:
-    """Divide an epoch between the kernels; this changes nothing in either."""
-    everything = Shares(None, batch)
+    """Divide an epoch between the kernels, without side effects."""
+    all_elements = Shares(None, batch)
     if columns is None:
-        return everything
-    whole = as_columns(batch)
+        return all_elements
+    columnar = as_columns(batch)
     try:
-        return Shares(columns.compute(whole, epoch), None)
+        return Shares(columns.compute(columnar, epoch), None)
     except ColumnarUnsupported as refused:
         rows = refused.rows
     if rows is None or len(rows) * 2 >= batch.size:
-        return everything
-    others, mine, keys = columns.parted(whole, rows)
+        return all_elements
+    others, rest, keys = columns.parted(columnar, rows)
     try:
-        return Shares(columns.compute(others, epoch, keys), mine, keys)
+        return Shares(columns.compute(others, epoch, keys), rest, keys)
     except ColumnarUnsupported:
-        return everything
+        return all_elements
 
 
 class WindowOperator(KeyedOperator):

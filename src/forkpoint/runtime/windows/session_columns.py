@@ -1,9 +1,9 @@
 """Session windows of event time over columns.
 
-A key's saved sessions, followed by its rows in order of arrival, form one sequence. A row begins a new session if it is later
-than everything before it by more than the gap, or if the session before it has expired by the watermark that the row sees; else
-it extends that session. Keys where this rule does not suffice are left to the element-wise kernel: a row merges two sessions,
-belongs to an older one than the last, or comes after the end of a session within its allowed lateness.
+A key's saved sessions, followed by its rows in order of arrival, form one sequence. A row starts a new session if it is later
+than all previous rows by more than the gap, or if the previous session has expired by the watermark that the row sees; else it
+extends that session. The element-wise kernel handles keys for which this rule does not suffice: a row merges two sessions,
+belongs to a session before the last, or follows the end of a session within the allowed lateness.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.state import in_groups, prefix_stop, sid_range
 
 _KEY_AT = 10  # offset of the key in the store key of a state
-_FEW = 8  # with fewer saved sessions for each row than this, one scan reads them all
+_FEW = 8  # with fewer saved sessions per row, one scan reads them all
 
 
 def _key_end(name: bytes) -> int:
@@ -38,7 +38,7 @@ def _key_end(name: bytes) -> int:
 
 @dataclass(frozen=True)
 class Saved:
-    """Saved sessions, by start: their windows, and the windows that their contents are saved under."""
+    """Saved sessions by start: their windows and their state windows."""
 
     keys: pa.Array
     starts: Longs
@@ -49,7 +49,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Sessions(Windows):
-    """``was[i]``: the saved session that the i-th continues, -1 for none."""
+    """``was[i]``: the index of the saved session that the i-th session continues, -1 for none."""
 
     was: Longs
     saved: Saved
@@ -74,7 +74,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         return self._divide(saved, rows)
 
     def _check_timers(self, saved: Saved, due: Due, epoch: Epoch) -> None:
-        """Raises ColumnarUnsupported unless the timers are those of the saved sessions, at their ends and at their expiry."""
+        """Raise ColumnarUnsupported unless the timers are the timers of the saved sessions, at their ends and their expiry."""
         before, now, matched = epoch.window.before, epoch.window.end, 0
         for behind in {0, self._lateness_ms}:
             expected = saved.ends - 1 + behind
@@ -87,11 +87,11 @@ class SessionColumns(ColumnKernel[Sessions]):
             raise ColumnarUnsupported
 
     def _saved(self, columns: list[pa.Array], due: Due, skipped: frozenset[bytes]) -> Saved:
-        """The saved sessions: at least those of keys that have rows, and those that end."""
+        """The saved sessions: at least the sessions of keys with rows, and the sessions that end."""
         entries = list[tuple[bytes, bytes]]()
         if self._in_flight is None or self._in_flight < _FEW * (len(columns[0]) + len(due.names)) + 4096:
-            for each in self._store.occupied(in_groups(range(*self._groups), sid_range(0, self._merging_sid))):
-                entries += self._store.scan(*each)
+            for start, stop in self._store.occupied(in_groups(range(*self._groups), sid_range(0, self._merging_sid))):
+                entries += self._store.scan(start, stop)
             self._in_flight = len(entries)
         else:
             entries = self._scanned(columns, due)
@@ -109,20 +109,20 @@ class SessionColumns(ColumnKernel[Sessions]):
         return Saved(keys.take(pa.array(by_start)), starts, windows[1][by_start], kept[0][by_start], kept[1][by_start])
 
     def _scanned(self, columns: list[pa.Array], due: Due) -> list[tuple[bytes, bytes]]:
-        """The saved sessions of the rows' keys, and those that end: for when far more are saved than the epoch has rows."""
+        """The saved sessions of the rows' keys, and the sessions that end: for far more saved sessions than rows."""
         _, firsts = np.unique(codes_of(columns), return_index=True)
         keys = self._keys_of(columns, firsts)
         found: dict[bytes, bytes] = {}
         for prefix in keys.names(self._merging_sid):
             found.update(self._store.scan(prefix, prefix_stop(prefix)))
-        ending = KeySet(due.keys, self._key_type, self._max_parallelism)
-        names = ending.names(self._merging_sid, None, self._spaces(due.starts, due.ends))
+        due_keys = KeySet(due.keys, self._key_type, self._max_parallelism)
+        names = due_keys.names(self._merging_sid, None, self._spaces(due.starts, due.ends))
         stored = zip(names, self._store.get_many(names), strict=True)
         found.update((name, raw) for name, raw in stored if raw is not None)
         return list(found.items())
 
     def _divide(self, saved: Saved, rows: Rows) -> Sessions:
-        """Raises ColumnarUnsupported for rows whose session does not follow from the rows before them."""
+        """Divide the rows into sessions. Raises ColumnarUnsupported for rows whose session previous rows do not determine."""
         count, gap, lateness = len(saved.starts), self._gap_ms, self._lateness_ms
         parts = [pa.concat_arrays([old, new]) for old, new in zip(parts_of(saved.keys, self._by), rows.keys, strict=True)]
         order, codes = stable_order(codes_of(parts))
@@ -131,8 +131,8 @@ class SessionColumns(ColumnKernel[Sessions]):
         moment = np.concatenate((np.full(count, MIN_MS), rows.seen))[order]
         is_row = order >= count
         if not len(order):
-            none, keys = order, self._keys_of(parts, order)
-            return Sessions(keys, none, none, none, none, none, none, none, none, none, saved)
+            empty, keys = order, self._keys_of(parts, order)
+            return Sessions(keys, empty, empty, empty, empty, empty, empty, empty, empty, empty, saved)
         new_key = run_starts(codes)
         key_of = np.cumsum(new_key) - 1
         least, width = int(low.min()), int(high.max()) - int(low.min()) + 1
@@ -186,7 +186,7 @@ class SessionColumns(ColumnKernel[Sessions]):
     def _rows_needing_fallback(
         self, begins: Bools, new_key: Bools, session: Longs, first: Longs, low: Longs, floor: Longs, before: Longs
     ) -> Longs:
-        """Rows earlier than the session before them that are not within the gap of it, or also within that of an older one."""
+        """Rows before the start of their session that are beyond its gap, or also within the gap of an older session."""
         back = np.zeros(len(low), bool)
         back[1:] = ~begins[1:] & (low[1:] < floor[:-1])
         at = np.flatnonzero(back)
@@ -202,7 +202,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         before = windows.saved
         changed = ~old
         changed[old] = (before.starts[was[old]] != windows.starts[old]) | (before.ends[was[old]] != windows.ends[old])
-        moved = np.flatnonzero(old & (changed | status.expired))  # no longer under their saved window
+        moved = np.flatnonzero(old & (changed | status.expired))  # sessions that leave their saved window
         fired = np.flatnonzero(old & (changed | status.ended))
         log.delete(windows.keys.names(self._merging_sid, windows.key_of[moved], self._spaces_of(before, was[moved])))
         log.delete(self._timers_of(windows, fired, 0))
@@ -216,12 +216,12 @@ class SessionColumns(ColumnKernel[Sessions]):
         log.add(windows.keys.names(self._merging_sid, windows.key_of[new], spaces), kept)
         self._set_timers(log, windows, np.flatnonzero(touched & ~status.expired & ~status.ended), 0)
         if self._lateness_ms:
-            # Also those that end: the allowed lateness may have changed since the session began.
+            # Including sessions that end: the allowed lateness may have changed since their start.
             self._set_timers(log, windows, np.flatnonzero((touched | status.ended) & ~status.expired), self._lateness_ms)
         return log
 
     def _timers_of(self, windows: Sessions, at: Longs, behind_ms: int) -> list[bytes]:
-        """Timers ``behind_ms`` after the ends of the saved sessions that the sessions ``at`` continue."""
+        """The timers ``behind_ms`` after the ends of the saved sessions that the sessions ``at`` continue."""
         was = windows.was[at]
         times, spaces = windows.saved.ends[was] - 1 + behind_ms, self._spaces_of(windows.saved, was)
         return windows.keys.timers(self._timer_sid, times, windows.key_of[at], spaces)

@@ -1,4 +1,4 @@
-"""The spec of windows of a keyed stream, and the states that follow from it."""
+"""The spec of windows of a keyed stream, and the resulting states."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Contents = Literal["list", "reducing", "aggregating"]
 class WindowSpec(KeyedSpec):
     """Windows of a keyed stream.
 
-    ``contents``: the state of a window: its elements (``list``; with an evictor pairs with their timestamps), or the result of
-    ``combine``, the function of ``reduce`` or ``aggregate``. ``contents_type``: the type of an element, of the reduced element
-    or of the accumulator. ``fn``: the window function, None if ``combine``'s result is emitted. ``tagged``: the elements are
+    ``contents``: the state of a window: its elements (``list``; with an evictor, pairs of element and timestamp), or the result
+    of ``combine``, the function of ``reduce`` or ``aggregate``. ``contents_type``: the type of an element, of the reduced
+    element or of the accumulator. ``fn``: the window function, None to emit ``combine``'s result. ``tagged``: the elements are
     TaggedUnions of two streams.
     """
 
@@ -69,7 +69,7 @@ class WindowSpec(KeyedSpec):
 
     @property
     def fingerprint(self) -> str:
-        """The meaning of saved contents; those with another fingerprint are not restored."""
+        """The meaning of saved contents. Contents with another fingerprint are not restored."""
         combine = self.combine
         contents = f"{combine.aggregate}({combine.field})" if isinstance(combine, Rolling) else self.contents
         contents = f"{contents} of two streams" if self.tagged else contents
@@ -78,7 +78,7 @@ class WindowSpec(KeyedSpec):
 
     @property
     def declares_all_states(self) -> bool:
-        return False  # triggers have states too
+        return False  # triggers also have states
 
     def states(self) -> list[DeclaredState]:
         space = self.window_type
@@ -89,6 +89,6 @@ class WindowSpec(KeyedSpec):
         return [*found, *timer_states(space)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> WindowOperator:
-        from forkpoint.runtime.windows.operator import WindowOperator  # loads pyarrow.compute, so only where it runs
+        from forkpoint.runtime.windows.operator import WindowOperator  # loads pyarrow.compute, which only workers need
 
         return WindowOperator(info, state.keyed, self)

@@ -1,7 +1,7 @@
 """Tumbling and sliding windows of event time over columns.
 
-Rows and due timers are sorted together by key and window; each run of them is one window of one key. Keys with late elements
-within the allowed lateness are left to the element-wise kernel: each of those elements makes its window fire.
+Rows and due timers are sorted together by key and window; a run is one window of one key. The element-wise kernel handles keys
+with late elements within the allowed lateness, because each of these elements fires its window.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         self._slide_ms = assigner._slide_ms if isinstance(assigner, SlidingEventTimeWindows) else assigner._size_ms
 
     def _windows(self, rows: Rows, due: Due, epoch: Epoch, skipped: frozenset[bytes]) -> TimeWindows:
-        if not self._match(due):
+        last = due.ends - 1
+        valid = (due.ends - due.starts == self._size_ms) & ((due.starts - self._offset_ms) % self._slide_ms == 0)
+        valid &= (due.times == last) | (due.times == last + self._lateness_ms)
+        if not valid.all():
             raise ColumnarUnsupported
         of, starts = self._assign(rows.timestamps)
         latest, lateness, seen = self._size_ms - 1, self._lateness_ms, rows.seen[of]
@@ -56,7 +59,7 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         return self._grouped(due, rows.keys, of[alive], starts[alive], np.flatnonzero(late))
 
     def _assign(self, timestamps: Longs) -> tuple[Longs, Longs]:
-        """Row and window start, for each window of each row, the latest window first."""
+        """The row and start of each window of each row, the latest window of a row first."""
         size, slide = self._size_ms, self._slide_ms
         last = timestamps - (timestamps - self._offset_ms) % slide
         if size == slide:
@@ -66,17 +69,11 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         nth = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         return rows, last[rows] - nth * slide
 
-    def _match(self, due: Due) -> bool:
-        last = due.ends - 1
-        mine = (due.ends - due.starts == self._size_ms) & ((due.starts - self._offset_ms) % self._slide_ms == 0)
-        mine &= (due.times == last) | (due.times == last + self._lateness_ms)
-        return bool(mine.all())
-
     def _grouped(self, due: Due, columns: list[pa.Array], rows: Longs, starts: Longs, late: Longs) -> TimeWindows:
-        """Due timers and rows by key and window."""
+        """Group due timers and rows by key and window."""
         count = len(due.times)
-        whole = self._slide_ms == self._size_ms and len(rows) == len(columns[0])
-        picked = columns if whole else [c.take(pa.array(rows)) for c in columns]
+        all_rows = self._slide_ms == self._size_ms and len(rows) == len(columns[0])
+        picked = columns if all_rows else [c.take(pa.array(rows)) for c in columns]
         if count:
             saved = parts_of(due.keys, self._by)
             picked = [pa.concat_arrays([old, new]) for old, new in zip(saved, picked, strict=True)]
@@ -118,6 +115,6 @@ class TimeColumns(ColumnKernel[TimeWindows]):
         begun = ~status.expired & ~saved & ~status.ended
         self._set_timers(log, windows, np.flatnonzero(begun), 0)
         if self._lateness_ms:
-            # Also those that end: the allowed lateness may have changed since the window began.
+            # Including windows that end: the allowed lateness may have changed since the creation of the window.
             self._set_timers(log, windows, np.flatnonzero(begun | (status.ended & ~status.expired)), self._lateness_ms)
         return log

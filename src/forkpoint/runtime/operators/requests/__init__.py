@@ -1,1 +1,1 @@
-"""Operators that ask other systems: AsyncFunctions and lookup joins."""
+"""Operators that call external systems: AsyncFunctions and lookup joins."""

@@ -1,14 +1,15 @@
-"""AsyncFunction: many requests in flight within an epoch, each within a timeout, none lost, and none across the epoch's end."""
+"""Runs AsyncFunctions: concurrent requests with a timeout, which all complete within their epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from forkpoint.errors import ForkpointError, GraphError
+from forkpoint.errors import GraphError
 from forkpoint.functions import AsyncFunction, AsyncRetryStrategy
 from forkpoint.functions.async_lookup import no_answer
 from forkpoint.runtime.exchange.batch import Batch
@@ -28,7 +29,7 @@ from forkpoint.runtime.operators.requests.calls import (
 
 @dataclass(frozen=True)
 class AsyncSpec(RunnableSpec):
-    """An AsyncFunction, or a plain ``async def``; ``timeout_ms`` is for one element over all attempts."""
+    """An AsyncFunction, or a plain ``async def``. ``timeout_ms`` covers all attempts for one element."""
 
     kind = "async_wait"
 
@@ -42,7 +43,7 @@ class AsyncSpec(RunnableSpec):
 
 
 class AsyncWait:
-    """Runs one AsyncFunction. Results take the place of their elements, whatever order they complete in."""
+    """Runs one AsyncFunction. Results are in the order of their elements, whatever the order of completion."""
 
     def __init__(self, info: TaskInfo, spec: AsyncSpec) -> None:
         self._uid = info.operator.uid
@@ -75,22 +76,21 @@ class AsyncWait:
         self._collector.begin(epoch)
         if not batch.size:
             return Outputs(batch.with_values([], self._type))
-        results = self._loop.run(run_all(self._answer, batch.values, self._capacity, self._failed))
+        results = self._loop.run(
+            run_all(self._answer, batch.values, self._capacity, lambda value, error: user_error(self._uid, error, value))
+        )
         counts = np.fromiter(map(len, results), np.int64, batch.size)
-        return self._collector.outputs(batch.expand([r for each in results for r in each], counts, self._type))
+        return self._collector.outputs(batch.expand(list(chain.from_iterable(results)), counts, self._type))
 
     async def _answer(self, value: Any) -> list[Any]:
         try:
             return await within(self._taken(value), self._timeout_seconds)
         except RequestExpired:
-            return list(self._collector.taking(_as_list(self._uid, self._timed_out(value))))
+            return list(self._collector.take_each(_as_list(self._uid, self._timed_out(value))))
 
     async def _taken(self, value: Any) -> list[Any]:
-        """The results, taken before any other request goes on, which may change them."""
-        return list(self._collector.taking(await self._invoke(value)))
-
-    def _failed(self, value: Any, error: BaseException) -> ForkpointError:
-        return user_error(self._uid, error, value)
+        """The results, taken before any other request continues, which may change them."""
+        return list(self._collector.take_each(await self._invoke(value)))
 
     async def _invoke_once(self, value: Any) -> list[Any]:
         return _as_list(self._uid, await own_cancellation(self._function(value)))

@@ -1,8 +1,8 @@
-"""Calls of functions that ask other systems: on an event loop, many at a time, each within a timeout, repeated by a strategy.
+"""Runs requests to external systems on an event loop: limits concurrency, enforces a timeout, retries by a strategy.
 
-asyncio says by one exception, CancelledError, that a task was cancelled, whoever did it: the timeout, a failure elsewhere in
-the epoch, or the request's own code. A task group takes it for a regular end in all three cases. So each request runs in a
-task of its own, which only this module cancels; a CancelledError that it did not cause is an error of the request.
+asyncio reports every cancellation of a task with the same exception, CancelledError: by the timeout, by a failure elsewhere in
+the epoch, or by the request's own code. A task group treats all three as a regular end. So each request runs in a separate
+task, which only this module cancels; a CancelledError with another cause is an error of the request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 _LAST_SECONDS = 1
-"""How long tasks may take to end after they were cancelled with their loop."""
+"""The time for tasks to end after their cancellation with the loop."""
 
 
 class RequestCancelled(Exception):
-    """A request ended with a CancelledError of its own."""
+    """A request raised CancelledError itself."""
 
     def __init__(self) -> None:
         super().__init__("CancelledError: the request was cancelled by its own code, not by a timeout of the operator")
@@ -47,7 +47,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; cancelled if the caller is interrupted."""
+        """Run a coroutine, and cancel it if the caller is interrupted."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -56,10 +56,10 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the loop and what still runs on it: background tasks, and requests that went on after their cancellation."""
-        ending = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
+        """End the loop and its tasks: background tasks, and requests that continued after their cancellation."""
+        cancellation = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
         with suppress(TimeoutError):
-            ending.result(_LAST_SECONDS)
+            cancellation.result(_LAST_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -67,21 +67,21 @@ class LoopThread:
 
 async def call_either(method: Callable[..., Any], *args: Any) -> None:
     """Call a method that may be ``async def``."""
-    done = method(*args)
-    if inspect.isawaitable(done):
-        await done
+    result = method(*args)
+    if inspect.isawaitable(result):
+        await result
 
 
 async def run_all(
     work: Callable[[T], Awaitable[R]], items: Sequence[T], capacity: int, failed: Callable[[T, BaseException], Exception]
 ) -> list[R]:
-    """The result for each item, at most ``capacity`` at a time. The first failure cancels the others and is raised as
-    ``failed`` describes it."""
+    """The results of all items, with at most ``capacity`` items at a time. The first failure cancels the other items and is
+    raised as ``failed(item, error)``."""
     results: list[Any] = [None] * len(items)
-    waiting = iter(enumerate(items))  # shared by the workers
+    queue = iter(enumerate(items))  # shared by the workers
 
     async def take() -> None:
-        for index, item in waiting:
+        for index, item in queue:
             try:
                 results[index] = await own_cancellation(work(item))
             except (*NOT_USERS, asyncio.CancelledError):
@@ -99,11 +99,11 @@ async def run_all(
 
 
 async def within(request: Awaitable[T], timeout_seconds: float) -> T:
-    """The request's result. Once its time has passed, it is cancelled and not waited for, whatever it does then.
+    """The request's result. After the timeout, the request is cancelled without waiting for its end.
 
     Raises:
-        RequestExpired: there was none in time.
-        RequestCancelled: its own code cancelled it.
+        RequestExpired: the request had no result in time.
+        RequestCancelled: the request's own code cancelled it.
     """
     task = asyncio.ensure_future(_outcome(request))
     try:
@@ -123,7 +123,7 @@ async def within(request: Awaitable[T], timeout_seconds: float) -> T:
 
 
 async def _outcome(request: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """What a request returned or raised, as a value: a SystemExit that leaves a task ends its loop."""
+    """A request's result and error as values, because a SystemExit that leaves a task ends its loop."""
     try:
         return await request, None
     except (*NOT_USERS, asyncio.CancelledError):
@@ -133,7 +133,7 @@ async def _outcome(request: Awaitable[T]) -> tuple[T | None, BaseException | Non
 
 
 async def own_cancellation(request: Awaitable[T]) -> T:
-    """The result of user code within a request: a CancelledError that it raises by itself becomes RequestCancelled."""
+    """The result of user code within a request. A CancelledError that it raises itself becomes RequestCancelled."""
     try:
         return await request
     except asyncio.CancelledError as error:
@@ -156,10 +156,10 @@ def retried(
     strategy: AsyncRetryStrategy,
     *,
     always: tuple[type[Exception], ...] = (),
-    judged: Callable[[R], Any] = lambda result: result,
+    results_of: Callable[[R], Any] = lambda result: result,
 ) -> Callable[[T], Awaitable[R]]:
-    """The call, repeated by the strategy, whose last outcome counts. ``always``: errors that it repeats without asking the
-    strategy's predicates. ``judged``: what the predicate of results gets."""
+    """The call with retries by the strategy; the last outcome counts. ``always``: errors to retry whatever the strategy's
+    predicates return. ``results_of(result)``: the argument of the result predicate."""
     import tenacity  # only needed for retries
 
     predicate = strategy.get_retry_predicate()
@@ -169,11 +169,11 @@ def retried(
         assert state.outcome is not None
         error = state.outcome.exception()
         if error is None:
-            return on_result is not None and on_result(judged(state.outcome.result()))
+            return on_result is not None and on_result(results_of(state.outcome.result()))
         if isinstance(error, always):
             return True
-        users = isinstance(error, Exception) and not isinstance(error, ForkpointError)
-        return users and on_exception is not None and on_exception(error)  # type: ignore[arg-type]
+        from_user = isinstance(error, Exception) and not isinstance(error, ForkpointError)
+        return from_user and on_exception is not None and on_exception(error)  # type: ignore[arg-type]
 
     def last_outcome(state: tenacity.RetryCallState) -> Any:
         assert state.outcome is not None

@@ -1,7 +1,7 @@
-"""Calls lookup functions: in batches of keys, several at a time, repeated while a system does not work, within a timeout.
+"""Runs lookup functions: batches keys, limits concurrency, retries while the external system is unavailable, enforces a timeout.
 
-Functions with ``async def`` run on an event loop, others on a thread of their own: a call that hangs holds up no epoch longer
-than the timeout.
+Functions with ``async def`` run on an event loop, other functions on a dedicated thread, so a hung call delays an epoch by at
+most the timeout.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from forkpoint.runtime.operators.requests.calls import (
 Answer = Mapping[Any, Any]
 _Outcome = tuple[Any, BaseException | None]
 _UNAVAILABLE = (SystemUnavailable, ConnectionError, TimeoutError)
-_TIMEOUT_REMEDY = "increase the timeout, or let a call have fewer keys (max_batch_size)"
+_TIMEOUT_REMEDY = "increase the timeout or lower max_batch_size"
 
 
-class OwnThread:
-    """Runs the methods of one function, one after the other. A thread that is stuck in one ends with the process."""
+class CallThread:
+    """Runs the methods of one function sequentially on a thread. A thread that hangs in a call ends with the process."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = SimpleQueue()
@@ -44,7 +44,7 @@ class OwnThread:
         self.busy = False
 
     def start(self, method: Callable[..., Any], *args: Any) -> Future[_Outcome]:
-        """Call a method; gives what it returned and what it raised."""
+        """Call a method; the future returns its result and its error."""
         future: Future[_Outcome] = Future()
         self.busy = True
         self._calls.put((future, method, args))
@@ -78,8 +78,8 @@ def result_of(outcome: _Outcome) -> Any:
     return outcome[0]
 
 
-class Asking:
-    """Asks one subtask's lookup function."""
+class LookupClient:
+    """Calls one subtask's lookup function."""
 
     def __init__(
         self, info: TaskInfo, lookup: LookupFunction | AsyncLookupFunction, timeout_ms: int, retry: AsyncRetryStrategy
@@ -87,16 +87,16 @@ class Asking:
         self._uid = info.operator.uid
         self._lookup = lookup
         self._timeout_ms = timeout_ms
-        self._call = retried(self._call_once, retry, always=_UNAVAILABLE, judged=lambda answer: list(answer.values()))
+        self._call = retried(self._call_once, retry, always=_UNAVAILABLE, results_of=lambda answer: list(answer.values()))
         name = f"forkpoint-lookup-{self._uid}-{info.subtask}"
         self._loop = LoopThread(name)
-        self._thread: OwnThread | None = None
+        self._thread: CallThread | None = None
         try:
             if isinstance(lookup, AsyncLookupFunction):
                 self._capacity, self._once = lookup.capacity, lookup.async_lookup
                 self._loop.run(call_either(lookup.open, Context(info, None)))
             else:
-                self._thread = OwnThread(name)
+                self._thread = CallThread(name)
                 self._capacity, self._once = 1, self._on_thread
                 self._thread.call(lookup.open, Context(info, None))
         except BaseException as error:
@@ -105,15 +105,19 @@ class Asking:
                 raise
             raise self._failed(error, "open()") from error
 
-    def ask(self, keys: Sequence[Any]) -> list[Any]:
-        """What was found for each of the distinct keys, None for those that are missing."""
+    def look_up(self, keys: Sequence[Any]) -> list[Any]:
+        """The values of the distinct keys, None for missing keys."""
         size, found = self._lookup.max_batch_size, [None] * len(keys)
-        batches = [some[start : start + size] for some in _unequal(keys) for start in range(0, len(some), size)]
-        asked = [[keys[i] for i in batch] for batch in batches]
-        answers = self._loop.run(run_all(self._answer, asked, self._capacity, self._failed_for))
+        batches = [part[start : start + size] for part in _unequal(keys) for start in range(0, len(part), size)]
+        requests = [[keys[i] for i in batch] for batch in batches]
+
+        def failed(keys: Sequence[Any], error: BaseException) -> ForkpointError:
+            return self._failed(error, f"the keys {shorten(list(keys))}")
+
+        answers = self._loop.run(run_all(self._answer, requests, self._capacity, failed))
         for batch, answer in zip(batches, answers, strict=True):
             for index in batch:
-                found[index] = _answer_for(keys[index], answer)
+                found[index] = _value_of(keys[index], answer)
         return found
 
     def close(self) -> None:
@@ -123,7 +127,7 @@ class Asking:
             elif self._thread is not None and not self._thread.busy:
                 self._thread.call(self._lookup.close)
             else:
-                with suppress(Exception):  # a call hangs, and has been reported
+                with suppress(Exception):  # a call hangs and has been reported
                     self._lookup.close()
         finally:
             self._end()
@@ -142,7 +146,7 @@ class Asking:
     async def _call_once(self, keys: Sequence[Any]) -> Answer:
         answer: Any = await own_cancellation(self._once(keys))
         if not isinstance(answer, Mapping):
-            raise GraphError(f"it returned {shorten(answer)}; return a dict of what was found, by key")
+            raise GraphError(f"it returned {shorten(answer)}; return a dict of values by key")
         return answer
 
     async def _on_thread(self, keys: Sequence[Any]) -> Answer:
@@ -151,22 +155,19 @@ class Asking:
         answer: Answer = result_of(await asyncio.wrap_future(self._thread.start(self._lookup.lookup, keys)))
         return answer
 
-    def _failed_for(self, keys: Sequence[Any], error: BaseException) -> ForkpointError:
-        return self._failed(error, f"the keys {shorten(list(keys))}")
-
-    def _failed(self, error: BaseException, what: str) -> ForkpointError:
-        """The error of a lookup, with its operator and ``what`` it was about."""
-        text = f"operator {self._uid!r}: the lookup of {what} failed: "
+    def _failed(self, error: BaseException, subject: str) -> ForkpointError:
+        """The error of a lookup, with its operator and ``subject``."""
+        text = f"operator {self._uid!r}: the lookup of {subject} failed: "
         match error:
             case SystemUnavailable() | ConfigError() | JobFailed() | GraphError():
                 return type(error)(f"{text}{error}")
             case ConnectionError() | TimeoutError():
                 return SystemUnavailable(f"{text}{type(error).__name__}: {error}")
-        return user_failure(self._uid, error, what)
+        return user_failure(self._uid, error, subject)
 
 
 def _unequal(keys: Sequence[Any]) -> list[list[int]]:
-    """The indices of the keys; those of one list can be keys of one dict, which takes 1 and True for the same."""
+    """The indices of the keys in lists of unequal keys, because a dict cannot hold both 1 and True."""
     if len(set(keys)) == len(keys):
         return [list(range(len(keys)))]
     lists: list[list[int]] = []
@@ -179,8 +180,8 @@ def _unequal(keys: Sequence[Any]) -> list[list[int]]:
     return lists
 
 
-def _answer_for(key: Any, answer: Answer) -> Any:
+def _value_of(key: Any, answer: Answer) -> Any:
     found = answer.get(key)
-    if found is None and key != key:  # NaN, of which the function returned another object
-        return next((each for other, each in answer.items() if other != other), None)
+    if found is None and key != key:  # NaN: the function may return another NaN object
+        return next((value for other, value in answer.items() if other != other), None)
     return found

@@ -1,7 +1,7 @@
-"""lookup_join: each element with what an external system has for its key.
+"""lookup_join: joins each element with the value that an external system holds for its key.
 
-An epoch's distinct keys are looked up at once, those without a valid entry in the cache, which is keyed state. Outputs take the
-places of their elements.
+An epoch looks up all its distinct keys without a valid cache entry at once. The cache is keyed state. Outputs keep the order of
+their elements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from forkpoint.runtime.operators.base import (
 )
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.operators.requests.lookup_client import Asking
+from forkpoint.runtime.operators.requests.lookup_client import LookupClient
 from forkpoint.runtime.state.guard import Encoded, Guard
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.ttl import Expiry
@@ -45,15 +45,15 @@ OnMissing = Literal["null", "drop", "fail"]
 
 @dataclass(frozen=True)
 class LookupJoinSpec(KeyedSpec):
-    """``fn``: the join function, None for pairs. ``found_type``: the type of what is found for a key. ``cache_ttl_ms``: None for
-    no cache.
+    """``fn``: the join function, None for pairs. ``value_type``: the type of a looked-up value. ``cache_ttl_ms``: None for no
+    cache.
     """
 
     kind = "lookup_join"
 
     lookup: LookupFunction | AsyncLookupFunction
     fn: Any
-    found_type: TypeInformation
+    value_type: TypeInformation
     on_missing: OnMissing
     cache_ttl_ms: int | None
     cache_misses: bool
@@ -62,10 +62,10 @@ class LookupJoinSpec(KeyedSpec):
 
     @property
     def cache(self) -> ValueStateDescriptor[Any] | None:
-        """What was found for a key, None if that is nothing."""
+        """The state that caches a key's value, None for a missing key."""
         if self.cache_ttl_ms is None:
             return None
-        state = ValueStateDescriptor("cache", optional(self.found_type))
+        state = ValueStateDescriptor("cache", optional(self.value_type))
         return state.enable_time_to_live(timedelta(milliseconds=self.cache_ttl_ms))
 
     def states(self) -> list[DeclaredState]:
@@ -80,7 +80,7 @@ class LookupJoinSpec(KeyedSpec):
 
 
 class Cache:
-    """The cache of one subtask: what was found, as the guard keeps it. ``misses``: whether it has the keys without anything."""
+    """The cache of one subtask, with values in their kept form. ``misses``: whether it also caches missing keys."""
 
     def __init__(self, backend: KeyedBackend, descriptor: ValueStateDescriptor[Any], misses: bool) -> None:
         cell: KeyCell = backend.get(descriptor).cell
@@ -89,8 +89,8 @@ class Cache:
         self._expiry: Expiry = cell.guard.expiry
 
     def read(self) -> tuple[list[Any], list[int]]:
-        """For each key of the epoch what is known of it, and the indices of those of which nothing is."""
-        known: list[Any] = []
+        """The cached values of the epoch's keys, and the indices of the keys to look up."""
+        cached: list[Any] = []
         unknown: list[int] = []
         dead, misses = self._expiry.dead, self._misses
         for index, entry in enumerate(self._cell.kept_values()):
@@ -98,14 +98,14 @@ class Cache:
             if entry is None or dead(entry) or (kept is None and not misses):
                 unknown.append(index)
                 kept = None
-            known.append(kept)
-        return known, unknown
+            cached.append(kept)
+        return cached, unknown
 
     def write(self, found: dict[int, Any]) -> None:
-        """What has been found for keys, by index; None for nothing."""
-        stamp, known = self._expiry.stamp(), self._cell.kept_values()
+        """Cache looked-up values by the index of their key, None for a missing key."""
+        stamp, cached = self._expiry.stamp(), self._cell.kept_values()
         entries = {i: None if kept is None and not self._misses else (kept, stamp) for i, kept in found.items()}
-        self._cell.set_some({i: entry for i, entry in entries.items() if entry is not None or known[i] is not None})
+        self._cell.set_some({i: entry for i, entry in entries.items() if entry is not None or cached[i] is not None})
 
 
 class LookupJoin(KeyedOperator):
@@ -116,12 +116,12 @@ class LookupJoin(KeyedOperator):
         self._collector = Collector(info.operator)
         self._on_missing = spec.on_missing
         self._cache = None if spec.cache is None else Cache(backend, spec.cache, spec.cache_misses)
-        self._current: Any = None  # the key whose answer is being checked
+        self._current: Any = None  # the key of the value to check
         self._guard = Guard(
-            optional(spec.found_type),
+            optional(spec.value_type),
             f"operator {self._uid!r}, lookup",
             lambda: f" of key {shorten(self._current)}",
-            "Return what fits the type, or declare another",
+            "Return values of the type, or declare another type",
         )
         self._flat = is_flat(spec.fn)
         self._owner: Function | None = spec.fn if isinstance(spec.fn, Function) else None
@@ -129,12 +129,12 @@ class LookupJoin(KeyedOperator):
         metrics = info.metrics
         self._hits, self._loads = metrics.counter("hitCount"), metrics.counter("loadCount")
         self._missing = metrics.counter("missCount")
-        self._asking = Asking(info, spec.lookup, spec.timeout_ms, spec.retry)
+        self._client = LookupClient(info, spec.lookup, spec.timeout_ms, spec.retry)
         if self._owner is not None:
             try:
                 self._owner.open(Context(info, None))
             except BaseException:
-                self._asking.close()
+                self._client.close()
                 raise
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class LookupJoin(KeyedOperator):
             if self._owner is not None:
                 self._owner.close()
         finally:
-            self._asking.close()
+            self._client.close()
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
@@ -155,23 +155,23 @@ class LookupJoin(KeyedOperator):
         batch, key_of = self._with_missing(batch, groups, found)
         give = self._guard.give
         if self._guard.type.immutable:
-            beside = list(map(found.__getitem__, key_of.tolist()))
-        else:  # each element gets an object of its own
-            beside = [give(found[key]) for key in key_of.tolist()]
-        if self._fn is None:  # elements and what is beside them have been taken, and the pairs are forkpoint's own
-            return Outputs(batch.with_values(list(zip(batch.values, beside, strict=True)), self._type))
-        return self._collector.outputs(self._joined(batch, beside))
+            seconds = list(map(found.__getitem__, key_of.tolist()))
+        else:  # each element has a separate object
+            seconds = [give(found[key]) for key in key_of.tolist()]
+        if self._fn is None:  # elements and values have been taken, and user code does not see the pairs
+            return Outputs(batch.with_values(list(zip(batch.values, seconds, strict=True)), self._type))
+        return self._collector.outputs(self._joined(batch, seconds))
 
     def _look_up(self, keys: Sequence[Any]) -> list[Any]:
-        """What is found for each key, as the guard keeps it; None for nothing."""
+        """The value of each key in its kept form, None for a missing key."""
         cache = self._cache
         found, unknown = ([None] * len(keys), list(range(len(keys)))) if cache is None else cache.read()
-        answers = self._asking.ask([keys[index] for index in unknown])
+        values = self._client.look_up([keys[index] for index in unknown])
         keep = self._guard.keep
-        for index, answer in zip(unknown, answers, strict=True):
-            if answer is not None:
+        for index, value in zip(unknown, values, strict=True):
+            if value is not None:
                 self._current = keys[index]
-                found[index] = _kept(keep(answer))
+                found[index] = _kept(keep(value))
         if cache is not None:
             cache.write({index: found[index] for index in unknown})
         self._hits.inc(len(keys) - len(unknown))
@@ -179,7 +179,7 @@ class LookupJoin(KeyedOperator):
         return found
 
     def _with_missing(self, batch: Batch, groups: Groups, found: list[Any]) -> tuple[Batch, Longs]:
-        """The elements to emit, and the index of each one's key, as ``on_missing`` says."""
+        """The elements to emit by ``on_missing``, and the indices of their keys."""
         key_of = np.empty(batch.size, dtype=np.int64)
         key_of[groups.order] = np.repeat(np.arange(len(groups.keys)), np.diff(groups.starts))
         missing = np.fromiter((kept is None for kept in found), bool, len(found))
@@ -195,18 +195,18 @@ class LookupJoin(KeyedOperator):
             )
         if self._on_missing == "null":
             return batch, key_of
-        stay = np.flatnonzero(~missing[key_of])
-        return batch.take(stay), key_of[stay]
+        present = np.flatnonzero(~missing[key_of])
+        return batch.take(present), key_of[present]
 
-    def _joined(self, batch: Batch, beside: list[Any]) -> Batch:
+    def _joined(self, batch: Batch, seconds: list[Any]) -> Batch:
         if not self._flat:
-            out = results_for(batch, self._uid, self._collector.taking(map(self._fn, batch.values, beside)))
+            out = results_for(batch, self._uid, self._collector.take_each(map(self._fn, batch.values, seconds)))
             return batch.with_values(out, self._type)
         out = []
         counts: list[int] = []
         extend, before = self._collector.into(out), 0
         with user_code(self._uid, lambda: batch.element(len(counts))):
-            for results in map(self._fn, batch.values, beside):
+            for results in map(self._fn, batch.values, seconds):
                 if results is not None:
                     extend(results)
                 counts.append(len(out) - before)
@@ -216,8 +216,8 @@ class LookupJoin(KeyedOperator):
 
 
 def _kept(kept: Any) -> Any:
-    """What a guard keeps; None also for a None that was stored."""
+    """A kept value, with None for a stored None."""
     return None if kept.__class__ is Encoded and kept == _NIL else kept
 
 
-_NIL = b"\xc0"  # msgpack's
+_NIL = b"\xc0"  # of msgpack
