@@ -192,6 +192,6 @@ def recovery_json(found: Recovery) -> dict[str, Any]:
         "from": None if plan.chosen is None else asdict(plan.chosen),
         "epoch": None if found.start is None else found.start.epoch,
         "lost": asdict(plan.lost),
-        "looked": [asdict(each) for each in plan.looked],
+        "looked": [asdict(each) for each in plan.checked],
         "set_aside": list(plan.fenced),
     }

@@ -38,7 +38,7 @@ class Recovery:
     def outcome(self) -> Literal["nothing-whole", "whole", "planned", "recovered"]:
         if self.plan.origin is None:
             return "nothing-whole"
-        if self.plan.whole and not self.plan.fenced:
+        if self.plan.undamaged and not self.plan.fenced:
             return "whole"
         return "planned" if self.dry_run else "recovered"
 

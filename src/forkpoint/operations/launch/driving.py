@@ -221,7 +221,7 @@ class Driving:
         message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
         try:
             with suppress(StorageError):
-                driver.note_cancelled()
+                driver.record_cancelled()
                 publisher.withdraw()
             self._announcer.killed(message)
         finally:
