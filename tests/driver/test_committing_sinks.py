@@ -282,7 +282,7 @@ def test_how_long_output_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lane.due_in_s(hurry=True) == 0
         assert lane.full == (epoch == 3 + MAX_UNPUBLISHED_EPOCHS)
     while lane.outputs:
-        sizes.append(len(lane.next()))
+        sizes.append(len(next(publishing.batches(lane.sink, lane.outputs))))
         lane.published(sizes[-1])
     assert sizes == [3, 3, 1]
 

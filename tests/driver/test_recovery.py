@@ -69,7 +69,7 @@ def test_a_damaged_newest_manifest(crashed: Path, content: bytes, savepoint: str
     assert newest is not None
     assert newest.epoch > 16
     assert newest.parent.epoch == 15
-    assert planned(crashed).whole
+    assert planned(crashed).undamaged
     finishes(crashed)
     assert 16 not in history(crashed).epochs()
 
@@ -209,4 +209,4 @@ def test_a_drained_job_is_whole(tmp_path: Path) -> None:
     request = prepared.driver.savepoint(stop=True, drain=True)
     assert finish(prepared).outcome == "stopped"
     assert request.done.result(10)
-    assert planned(tmp_path).whole
+    assert planned(tmp_path).undamaged
