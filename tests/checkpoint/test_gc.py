@@ -271,7 +271,7 @@ def test_other_jobs_are_left_alone() -> None:
 
 
 def test_a_manifest_that_was_not_read_stops_everything() -> None:
-    with pytest.raises(StorageError, match=r"000000000003\.json is on storage and was not read"):
+    with pytest.raises(StorageError, match=r"000000000003\.json is on storage but was not read"):
         plan_gc("j", [make_manifest(5, 1, [], [])], [PATHS.manifest(5), PATHS.manifest(3)])
     # A newer one was committed between reading and listing; nothing of it is garbage.
     assert plan_gc("j", [make_manifest(5, 1, [], [])], [PATHS.manifest(5), PATHS.manifest(6)]).paths == ()

@@ -204,7 +204,7 @@ def test_other_refusals() -> None:
         SavepointFile.from_content(state.files[0].content() | {"checksum": SUM.upper()})
     with pytest.raises(ValueError, match="has 2 entries in 4 bytes, its files 1 in 4"):
         state.replace(entries=2)
-    with pytest.raises(ValueError, match="counts is there twice"):
+    with pytest.raises(ValueError, match="counts is a duplicate"):
         SAVED.replace(operators=[SAVED.operators[0]] * 2)
     for parent in ({"kind": "checkpoint", "job": "j", "epoch": 1}, {"kind": "savepoint"}):
         with pytest.raises(ValidationError, match="as parent needs"):

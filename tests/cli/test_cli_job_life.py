@@ -109,7 +109,7 @@ def test_ctrl_c_cancels_cleanly(cli):
 def test_cancel_and_fork_under_another_name(cli):
     cli.json("run", "-d", "digits.py")
     busy = cli("run", "digits.py", code=1).stderr
-    assert re.search(r"job 'digits' is running already \(run \w+, process \d+ on machine .*\) .* --name", busy), busy
+    assert re.search(r"job 'digits' is already running \(run \w+, process \d+ on machine .*\) .* --name", busy), busy
     cli("savepoint", "digits", "--label", "fork here")
     forked = cli.json("run", "-d", "--name", "copy", "-s", "fork here", "digits.py")
     assert {each["job"] for each in cli.jobs()} == {"digits", "copy"}

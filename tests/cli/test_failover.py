@@ -141,7 +141,7 @@ def test_a_standby_is_ended_by_a_signal_and_leaves_the_leader_alone(numbers):
     (leader,) = cli.look("list")["jobs"]
     assert leader["state"] == "running"
     refused = cli("run", "counting.py", code=1).stderr
-    assert "is running already" in refused
+    assert "is already running" in refused
     assert "--standby" in refused
     cli("cancel", "counting")
 

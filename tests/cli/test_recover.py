@@ -35,7 +35,7 @@ def test_a_job_comes_back_by_one_command(killed):
     cli, history, newest = killed
     assert cli.look("list", "-a")["jobs"] == []
     for options in ([], ["-s", "spring"], ["-s", "none"]):
-        assert "`forkpoint recover digits` brings the job back" in cli("run", *options, "digits.py", code=4).stderr
+        assert "`forkpoint recover digits` restores the job" in cli("run", *options, "digits.py", code=4).stderr
     planned = cli.json("recover", "--dry-run", "digits")
     assert planned["outcome"] == "planned"
     assert history.epochs()[-1] == newest

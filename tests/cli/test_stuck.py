@@ -93,7 +93,9 @@ def test_cancelling_ends_user_code(cli, how, by):
     assert process.returncode == {"cancel": 0, "SIGINT": 130, "SIGTERM": 143}[by], err
     assert "Traceback" not in err
     if how == "catches_everything":
-        said = r"cancelled; the process was ended, as it was still at epoch \d+, for .* in operator 'the map' \(stuck, stuck.py"
+        said = (
+            r"cancelled; the process was ended because it was still at epoch \d+, for .* in operator 'the map' \(stuck, stuck.py"
+        )
         assert re.search(said, err), err
     (run,) = cli.jobs("-a")
     assert run["state"] == "cancelled"

@@ -249,8 +249,8 @@ def test_it_stands_by_for_a_job_that_runs_already_and_takes_over_when_that_dies(
     _, err = ended(process, 0)
     said = [line.rpartition(": ")[2].partition(",")[0] for line in err.splitlines() if line.startswith("job numbers, run")]
     assert said == ["standby", "running", "stopped"]
-    assert f"is running already (run {first['run']}, process {first['pid']} on machine" in err
-    assert "this run stands by for it" in err
+    assert f"is already running (run {first['run']}, process {first['pid']} on machine" in err
+    assert "this run stands by" in err
     assert not restarts(err)
     assert_exactly_once(cli)
 

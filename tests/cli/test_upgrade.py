@@ -431,7 +431,7 @@ def test_ctrl_c_leaves_one_version_and_says_which(counting, state):
         assert running["run"] == started["run"]
     else:
         assert running["run"] == led["run"]
-        assert f"run {led['run']} of the new version goes on; run {started['run']} has handed the job over to it" in err
+        assert f"run {led['run']} of the new version continues; run {started['run']} has handed the job over to it" in err
 
 
 @pytest.mark.slow

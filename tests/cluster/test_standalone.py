@@ -211,7 +211,7 @@ def test_a_full_disk_pauses_the_job_until_there_is_space(cluster: Cluster, progr
         subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], capture_output=True)
         program.write(1, 4)
         assert process.stderr is not None
-        said = next(line for line in process.stderr if "paused, as storage has not worked since" in line)
+        said = next(line for line in process.stderr if "paused because storage has been unavailable since" in line)
         assert A in said
         assert "No space left on device" in said
         ballast.unlink()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forkpoint.contract.source import Backlog
 from forkpoint.driver.commit.measurements import Hold
-from forkpoint.driver.observe.metrics import BacklogThen
+from forkpoint.driver.observe.metrics import BacklogSample
 from forkpoint.driver.observe.problems import Situation, SourceNow, TimedOperator, problems, silences
 from forkpoint.functions import MIN_WATERMARK
 from forkpoint.protocol.messages import EpochEntry, FailureEntry, Problem
@@ -109,7 +109,7 @@ STUCK = Hold(
 def test_a_split_that_holds_a_watermark_back() -> None:
     assert texts(held(STUCK)) == [
         "the watermark of 'windows' waits for split 'orders-3' of 'orders', which is 8 min behind 'orders-2' and has had no "
-        "element for 6 min; with_idleness(...) lets it go on"
+        "element for 6 min; with_idleness(...) lets it advance"
     ]
     assert found(held(STUCK)) == [("warning", "watermark", "orders")]
 
@@ -118,7 +118,7 @@ def test_a_split_without_any_element_holds_a_watermark_back() -> None:
     empty = Hold("orders-3", MIN_MS, NOW - 6 * MINUTE, others=1, furthest=("orders-2", NOW))
     assert texts(held(empty)) == [
         "the watermark of 'windows' waits for split 'orders-3' of 'orders' (and 1 more), which has had no element yet; "
-        "with_idleness(...) lets it go on"
+        "with_idleness(...) lets it advance"
     ]
     assert texts(held(empty, since_ms=NOW - 9_000)) == []
 
@@ -132,7 +132,7 @@ def test_a_slow_split_is_named_after_seconds() -> None:
 
 def test_idleness_that_is_set_is_not_recommended() -> None:
     (text,) = texts(held(STUCK, idleness_ms={"orders": 10 * MINUTE}))
-    assert text.endswith("has had no element for 6 min; it goes on after 10 min without one")
+    assert text.endswith("has had no element for 6 min; it advances after 10 min without one")
 
 
 def test_the_source_that_is_behind_another_one() -> None:
@@ -141,11 +141,11 @@ def test_the_source_that_is_behind_another_one() -> None:
     now = replace(WELL, operators=[joined], holds={"orders": Hold("0", NOW, NOW, empty=False), "clicks": slow})
     assert texts(now) == [
         "the watermark of 'join' waits for split '0' of 'clicks', which is 9 min behind '0' of 'orders' and has had no element "
-        "for 8 min; with_idleness(...) lets it go on"
+        "for 8 min; with_idleness(...) lets it advance"
     ]
     nothing = replace(now, holds={**now.holds, "clicks": Hold(None, MIN_MS)})
     assert texts(nothing) == [
-        "the watermark of 'join' waits for source 'clicks', which has had no element yet; with_idleness(...) lets it go on"
+        "the watermark of 'join' waits for source 'clicks', which has had no element yet; with_idleness(...) lets it advance"
     ]
 
 
@@ -217,7 +217,7 @@ def test_output_that_cannot_be_published() -> None:
 
 def test_a_sink_that_does_not_keep_up() -> None:
     now = replace(WELL, unpublished={"out": 4}, behind_ms={"out": NOW - 3 * MINUTE}, epochs=commits(12 * SECOND))
-    assert texts(now) == ["sink 'out' does not keep up: 4 epochs wait to be published, and the job commits one each 12 s"]
+    assert texts(now) == ["sink 'out' does not keep up: 4 epochs wait to be published, and the job commits one every 12 s"]
     assert found(now) == [("warning", "sink-behind", "out")]
     assert texts(replace(now, behind_ms={"out": NOW - SECOND})) == []
     assert texts(replace(now, interval_ms=12 * SECOND)) == []
@@ -250,7 +250,7 @@ def test_an_epoch_that_takes_much_longer_than_others() -> None:
     now = replace(WELL, epoch_ms=245_000, doing="epoch 7, for 245.0 s, in operator 'map' (spin, app.py:7)")
     assert texts(now) == ["epoch 7, for 245.0 s, in operator 'map' (spin, app.py:7)"]
     (text,) = texts(replace(now, epochs=epochs(2_000)))
-    assert text.endswith("(spin, app.py:7); those before it took 2 s")
+    assert text.endswith("(spin, app.py:7); earlier epochs took 2 s")
     assert texts(replace(now, epochs=epochs(30_000), interval_ms=30_000)) == []
     assert texts(replace(now, epoch_ms=50_000)) == []
 
@@ -259,7 +259,7 @@ def test_an_epoch_that_takes_much_longer_than_others() -> None:
 
 
 def growing(*amounts: int, unit: Any = "elements", every_ms: int = MINUTE) -> Situation:
-    known = [BacklogThen(NOW + i * every_ms, amount) for i, amount in enumerate(amounts)]
+    known = [BacklogSample(NOW + i * every_ms, amount) for i, amount in enumerate(amounts)]
     return replace(WELL, sources=[replace(ORDERS, backlog=Backlog(amounts[-1], unit), backlogs=known)])
 
 
@@ -314,7 +314,7 @@ SOURCES = st.builds(
     read_ms=TIMES,
     trouble=st.none() | st.text(),
     backlog=st.none() | st.builds(Backlog, AMOUNTS, st.sampled_from(["elements", "bytes"])),
-    backlogs=st.lists(st.builds(BacklogThen, st.integers(NOW - 10**6, NOW), AMOUNTS)),
+    backlogs=st.lists(st.builds(BacklogSample, st.integers(NOW - 10**6, NOW), AMOUNTS)),
 )
 ENDS = st.none() | st.tuples(st.text(min_size=1), st.integers(MIN_WATERMARK, NOW))
 HOLDS = st.builds(

@@ -271,7 +271,7 @@ def test_output_that_waits_is_published_by_the_next_run(tmp_path: Path) -> None:
 
 
 def test_how_long_output_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "MAX_TOGETHER", 3)
+    monkeypatch.setattr(publishing, "MAX_BATCH", 3)
     lane, sizes = publishing._Lane(PatientSink(Path())), []
     assert lane.due_in_s(hurry=True) is None
     for epoch in range(1, 8):
@@ -282,7 +282,7 @@ def test_how_long_output_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lane.due_in_s(hurry=True) == 0
         assert lane.full == (epoch == 3 + MAX_UNPUBLISHED_EPOCHS)
     while lane.outputs:
-        sizes.append(len(lane.next()))
+        sizes.append(len(next(publishing.batches(lane.sink, lane.outputs))))
         lane.published(sizes[-1])
     assert sizes == [3, 3, 1]
 

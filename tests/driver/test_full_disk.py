@@ -124,7 +124,7 @@ def test_with_restarts_the_job_waits_for_space(disk: Disk, step: str, caplog: py
     assert result.outcome == "finished"
     assert len(frees.failures) == 3
     for failure in (*frees.failures, *caplog.messages):
-        assert "paused, as storage has not worked since" in failure
+        assert "paused because storage has been unavailable since" in failure
         assert f"on host {socket.gethostname()}: No space left" in failure
         assert ADVICE in failure
     assert state_of(disk.root) == sums(ELEMENTS)

@@ -9,7 +9,7 @@ from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.lead import handing_over
-from forkpoint.driver.lead.handing_over import Follower, HandingOver, Successor, is_close
+from forkpoint.driver.lead.handing_over import Follower, HandOver, Successor, is_close
 from forkpoint.driver.lead.lease import LeaseKeeper
 from forkpoint.driver.run.requests import HandOverRequest
 from forkpoint.errors import ConfigError, JobFailed, StaleGeneration, StorageError
@@ -45,7 +45,7 @@ class Leader:
     def __init__(self, history, then=None):
         self.history = history
         self.lease = LeaseKeeper(history.storage, PATHS, "a", lambda: 1)
-        self.handing_over = HandingOver(history, self.lease)
+        self.handing_over = HandOver(history, self.lease)
         self.request = HandOverRequest("b")
         self.handing_over.begin(self.request)
         self.looks = 0
@@ -202,7 +202,7 @@ def test_it_does_not_wait_for_what_nobody_asks_for_any_more(history):
     run = Waiting(history)
     run.lease(0)
     waiting = Successor(history, "b", "a", run.followed.append, lambda: run.now, abandoned=lambda: True)
-    with pytest.raises(JobFailed, match="was killed before it asked for the job"):
+    with pytest.raises(JobFailed, match="was killed before it requested the hand-off"):
         waiting.wait(lambda seconds: False)
     run.lease(1, "b")
     waiting.wait(lambda seconds: False)  # it had asked

@@ -60,7 +60,7 @@ def finishes(root: Path) -> None:
 @pytest.mark.parametrize("savepoint", [None, "none"])
 def test_a_damaged_newest_manifest(crashed: Path, content: bytes, savepoint: str | None) -> None:
     manifest_file(crashed, 16).write_bytes(content)
-    with pytest.raises(SavepointCorrupt, match=f"`forkpoint recover {JOB}` brings the job back"):
+    with pytest.raises(SavepointCorrupt, match=f"`forkpoint recover {JOB}` restores the job"):
         run(crashed, ELEMENTS, savepoint=savepoint)
     plan = recover(crashed)
     assert plan.chosen is not None
@@ -69,7 +69,7 @@ def test_a_damaged_newest_manifest(crashed: Path, content: bytes, savepoint: str
     assert newest is not None
     assert newest.epoch > 16
     assert newest.parent.epoch == 15
-    assert planned(crashed).whole
+    assert planned(crashed).undamaged
     finishes(crashed)
     assert 16 not in history(crashed).epochs()
 
@@ -101,7 +101,7 @@ def test_a_missing_and_a_changed_file_of_the_state(crashed: Path) -> None:
     plan = recover(crashed)
     assert plan.chosen is not None
     assert plan.chosen.epoch < newest.snapshots[0].epoch + 2
-    assert "SHA-256" in (plan.looked[0].problem or "")
+    assert "SHA-256" in (plan.checked[0].problem or "")
     finishes(crashed)
 
 
@@ -172,7 +172,7 @@ def test_what_a_savepoint_says_of_time_is_kept(tmp_path: Path) -> None:
 def test_nothing_is_done_where_nothing_is_damaged(crashed: Path) -> None:
     before = history(crashed).storage.list("")
     plan = recover(crashed)
-    assert plan.whole
+    assert plan.undamaged
     assert not plan.fenced
     assert history(crashed).storage.list("") == before
     finishes(crashed)
@@ -209,4 +209,4 @@ def test_a_drained_job_is_whole(tmp_path: Path) -> None:
     request = prepared.driver.savepoint(stop=True, drain=True)
     assert finish(prepared).outcome == "stopped"
     assert request.done.result(10)
-    assert planned(tmp_path).whole
+    assert planned(tmp_path).undamaged

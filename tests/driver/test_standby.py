@@ -12,7 +12,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit.publishing import Republisher
 from forkpoint.driver.lead.handing_over import Follower
 from forkpoint.driver.lead.lease import LeaseKeeper
-from forkpoint.driver.lead.standby import HandedOver, LeaderEnded, Standby, TakeOver, Watch, after_commit, ended, seen
+from forkpoint.driver.lead.standby import HandedOver, LeaderEnded, Standby, TakeOver, Watch, after_commit, after_lease, ended
 from forkpoint.errors import StorageError
 from forkpoint.storage.base import LocalStorage
 
@@ -43,13 +43,13 @@ def record(run, outcome=None, **more):
 
 def test_only_a_changed_lease_is_a_sign_of_life():
     watch = Watch("a", 10.0)
-    watch = seen(watch, lease(7), 11.0)
+    watch = after_lease(watch, lease(7), 11.0)
     assert watch == Watch("a", 11.0, 7, 1000)
-    assert seen(watch, lease(7), 11.9) == watch
-    assert seen(watch, None, 11.9) == watch
+    assert after_lease(watch, lease(7), 11.9) == watch
+    assert after_lease(watch, None, 11.9) == watch
     assert not watch.expired(12.0)
     assert watch.expired(12.01)
-    assert seen(watch, lease(0), 12.0).since == 12.0  # its clock and its count mean nothing, only that it changed
+    assert after_lease(watch, lease(0), 12.0).since == 12.0  # its clock and its count mean nothing, only that it changed
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_one_commit_before_the_leader_died_does_not_prolong_its_lease():
     assert after_commit(looked, manifest(9, "a"), 10.9) == looked
     assert after_commit(looked, manifest(10, "a"), 10.9).since == 10.9
     assert after_commit(looked, manifest(10, "b"), 10.9) == Watch("b", 10.9)
-    assert seen(looked, lease(8), 10.9).epoch is None
+    assert after_lease(looked, lease(8), 10.9).epoch is None
 
 
 def test_a_run_has_a_lease_while_it_publishes_what_the_one_before_left(tmp_path, monkeypatch):

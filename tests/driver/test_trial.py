@@ -204,7 +204,7 @@ def test_only_what_was_withheld_is_undone(tmp_path: Path) -> None:
         run(tmp_path, steps=StopAfter(4), trial=2)
     published = past.newest()
     assert published is not None
-    with pytest.raises(JobFailed, match=f"what run {published.run} has done is not undone, as its output has been published"):
+    with pytest.raises(JobFailed, match=f"run {published.run} is not rolled back because its output has been published"):
         go_back(past, published.run, before.epoch, "it failed")
 
 

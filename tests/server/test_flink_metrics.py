@@ -187,8 +187,8 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
     under_way = EpochEntry(epoch=4, phases={"planned": NOW_MS - 100}, records={"a": 7})
     journal = JournalMessage(job="job", run="run", epochs=[*epochs, under_way], failures=[], savepoints=[], committed=3, failed=0)
     own = measured(operators={"a": OperatorMetrics(), "b": OperatorMetrics()})
-    assert flink_metrics.vertex_metrics(operator("a"), own, journal)["numRecordsInPerSecond"].whole == 30
-    assert flink_metrics.vertex_metrics(operator("b"), own, journal)["numRecordsInPerSecond"].whole == 0
+    assert flink_metrics.vertex_metrics(operator("a"), own, journal)["numRecordsInPerSecond"].total == 30
+    assert flink_metrics.vertex_metrics(operator("b"), own, journal)["numRecordsInPerSecond"].total == 0
 
 
 def test_metrics_of_user_functions_are_there_but_for_rates() -> None:

@@ -151,7 +151,7 @@ def test_a_split_that_holds_the_watermark_back(shop: Server) -> None:
     problem = everywhere(shop, "stuck", "watermark")
     assert problem["text"] == (
         "the watermark of 'windows' waits for split 'osaka' of 'orders', which has had no element yet; with_idleness(...) "
-        "lets it go on"
+        "lets it advance"
     )
     assert (problem["severity"], problem["uid"]) == ("warning", "orders")
     with shop.client() as client:

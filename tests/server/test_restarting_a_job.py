@@ -119,7 +119,7 @@ def test_a_job_whose_program_is_not_on_record_is_refused_with_the_reason(served:
         wait_until(http, "forgotten", "FINISHED")
         refused = http.post("/v1/jobs/forgotten/restart", json={})
     assert refused.status_code == 409
-    assert "has no program on record" in refused.json()["error"]["message"]
+    assert "has no recorded program" in refused.json()["error"]["message"]
 
 
 def test_a_token_that_may_only_read_starts_nothing(served: Server) -> None:

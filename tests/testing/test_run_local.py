@@ -186,7 +186,7 @@ def test_the_job_is_told_its_parameters():
 
 @pytest.mark.parametrize(
     ("drain", "seen", "said"),
-    [(False, [1, 2, 3, 4], "continues, as the savepoint"), (True, [1, 2], "ends without the savepoint")],
+    [(False, [1, 2, 3, 4], "continues because the savepoint"), (True, [1, 2], "ends without the savepoint")],
 )
 def test_a_stop_whose_savepoint_fails_is_an_error_behind_what_the_job_still_does(tmp_path, caplog, drain, seen, said):
     (tmp_path / "file").write_text("in the way")

@@ -23,14 +23,14 @@ log = logging.getLogger("forkpoint")
 _SHOWN = 120  # characters of an offending value in a message
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes the parsed file of version v and returns that of version v + 1, without `format_version`."""
+"""Converts the parsed file of version v to version v + 1, without `format_version`."""
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of everything stored: frozen, no unknown fields, no conversions between JSON types.
+    """Base of all stored records: frozen, without unknown fields and conversions between JSON types.
 
-    Lists and dicts in a record must not be changed either. NaN and infinities, which JSON lacks, are kept. Fields are checked
-    when a record is read (``from_content``) and written (``Format.dump``); ``__post_init__`` says what must hold between them.
+    Do not change lists and dicts in a record either. NaN and infinities, which JSON lacks, are preserved. Fields are validated
+    when a record is read (``from_content``) and written (``Format.dump``); ``__post_init__`` validates constraints between them.
     """
 
     def replace(self, **fields: Any) -> Self:
@@ -38,8 +38,8 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, **fields)
 
     def content(self) -> dict[str, Any]:
-        """The record as JSON has it."""
-        content: dict[str, Any] = msgspec.to_builtins(self, enc_hook=repr)  # `Format.dump` refuses what it changes
+        """The record as JSON values."""
+        content: dict[str, Any] = msgspec.to_builtins(self, enc_hook=repr)  # `Format.dump` refuses values that repr changes
         return content
 
     @classmethod
@@ -49,7 +49,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @staticmethod
     def fields_of(content: Any) -> Any:
-        """The content, which may be of any form, with a field for each of the record's."""
+        """The content, which may have any form, with the record's fields."""
         return content
 
 
@@ -58,10 +58,10 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True)
 class Format(Generic[R]):
-    """How one kind of file is written and read.
+    """Reads and writes one kind of file.
 
-    `model` describes version `version`, the only value its field `format_version` accepts. `upgrades[v]` turns a parsed
-    file of version v into one of version v + 1; a file goes through as many as it needs.
+    `model` describes version `version`, the only value that its field `format_version` accepts. `upgrades[v]` converts a parsed
+    file of version v to version v + 1; reading applies as many as needed.
     """
 
     name: str
@@ -75,17 +75,17 @@ class Format(Generic[R]):
 
     @property
     def oldest(self) -> int:
-        """The oldest version that can still be read."""
+        """The oldest readable version."""
         return min(self.upgrades, default=self.version)
 
     def dump(self, record: R) -> bytes:
-        """The record as a file. Raises ValueError, naming what is wrong, for one that would not be read as it is."""
+        """The record as a file. Raises a ValueError with the reason if the record would not be read back unchanged."""
         content = record.content()
         with suppress(OverflowError, ValidationError):
             data = msgspec.json.encode(content)
             if self.model.from_content(msgspec.json.decode(data)) == record:
                 return data
-        try:  # it also writes NaN, infinities, and numbers of more than 64 bits
+        try:  # the standard library also writes NaN, infinities, and numbers of more than 64 bits
             data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
             read = self.model.from_content(_parse_json(data))
         except (TypeError, ValidationError) as error:
@@ -95,7 +95,7 @@ class Format(Generic[R]):
         return data
 
     def parse(self, data: bytes, file: str) -> R:
-        """The record in `data`. Raises SavepointCorrupt naming `file`, the value found and the one expected."""
+        """The record in `data`. Raises a SavepointCorrupt that names `file` and the actual and expected values."""
         content = self._of_this_version(self._parse_object(data, file), file)
         try:
             return self.model.from_content(content)
@@ -104,13 +104,13 @@ class Format(Generic[R]):
             raise SavepointCorrupt(f"{file}: is not a valid {self.name} of format {self.version}: {why}") from error
 
     def load_if_whole(self, storage: Storage, path: str) -> R | None:
-        """For records that no run depends on: None if it is missing, or damaged, which is logged."""
+        """Load a record that no run depends on: returns None if it is missing, and logs and returns None if it is damaged."""
         try:
             return self.load(storage, path)
         except NotFound:
             return None
         except SavepointCorrupt as error:
-            log.warning("%s; it is only a record for people and tools, so the job continues without it", error)
+            log.warning("%s; the job continues without this record, which is only for people and tools", error)
             return None
 
     def load(self, storage: Storage, path: str) -> R:
@@ -163,7 +163,7 @@ def _parse_json(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return json.loads(data)  # it also knows NaN, infinities and lone surrogates, and says what is wrong
+        return json.loads(data)  # it also reads NaN, infinities and lone surrogates, and has better error messages
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -171,7 +171,7 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def _explain(error: Exception, model: type[Record], content: Any) -> str:
-    """What is wrong with a record's content, and where."""
+    """The error in a record's content, with its location."""
     message, _, path = str(error).partition(" - at `$")
     unknown = _UNKNOWN.fullmatch(message)
     if unknown is not None:
@@ -181,8 +181,8 @@ def _explain(error: Exception, model: type[Record], content: Any) -> str:
 
 
 def _found(path: str, message: str, model: type[Record], fields: Any) -> tuple[str, Any]:
-    """The place in words and the value at the path of an error, which has no keys of dicts (`[...]`): one is at fault if the
-    error stays when it is the only one."""
+    """The location in words and the value at the path of an error. The path has no keys of dicts (`[...]`): a key is at fault if
+    the error stays when it is the only key."""
     place, value = list[str](), fields
     for step in _STEP.finditer(path):
         name, index = step[1], step[2]
@@ -192,7 +192,7 @@ def _found(path: str, message: str, model: type[Record], fields: Any) -> tuple[s
         place.append(str(key))
         try:
             value = value[key]
-        except (LookupError, TypeError):  # of a field that is missing, or the whole of which is wrong
+        except (LookupError, TypeError):  # a missing field, or a value of a wrong type
             break
     return ".".join(place), value
 
@@ -212,11 +212,11 @@ def _fails_alone(key: str, entries: dict[str, Any], message: str, model: type[Re
 
 
 def _difference(written: Any, read: Any, place: str = "") -> str | None:
-    """The first place where a value is not read as it was written; NaN is."""
+    """The first location where the read value differs from the written one; NaN equals NaN."""
     inner = (_parts(written), _parts(read)) if type(written) is type(read) else (None, None)
     if inner[0] is not None and inner[1] is not None and list(inner[0]) == list(inner[1]):
         found = (_difference(value, inner[1][name], f"{place}.{name}") for name, value in inner[0].items())
-        return next((each for each in found if each is not None), None)
+        return next((difference for difference in found if difference is not None), None)
     if type(written) is type(read) and (written == read or written != written):
         return None
     return f"{place.removeprefix('.') or 'the whole'} is {_shown(written)}, which becomes {_shown(read)} in JSON"
@@ -239,7 +239,7 @@ def checksum(data: bytes) -> str:
 
 
 def verify(data: bytes, expected: str, size: int, file: str) -> bytes:
-    """`data` if it has the recorded size and checksum. Raises SavepointCorrupt naming `file` and both values."""
+    """`data` if it has the recorded size and checksum. Raises a SavepointCorrupt that names `file` and both values."""
     if len(data) != size:
         raise damaged(file, f"has {len(data)} bytes, {size} were recorded")
     if (found := checksum(data)) != expected:
@@ -247,8 +247,8 @@ def verify(data: bytes, expected: str, size: int, file: str) -> bytes:
     return data
 
 
-def damaged(file: str, what: str) -> SavepointCorrupt:
-    return SavepointCorrupt(f"{file}: {what}; restore it from a copy")
+def damaged(file: str, damage: str) -> SavepointCorrupt:
+    return SavepointCorrupt(f"{file}: {damage}; restore it from a copy")
 
 
 def _shown(value: object) -> str:

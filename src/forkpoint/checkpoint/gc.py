@@ -1,8 +1,8 @@
-"""Planning garbage collection: which files of a job can be removed. Pure; the plan is complete before any deletion.
+"""Plans garbage collection: finds the files of a job that can be removed. Pure; the plan is complete before any deletion.
 
-Retained are the newest `num_retained` manifests and the pinned ones. Each keeps the files of its state: itself, its
-snapshots, and the manifests and changes of every epoch after its oldest snapshot up to its own; without state, only
-itself. All other files of committed epochs are removed; files of later epochs never are.
+The plan retains the newest `num_retained` manifests and the pinned ones. Each keeps the files of its state: itself, its
+snapshots, and the manifests and changes of every epoch after its oldest snapshot up to its own; without state, only itself. All
+other files of committed epochs are garbage; files of later epochs never are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.paths import EpochFile, JobPaths
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What to remove, in this order, and the epochs that remain restorable.
+    """The files to remove, in this order, and the epochs that can still be restored.
 
-    Manifests are removed first, newest first: if interrupted, no remaining manifest on the list has lost a file that it
-    needs, and the next plan has the rest. A manifest that is kept only because a retained one needs its changes may have
-    lost its own snapshots: restore from `retained`, or from one that has all its `needed_files`.
+    Manifests are removed first, newest first: after an interruption, no remaining manifest on the list has lost a file that it
+    needs, and the next plan has the rest. A manifest that is kept only because a retained one needs its changes may have lost its
+    own snapshots: restore from `retained`, or from a manifest that has all its `needed_files`.
     """
 
     manifests: tuple[str, ...]
@@ -72,16 +72,18 @@ def plan_gc(
     old_manifests: list[str] = []
     garbage: list[str] = []
     for path, file in parsed:
-        if not _settled(file, newest):
+        # The running epoch, newest + 1, may still refer to files of later epochs, and to snapshots of the state that it starts
+        # from.
+        if file.epoch > newest or (file.area == "snapshot" and file.epoch == newest):
             continue
         if file.area == "fence" or (file.area == "manifest" and file.epoch in fences):
             continue  # a fenced name stays taken for good
         if file.area == "manifest" and file.epoch not in history:
             raise StorageError(
-                f"manifest {path} is on storage and was not read, so the files it needs are unknown and nothing is deleted; "
-                f"repair it or move it away"
+                f"manifest {path} is on storage but was not read, so the files it needs are unknown and nothing is deleted; "
+                "repair it or move it away"
             )
-        # Only a sink's opaque committables name its staged files, which repeating the epoch's commit after a restore needs.
+        # Staged files, which only a sink's opaque committables name, are needed to publish an epoch again after a restore.
         if path in needed or (file.area == "staging" and file.epoch in staged):
             continue
         if file.area == "manifest":
@@ -93,7 +95,7 @@ def plan_gc(
 
 
 def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozenset[str]:
-    """Every file of the state at `manifest`, including the manifest. `history` is the job's, by epoch."""
+    """Every file of the state at `manifest`, including the manifest. `history`: the job's manifests by epoch."""
     paths = JobPaths(manifest.job)
     base = _base_epoch(manifest, history)
     needed = {paths.manifest(manifest.epoch)}
@@ -107,7 +109,7 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
 
 
 def staged_epochs(manifests: Iterable[Manifest]) -> frozenset[int]:
-    """The epochs whose staged output may still be published, after a restore of any of these."""
+    """The epochs whose staged output a restore of any of these manifests may publish."""
     return frozenset(epoch for m in manifests for epoch in range(m.staged_from or m.epoch, m.epoch + 1))
 
 
@@ -122,8 +124,8 @@ def _logs(manifest: Manifest) -> Iterator[str]:
 
 
 def _base_epoch(manifest: Manifest, history: Mapping[int, Manifest]) -> int:
-    """The epoch after which all changes are needed: that of the oldest snapshot; if some key group has no snapshot yet
-    (subtasks may take their first ones at different epochs), the one before the last epoch without state, or -1."""
+    """The epoch after which all changes are needed: that of the oldest snapshot. If some key group has no snapshot yet (subtasks
+    may take their first ones at different epochs): the epoch before the last one without state, or -1."""
     if not _cover(manifest.snapshots, manifest.max_parallelism):
         before: Manifest | None = manifest
         while before is not None and before.states:  # a stale run's manifests may be in between
@@ -139,9 +141,3 @@ def _cover(snapshots: Iterable[SnapshotRef], max_parallelism: int) -> bool:
             return False
         reached = max(reached, stop)
     return reached >= max_parallelism
-
-
-def _settled(file: EpochFile, newest: int) -> bool:
-    """Whether the running epoch, `newest` + 1, cannot refer to `file` any more. Its snapshots are of the state it starts
-    from, so their epoch is `newest`."""
-    return file.epoch < newest if file.area == "snapshot" else file.epoch <= newest

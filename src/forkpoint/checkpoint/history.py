@@ -1,4 +1,4 @@
-"""A job's manifests on storage: finds the newest, commits the next, which fences all older runs, and removes old ones."""
+"""Reads, commits and removes a job's manifests on storage. A commit fences all older runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ LIST_ALL_EVERY = 50  # collections
 
 @dataclass
 class KnownFiles:
-    """The files of epochs but manifests, as far as this process has listed or committed and not removed them: all that there are
-    of epochs before ``epoch``, except what tasks that outlived their epoch have written since. ``collections``: how many there
-    were."""
+    """The known files of epochs, except manifests. It has all files of epochs before ``epoch``, except those that tasks have
+    written after the end of their epoch. ``collections``: the number of garbage collections so far."""
 
     paths: set[str] = field(default_factory=set)
     epoch: int = 0
@@ -35,8 +34,8 @@ class KnownFiles:
 
 @dataclass(frozen=True)
 class History:
-    """``outlines``: what this process knows of the manifests, by epoch, to clean up: reading all of them each time would take
-    seconds on an object store. A manifest never changes before it is removed."""
+    """``outlines``: a cache of manifests for garbage collection, by epoch, because reading all of them each time would take
+    seconds on an object store. A manifest never changes until it is removed."""
 
     storage: Storage
     paths: JobPaths
@@ -44,7 +43,7 @@ class History:
     known: KnownFiles = field(default_factory=KnownFiles, compare=False, repr=False)
 
     def epochs(self) -> list[int]:
-        """The epochs that have a manifest, oldest first, without fences (manifests that only reserve an epoch)."""
+        """The epochs with a manifest, oldest first, without fences (manifests that only reserve an epoch)."""
         return self._epochs(self.storage.list(self.paths.checkpoints))
 
     def _epochs(self, checkpoints: Iterable[str]) -> list[int]:
@@ -57,12 +56,12 @@ class History:
 
     def newest(self) -> Manifest | None:
         for _ in range(NEWEST_TRIES - 1):
-            with suppress(NotFound):  # its run has committed a newer one since, and cleaned up
+            with suppress(NotFound):  # its run has since committed a newer manifest and removed this one
                 return self._newest()
         return self._newest()
 
     def newest_run(self) -> str | None:
-        """The run that has committed last."""
+        """The run with the last commit."""
         newest = self.newest()
         return None if newest is None else newest.run
 
@@ -83,11 +82,11 @@ class History:
     def commit(self, manifest: Manifest, after: int | None = None) -> None:
         """The commit point. Raises StaleGeneration if another run has committed this epoch or a later one.
 
-        An epoch's manifest can be created only once, so of two drivers at the same epoch one fails here. Since a run starts
-        by committing an epoch, an older run that wakes up later finds its next epoch taken, for good (`fence`). An epoch can
-        still be free by mistake: it was cleaned up while a new run was being restored, or somebody removed files. As the
-        newest manifest always exists, a commit counts only if no other one follows ``after``, the epoch that it continues
-        from (by default the one before).
+        An epoch's manifest can be created only once, so if two drivers commit the same epoch, one fails. Because a run starts by
+        committing an epoch, an older run that wakes up later finds its next epoch taken, for good (`fence`). An epoch can still
+        be free by mistake: it was garbage-collected during the restore of a new run, or somebody removed files. The newest
+        manifest always exists, so a commit counts only if no other manifest follows ``after``, the epoch that it continues from
+        (by default the previous epoch).
         """
         path = self.paths.manifest(manifest.epoch)
         data = MANIFEST.dump(manifest)
@@ -95,20 +94,18 @@ class History:
             self.storage.create(path, data)
         except AlreadyExists:
             other = self._load_or_newest(manifest.epoch)
-            if other != manifest:  # else storage repeated our own request, whose response was lost
+            if other != manifest:  # otherwise storage repeated our own request because its response was lost
                 raise self.stale(manifest, other) from None
         checkpoints = self.storage.list(self.paths.checkpoints)
-        self._must_go_on(manifest, checkpoints)
+        self._check_not_gone(manifest, checkpoints)
         self._must_be_newest(manifest, after, checkpoints)
         self.outlines[manifest.epoch] = outline = _outline(manifest)
-        # A new layout's snapshots may be of an epoch that was listed before they were written.
+        # A new layout may write snapshots of an epoch after the listing of that epoch.
         self.known.paths.update(own_files(outline))
 
     def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
-        """Raise StaleGeneration if another run has committed anything after the epoch that ``manifest`` continues from.
-
-        Only the newest run may do what follows a commit: publish, clean up, collect garbage.
-        """
+        """Raise StaleGeneration if another run has committed after the epoch that ``manifest`` continues from. Only the newest
+        run may publish output, remove staged output and collect garbage."""
         self._must_be_newest(manifest, after, self.storage.list(self.paths.checkpoints))
 
     def _must_be_newest(self, manifest: Manifest, after: int | None, checkpoints: Iterable[str]) -> None:
@@ -117,24 +114,24 @@ class History:
         if others:
             raise self.stale(manifest, self._load_or_newest(others[-1]))
 
-    def _must_go_on(self, manifest: Manifest, checkpoints: Iterable[str]) -> None:
-        """Raise SavepointCorrupt if nothing that was there before is left. Where a run began, there is a manifest or a fence for
-        good; so the state root was removed, or another place is mounted there."""
+    def _check_not_gone(self, manifest: Manifest, checkpoints: Iterable[str]) -> None:
+        """Raise SavepointCorrupt if no earlier manifest or fence exists. The first epoch of a run keeps one for good, so the
+        state root was removed, or another directory is mounted there."""
         parsed = map(self.paths.parse, checkpoints)
         if manifest.kind == "start" or any(file is not None and file.epoch < manifest.epoch for file in parsed):
             return
-        self.storage.delete(self.paths.manifest(manifest.epoch))  # it names files that are not there
+        self.storage.delete(self.paths.manifest(manifest.epoch))  # it refers to missing files
         raise self.gone()
 
     def gone(self) -> SavepointCorrupt:
-        """The error of a run whose checkpoints are not there."""
+        """The error of a run whose checkpoints are missing."""
         return SavepointCorrupt(
             f"job {self.paths.job!r}: its checkpoints at {self.storage.url} are gone: the state root was removed while the job "
             "ran, or is no longer mounted. Put it back and start the job again, or start it from a savepoint"
         )
 
     def _load_or_newest(self, epoch: int) -> Manifest:
-        """An epoch's manifest, or the newest one if another run has cleaned it up."""
+        """An epoch's manifest, or the newest one if another run has removed that."""
         try:
             return self.load(epoch)
         except NotFound:
@@ -144,35 +141,36 @@ class History:
             return newest
 
     def stale(self, mine: Manifest, other: Manifest) -> StaleGeneration:
-        """The error of the run of ``mine`` when ``other`` was committed; says which run is newer, and where both run."""
+        """The error of the run of ``mine`` after another run committed ``other``; it describes both runs."""
+        theirs, ours = self._describe(other), self._describe(mine)
         committed = f"has committed epoch {other.epoch}"
         if other.generation > mine.generation:
-            said = f"{self._who(other)} is newer and {committed}; this run, {self._who(mine)}, has been replaced and ends"
+            text = f"{theirs} is newer and {committed}; this run, {ours}, has been replaced and ends"
         elif other.generation == mine.generation:
-            said = f"{self._who(other)} started at the same moment and {committed} first; this run, {self._who(mine)}, ends"
+            text = f"{theirs} started at the same moment and {committed} first; this run, {ours}, ends"
         else:
-            said = (
-                f"{self._who(other)} is older, still runs, and {committed} while this newer run, {self._who(mine)}, was "
-                "starting; cancel the older one where it runs, then start this one again"
+            text = (
+                f"{theirs} is older, still runs, and {committed} while this newer run, {ours}, was starting; cancel the older "
+                "one where it runs, then start this one again"
             )
-        return StaleGeneration(f"job {mine.job!r}: {said}")
+        return StaleGeneration(f"job {mine.job!r}: {text}")
 
-    def _who(self, manifest: Manifest) -> str:
-        """A run, described by its record."""
+    def _describe(self, manifest: Manifest) -> str:
+        """A description of a manifest's run, from its record."""
         record = RUN.load_if_whole(self.storage, self.paths.run_file(manifest.run))
-        said = [f"generation {manifest.generation}"]
+        details = [f"generation {manifest.generation}"]
         if record is not None and record.pid is not None:
-            said.append(f"process {record.pid} on machine {record.machine!r}")
+            details.append(f"process {record.pid} on machine {record.machine!r}")
         if record is not None:
-            said.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
-        return f"run {manifest.run!r} ({', '.join(said)})"
+            details.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
+        return f"run {manifest.run!r} ({', '.join(details)})"
 
     def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int]) -> None:
-        """Remove files that no retained checkpoint needs, as the job's newest run. Raises StaleGeneration in any other: it does
-        not know what is pinned.
+        """Remove files that no retained checkpoint needs. Raises StaleGeneration unless ``run`` is the job's newest: any other
+        run does not know the pinned epochs.
 
-        Lists only what was written since the last collection; at first, and every ``LIST_ALL_EVERY`` collections, everything,
-        for the files of tasks that outlived their epoch.
+        It lists only files written since the last collection. The first, and every ``LIST_ALL_EVERY``-th, collection lists all
+        files, to find those of tasks that outlived their epoch.
         """
         self._list_data()
         checkpoints = self.storage.list(self.paths.checkpoints)
@@ -190,7 +188,7 @@ class History:
         self.known.paths.difference_update(plan.files)
 
     def _list_data(self) -> None:
-        """Bring ``known`` up to date; another thread may commit meanwhile."""
+        """Update ``known``; another thread may commit meanwhile."""
         known, epoch = self.known, max(self.outlines, default=0)
         everything = known.collections % LIST_ALL_EVERY == 0
         before, found = set(known.paths), set[str]()
@@ -211,11 +209,8 @@ class History:
         return {epoch: self.outlines[epoch] for epoch in epochs}
 
     def remove(self, manifest: Manifest) -> None:
-        """Remove a manifest that no checkpoint needs.
-
-        The manifest of a run's first epoch is replaced by a fence for good, as an older run may wake up at any time. A fence
-        has a few hundred bytes, and listings do not show it as a checkpoint.
-        """
+        """Remove a manifest that no checkpoint needs. A fence replaces the manifest of a run's first epoch for good, because an
+        older run may wake up at any time. It has a few hundred bytes, and listings do not show it as a checkpoint."""
         path = self.paths.manifest(manifest.epoch)
         self.outlines.pop(manifest.epoch, None)
         if manifest.kind != "start":
@@ -238,18 +233,14 @@ class History:
 
 
 def _outline(manifest: Manifest) -> Manifest:
-    """A manifest without what is of no use for cleaning up, which is most of it."""
-    logs = {uid: _log_files(position) for uid, position in manifest.sources.items() if position.spark_log_files}
+    """A manifest reduced to the parts that garbage collection needs, which are few."""
+    logs = {uid: position for uid, position in manifest.sources.items() if position.spark_log_files}
     return manifest.replace(
         changes=[ref for ref in manifest.changes if ref.path is not None],
-        sources=logs,
+        sources={uid: SourcePosition(kind=p.kind, spark_log_files=p.spark_log_files) for uid, p in logs.items()},
         watermarks={},
         input_watermarks={},
         operators=[],
         sinks={},
         unpublished={},
     )
-
-
-def _log_files(position: SourcePosition) -> SourcePosition:
-    return SourcePosition(kind=position.kind, spark_log_files=position.spark_log_files)

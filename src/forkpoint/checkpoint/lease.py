@@ -1,7 +1,6 @@
-"""lease.json: a sign of life of a run's driver, renewed every second while it runs.
+"""lease.json: the sign of life of a run's driver, which renews it every second.
 
-It only tells a standby when to try, and so do commits. What keeps an older driver from committing is the start manifest of the
-newer one.
+Like commits, it only tells a standby when to try a takeover. The start manifest of a newer driver fences the older one.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ LEASE_MS = 3_000
 
 
 class Lease(Record, frozen=True, kw_only=True):
-    """``renewals`` counts up; no clock is compared with another host's. ``ttl_ms``: how long a driver that lives may take for the
-    next renewal. ``epoch``: the newest one that it has committed. ``successor``: the run that it hands the job over to; it
-    commits no further epoch for the moment."""
+    """``renewals``: a counter, so that no host compares its clock with another's. ``ttl_ms``: the maximum time of a live driver
+    until its next renewal. ``epoch``: its newest committed epoch. ``successor``: the run to which it hands the job over;
+    meanwhile, it commits no further epoch."""
 
     format_version: Literal[1] = 1
     job: Name

@@ -1,8 +1,8 @@
 """The history of jobs as a tree of runs and savepoints, drawn like a version-control graph. Pure.
 
-A run's parent is the savepoint, or the run of the checkpoint, that it started from; a savepoint's parent is the run that
-took it, or, if it was edited, the savepoint that it was made from. A run's savepoints are drawn on its line in order of
-epochs, and a run that started from a checkpoint branches off at that checkpoint's place on the line:
+A run's parent is the savepoint, or the run of the checkpoint, that it started from. A savepoint's parent is the run that took it
+or, if it was edited, its original. A run's savepoints are on its line in order of epochs, and a run that started from a
+checkpoint branches off at that checkpoint's position on the line:
 
     ○      r3, from checkpoint 25 of r1
     │ ○    r2, from s1
@@ -33,7 +33,7 @@ _MISSING = "◌"
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeKey:
-    """Which run (ids are unique within a job) or savepoint (ids are unique; `job` is "")."""
+    """The key of a run (ids are unique within a job) or savepoint (ids are unique; `job` is "")."""
 
     kind: NodeKind
     job: str
@@ -42,9 +42,9 @@ class NodeKey:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A run or savepoint. `record` is None if others refer to it but it is deleted or stored elsewhere.
+    """A run or savepoint. `record` is None if other records refer to it but it is deleted or stored elsewhere.
 
-    `parent` is the node it depends on, `line` the one drawn below it. `epoch` is the savepoint's, or the one at which the
+    `parent`: the node it depends on; `line`: the node drawn below it. `epoch`: the savepoint's epoch, or the epoch at which the
     run branched off its parent run.
     """
 
@@ -103,18 +103,18 @@ class Lineage:
                 for lane in mine[1:]:
                     lanes[lane] = None
             if mine:
-                place = mine[0]
+                own = mine[0]
             elif None in lanes:
-                place = lanes.index(None)
+                own = lanes.index(None)
             else:
-                place = len(lanes)
+                own = len(lanes)
                 lanes.append(None)
-            if place == ended:  # without a gap the root above would look like a descendant of this node
+            if own == ended:  # without a gap the root above would look like a descendant of this node
                 yield Row(_marks(lanes), None)
             symbol = _SYMBOLS[node.key.kind] if node.record is not None else _MISSING
-            yield Row(_marks(lanes, place, symbol), node)
-            lanes[place] = node.line
-            ended = place if node.line is None else None
+            yield Row(_marks(lanes, own, symbol), node)
+            lanes[own] = node.line
+            ended = own if node.line is None else None
             while lanes and lanes[-1] is None:
                 lanes.pop()
 
@@ -143,14 +143,14 @@ def savepoint_key(savepoint_id: str) -> NodeKey:
 
 
 def build_lineage(runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Lineage:
-    """Join the records into a tree. Copies of one savepoint count once. A parent that is not given becomes a node without a
-    record. Raises SavepointCorrupt if the records form a cycle."""
+    """Join the records into a tree. Copies of a savepoint count once. A parent without a record becomes a node without one.
+    Raises SavepointCorrupt if the records form a cycle."""
     nodes: dict[NodeKey, Node] = {}
     disposed: dict[NodeKey, Node] = {}
     for run in runs:
         key, parent = run_key(run.job, run.run), parent_key(run.parent)
         if parent is not None and parent.kind == "savepoint" and run.parent.job and run.parent.run:
-            # The run still records who took the savepoint, even if that was disposed of.
+            # The run's record still names the run that took the savepoint, even if the savepoint was disposed of.
             taken_by = run_key(run.parent.job, run.parent.run)
             disposed[parent] = Node(parent, taken_by, None, run.parent.epoch, None, None)
         nodes[key] = Node(key, parent, None, run.parent.epoch, run.started_ms, run)
@@ -173,7 +173,7 @@ def build_lineage(runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> Linea
 
 
 def parent_key(parent: Parent) -> NodeKey | None:
-    """The node that a parent refers to; None for none."""
+    """The node that a parent refers to, if any."""
     if parent.kind == "savepoint" and parent.savepoint_id is not None:
         return savepoint_key(parent.savepoint_id)
     if parent.kind == "checkpoint" and parent.job is not None and parent.run is not None:
@@ -216,8 +216,8 @@ def _check_acyclic(nodes: Mapping[NodeKey, Node]) -> None:
         safe.update(walked)
 
 
-def _marks(lanes: list[NodeKey | None], place: int = -1, symbol: str = "") -> str:
-    return " ".join(symbol if lane == place else "│" if below is not None else " " for lane, below in enumerate(lanes)).rstrip()
+def _marks(lanes: list[NodeKey | None], own: int = -1, symbol: str = "") -> str:
+    return " ".join(symbol if lane == own else "│" if below is not None else " " for lane, below in enumerate(lanes)).rstrip()
 
 
 def _joined(lanes: list[NodeKey | None], mine: list[int]) -> str:

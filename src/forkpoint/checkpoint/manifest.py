@@ -25,7 +25,7 @@ def check_relative(path: str) -> None:
     try:
         check_path(path)
     except StorageError as error:
-        raise ValueError(str(error)) from None  # as a validation error it gets the file and the field
+        raise ValueError(str(error)) from None  # msgspec adds the field to a ValueError
 
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -36,8 +36,8 @@ Parallelism = Annotated[int, Meta(ge=1, le=32768)]
 
 
 class SplitState(Record, frozen=True, kw_only=True):
-    """The event-time progress of a source's split. With a watermark generator: whether that has marked the split idle, and
-    its state, encoded as `Types.ANY()` in base64."""
+    """The event-time progress of a source's split. With a watermark generator: whether the generator has marked the split idle,
+    and its state, encoded as `Types.ANY()` in base64."""
 
     watermark_ms: int
     last_active_ms: int
@@ -58,8 +58,8 @@ class LogFile(Record, frozen=True, kw_only=True):
 
 
 class SourcePosition(Record, frozen=True, kw_only=True):
-    """Where a source resumes. `position` is in the source's own format; `spark_*` is set for Spark's sources: the offset JSON
-    and the files of the source's private log by name, the larger ones as files of their own, `spark_log_files`."""
+    """The position from which a source resumes. `position` has the source's own format. `spark_*` is set for Spark's sources: the
+    offset JSON, and the files of the source's private log by name; larger ones are separate files, in `spark_log_files`."""
 
     kind: Literal["native", "spark", "watermarks"]
     position: Any = None
@@ -89,10 +89,8 @@ class KeyGroups(Record, frozen=True, kw_only=True):
 
 
 class ChangesRef(KeyGroups, frozen=True, kw_only=True):
-    """The changes of one subtask in one stage of this epoch: a file, or base64 inside the manifest if small.
-
-    `path` is relative to the state root. `attempt` is unique across all runs, so no two attempts write the same file.
-    """
+    """The changes of one subtask in one stage of this epoch: in a file, or, if small, in the manifest as base64. `path` is
+    relative to the state root. `attempt` is unique across all runs, so no two attempts write the same file."""
 
     stage: Count
     subtask: Count
@@ -111,12 +109,12 @@ class ChangesRef(KeyGroups, frozen=True, kw_only=True):
             check_relative(self.path)
 
     def inline_data(self) -> builtins.bytes | None:
-        """The content if it is in the manifest, None if it is in the file at `path`."""
+        """The content if it is in the manifest; None if it is in the file at `path`."""
         return None if self.inline is None else base64.b64decode(self.inline, validate=True)
 
 
 class SnapshotRef(KeyGroups, frozen=True, kw_only=True):
-    """The whole state of key groups `kg_start`..`kg_stop` as of `epoch`, even if that has no entries."""
+    """The entire state of key groups `kg_start`..`kg_stop` as of `epoch`, even if it has no entries."""
 
     subtask: Count
     attempt: Name
@@ -132,7 +130,7 @@ class SnapshotRef(KeyGroups, frozen=True, kw_only=True):
 
 
 class Parent(Record, frozen=True, kw_only=True):
-    """What a run started from: nothing, a checkpoint (job, epoch, run) or a savepoint (its id and path at that time)."""
+    """The initial state of a run: none, a checkpoint (job, epoch, run) or a savepoint (its id and path at that time)."""
 
     kind: Literal["none", "checkpoint", "savepoint"] = "none"
     job: str | None = None
@@ -149,14 +147,14 @@ class Parent(Record, frozen=True, kw_only=True):
 
 
 class EpochOutput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a sink staged for the commit of one epoch, in its own format."""
+    """A sink's staged output of one epoch, in its own format."""
 
     epoch: Epoch
     committables: list[Any]
 
 
 class StateAmount(Record, frozen=True, kw_only=True):
-    """About how many entries a state has, and how many bytes their keys and values have."""
+    """The approximate number of a state's entries, and of the bytes of their keys and values."""
 
     sid: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
     entries: Count
@@ -164,24 +162,22 @@ class StateAmount(Record, frozen=True, kw_only=True):
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """Everything that epoch `epoch` made durable. `changes` and `sinks` are of this epoch only; `snapshots`, positions,
-    watermarks and states are complete as of this epoch. Times are in milliseconds since 1970 UTC.
+    """All data that epoch `epoch` made durable. `changes` and `sinks` are of this epoch only; `snapshots`, positions, watermarks
+    and states are complete as of this epoch. Times are in milliseconds since 1970 UTC.
 
-    `watermarks`: of operators, by uid. `input_watermarks`: of each input, where several streams merge: a source's splits,
-    and unions.
+    `watermarks`: of operators, by uid. `input_watermarks`: of each input of a merge of streams: a source's splits, and unions.
 
-    `withheld`: the run is on trial, or stopping with a drain, and its output is not visible yet; `sinks` then accumulates
-    until the manifest that ends the trial or the stop, whose commit publishes all of it.
+    `withheld`: the run is on trial, or stopping with a drain, and its output is not visible yet. `sinks` then accumulates until
+    the manifest that ends the trial or the stop, whose commit publishes all of it.
 
-    `unpublished`: of sinks whose output tasks commit, what earlier epochs staged and was not known to be published yet, by uid,
-    oldest first. `staged_from`: the first epoch whose staged output `sinks` and `unpublished` name, if it is not this one.
+    `unpublished`: for sinks whose output tasks commit, the staged output of earlier epochs that may be unpublished, by uid,
+    oldest first. `staged_from`: the first epoch with staged output in `sinks` or `unpublished`, if it is not this one.
 
-    `incarnation`: a name that all runs of the job have in common, and other jobs of its name don't.
+    `incarnation`: a name shared by all runs of the job, and by no other job of its name.
 
-    `amounts`: of each state, also of those that have become empty; None if it is not known.
+    `amounts`: of each state, including empty ones; None if unknown.
 
-    `rescaled`: `parallelism` is not what the run was given at its start, but what the job was rescaled to while it ran; runs
-    that go on from here keep it."""
+    `rescaled`: the job was rescaled to `parallelism` while it ran; runs that continue from here keep it."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -221,7 +217,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     @property
     def epoch_before(self) -> int | None:
-        """The epoch that this one's state builds on; None if it starts empty, or is all in snapshots."""
+        """The epoch on whose state this one builds; None if the state starts empty, or is entirely in snapshots."""
         if self.kind != "start":
             return self.epoch - 1
         return self.parent.epoch if self.parent.kind == "checkpoint" and self.parent.job == self.job else None
@@ -237,7 +233,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """job.json: the job, and the generation that may commit. Each run increments it, which makes older runs stale."""
+    """job.json: the job, and the generation that may commit. Each run increments the generation, which makes older runs stale."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -247,11 +243,10 @@ class Job(Record, frozen=True, kw_only=True):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed.
-    `machine` and `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may go on. `published`: the
-    epoch up to which its output is known to be published, whatever its end. `skipped`: the files with records that sinks' systems
-    refused, and that were left out of it on request. `records`: the elements that its operators had received (or emitted, if they
-    have no input) when it ended, by uid."""
+    """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed. `machine` and
+    `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may continue. `published`: the epoch up to
+    which its output is published. `skipped`: the files with records that sinks' systems refused and that were skipped on request.
+    `records`: the number of elements that its operators had received (or emitted, without an input) at its end, by uid."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -275,7 +270,7 @@ class Run(Record, frozen=True, kw_only=True):
 
     @property
     def ended_well(self) -> bool:
-        """Whether it ended regularly, so that everything it committed is also published."""
+        """Whether it ended regularly, with all its committed output published."""
         return self.outcome in ("finished", "stopped", "cancelled") and self.reason is None
 
 

@@ -1,24 +1,24 @@
-"""All paths below the state root are formatted and parsed here.
+"""Formats and parses all paths below the state root.
 
     jobs/<job>/job.json
     jobs/<job>/runs/<run>/run.json
-    jobs/<job>/runs/<run>/plan.json                   its operators and how they are connected
+    jobs/<job>/runs/<run>/plan.json                   its operators and their connections
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
     jobs/<job>/runs/<run>/lease.json                  while it leads the job: its driver's sign of life
-    jobs/<job>/runs/<run>/requests/<id>.json          what its driver is asked to do, until that takes it
+    jobs/<job>/runs/<run>/requests/<id>.json          a request, until its driver takes it
     jobs/<job>/runs/<run>/answers/<id>.json           its driver's answer, until the caller has read it
     jobs/<job>/runs/<run>/program.json                the arguments of `forkpoint run`
     jobs/<job>/runs/<run>/program.zip                 the program's own files at that time
     jobs/<job>/checkpoints/<epoch>.json
-    jobs/<job>/checkpoints/<epoch>.fence              the manifest of this epoch only reserves its name
+    jobs/<job>/checkpoints/<epoch>.fence              marks a manifest that only reserves its epoch
     jobs/<job>/changelog/<epoch>/<stage>-<subtask>-<attempt>.arrow
     jobs/<job>/snapshots/<epoch>/<subtask>-<attempt>.arrow
     jobs/<job>/sources/<epoch>/<uid>/<name>           of a Spark source's private log
     jobs/<job>/staging/<epoch>/<uid>/<name>
     jobs/<job>/uncommitted/<uid>/<epoch>-<name>.json  files elsewhere that a sink may never commit
-    jobs/<job>/refused/<uid>/<epoch>-<group>.parquet  records that a sink's system refused, and that were skipped on request
+    jobs/<job>/refused/<uid>/<epoch>-<group>.parquet  skipped records, which a sink's system refused
     jobs/<job>/received/<uid>/<enumerator>/<name>     messages that a source has not acknowledged
-    sinks/<digest>.json                               the job that writes to a place
+    sinks/<digest>.json                               the job that owns an output location
     logs/<name>.log                                   of detached drivers
     savepoints/<job>/<id>/                            or any other directory, with
         savepoint.json
@@ -26,11 +26,11 @@
         operators/<uid>/<state>/part-<k>.parquet
         operators/<uid>/_timers/part-<k>.parquet
 
-Epochs have twelve digits, so names sort like numbers. User-defined names (jobs, uids, states) are escaped: ASCII letters,
-digits, "-", "." and "_" stay, any other UTF-8 byte becomes "!" and two hex digits, and so does a leading "." or "_", since
-readers of data directories skip such names. "%" and "=" would be read as URL escapes and as partitions. Names too long for
-a file are refused for jobs and runs, whose names are parsed from paths; those of uids, states and files are truncated and
-end with "!~" and a digest of the whole name.
+Epochs have twelve digits, so names sort like numbers. User-defined names (jobs, uids, states) are escaped: ASCII letters, digits,
+"-", "." and "_" stay, and any other UTF-8 byte becomes "!" and two hex digits. So does a leading "." or "_", because readers of
+data directories skip such names. "%" and "=" are escaped because readers would take them for URL escapes and partitions. Too long
+names of jobs and runs, which are parsed from paths, are refused; too long names of uids, states and files are truncated and end
+with "!~" and a digest of the full name.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ SAVEPOINTS = "savepoints"
 LOGS = "logs"
 SINKS = "sinks"
 PROGRAMS = "programs"
-AREAS = (JOBS, SAVEPOINTS, LOGS, SINKS, PROGRAMS)  # everything that forkpoint writes below a state root
+AREAS = (JOBS, SAVEPOINTS, LOGS, SINKS, PROGRAMS)  # all directories of forkpoint below a state root
 SAVEPOINT_FILE = "savepoint.json"
 MAX_EPOCH = 10**12 - 1
-_MAX_SEGMENT = 200  # file systems take 255 bytes; the rest is for suffixes
+_MAX_SEGMENT = 200  # file systems allow 255 bytes; the rest is for suffixes
 
 _UNSAFE = re.compile(rb"^[._]|[^A-Za-z0-9._-]")
 _ESCAPE = re.compile(rb"!([0-9a-f]{2})")
@@ -92,7 +92,7 @@ def _escaped(raw: bytes) -> str:
 
 
 def unescape(segment: str) -> str:
-    """The name that `escape` made `segment` from."""
+    """The inverse of `escape`."""
     return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), segment.encode()).decode()
 
 
@@ -148,7 +148,7 @@ class JobPaths:
         return f"{self.runs}/{escape(run)}/plan.json"
 
     def endpoint_file(self, run: str) -> str:
-        """The address of a run's driver; exists only while that runs, or if it was killed."""
+        """The address of a run's driver; exists while the driver runs, or if it was killed."""
         return f"{self.runs}/{escape(run)}/endpoint.json"
 
     def lease_file(self, run: str) -> str:
@@ -195,7 +195,7 @@ class JobPaths:
         return f"{self.staging_directory}/{_epoch(epoch)}/{short_escape(uid)}/{short_escape(name)}"
 
     def uncommitted(self, uid: str) -> str:
-        """The directory of a sink's notes of files elsewhere that it may never commit."""
+        """The directory of a sink's records of external files that it may never commit."""
         return f"{self.directory}/uncommitted/{short_escape(uid)}"
 
     def uncommitted_file(self, uid: str, epoch: int, name: str) -> str:
@@ -207,11 +207,11 @@ class JobPaths:
         return int(path.rsplit("/", 1)[1].split("-", 1)[0])
 
     def received(self, uid: str) -> str:
-        """The directory of the messages that a source has received and not acknowledged. The source itself removes them."""
+        """The directory of a source's received messages without acknowledgement. The source removes them."""
         return f"{self.directory}/received/{short_escape(uid)}"
 
     def refused(self, uid: str, epoch: int, group: str) -> str:
-        """The committed records of one group of a sink that its system refused, and that were skipped. Nothing removes them."""
+        """The skipped records of one group of a sink, which its system refused. They are kept for good."""
         return f"{self.directory}/refused/{short_escape(uid)}/{_epoch(epoch)}-{short_escape(group or 'all')}.parquet"
 
     def savepoint(self, savepoint_id: str) -> str:
@@ -219,13 +219,13 @@ class JobPaths:
         return f"{self.savepoints}/{escape(savepoint_id)}"
 
     def data_from(self, epoch: int) -> dict[str, str]:
-        """The directories of epochs' files but manifests, each with a path that all files of this epoch and later sort after,
-        and none of earlier ones does."""
+        """The directories of epochs' files except manifests. The value is a path that sorts before all files of this and later
+        epochs, and after all files of earlier epochs."""
         parents = (self.changelog_directory, self.snapshot_directory, self.source_directory, self.staging_directory)
         return {parent: f"{parent}/{_epoch(epoch)}" for parent in parents}
 
     def parse(self, path: str) -> EpochFile | None:
-        """Parses the path of an epoch's file; None if it is not one of this job."""
+        """Parse the path of an epoch's file; None for any other path."""
         head = f"{self.directory}/"
         if not path.startswith(head):
             return None
@@ -244,7 +244,7 @@ def within(directory: str, path: str) -> str:
 
 def recovery_hint(job: str) -> str:
     """The remedy if a job's newest checkpoint is damaged."""
-    return f"`forkpoint recover {shlex.quote(job)}` brings the job back from its newest whole checkpoint or savepoint"
+    return f"`forkpoint recover {shlex.quote(job)}` restores the job from its newest undamaged checkpoint or savepoint"
 
 
 def job_of(path: str) -> str | None:
@@ -254,7 +254,7 @@ def job_of(path: str) -> str | None:
 
 
 def parse_run_file(path: str) -> RunFile | None:
-    """Parses the path of a run's record; None if it is not one."""
+    """Parse the path of a run's record; None for any other path."""
     match = _RUN_FILE.fullmatch(path)
     if match is None:
         return None
@@ -273,7 +273,7 @@ def log_file(name: str) -> str:
 
 
 def sink_file(place: str) -> str:
-    """The record of the job that writes to a place."""
+    """The record of the job that owns an output location."""
     return f"{SINKS}/{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
 
 

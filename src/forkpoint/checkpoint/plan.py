@@ -1,4 +1,4 @@
-"""plan.json: the operators of a run's program and how they are connected, for people and tools. No run depends on it."""
+"""plan.json: the operators of a run's program and their connections, for people and tools. No run depends on it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from forkpoint.checkpoint.manifest import Count, Name
 
 
 class PlanInput(Record, frozen=True, kw_only=True):
-    """An input of an operator. ``ship_strategy``: how elements get here, by Flink's name. ``tag``: of the side output that it
-    reads. ``crosses``: whether elements pass an exchange between stages."""
+    """An input of an operator. ``ship_strategy``: the partitioning of elements, by Flink's name. ``tag``: of the side output that
+    it reads. ``crosses``: whether elements pass an exchange between stages."""
 
     uid: Name
     ship_strategy: str
@@ -21,7 +21,7 @@ class PlanInput(Record, frozen=True, kw_only=True):
 
 
 class PlanOperator(Record, frozen=True, kw_only=True):
-    """``generated_uid``: the uid was not given by the program. ``type``: of its output, in words."""
+    """``generated_uid``: the program did not set the uid. ``type``: of its output, in words."""
 
     uid: Name
     name: str

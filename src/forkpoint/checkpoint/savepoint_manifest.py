@@ -33,7 +33,7 @@ class Versions(Record, frozen=True, kw_only=True):
 
 
 class SavepointFile(KeyGroups, frozen=True, kw_only=True):
-    """One part of a state, its path relative to the savepoint's directory. The checksum is SHA-256 in hex."""
+    """One part of a state. The path is relative to the savepoint's directory, the checksum is SHA-256 in hex."""
 
     path: str
     entries: Count
@@ -46,10 +46,8 @@ class SavepointFile(KeyGroups, frozen=True, kw_only=True):
 
 
 class SavepointState(Record, frozen=True, kw_only=True):
-    """One state of an operator. `entries` and `bytes` are the sums over `files`.
-
-    In savepoint.json, the fields of `info` are beside the others, without sid and uid, which follow from the operator.
-    """
+    """One state of an operator. `entries` and `bytes` are the sums over `files`. In savepoint.json, the fields of `info` are
+    inlined, without sid and uid, which follow from the operator."""
 
     info: StateInfo
     entries: Count
@@ -80,7 +78,7 @@ class UnreadableEntry(Record, frozen=True, kw_only=True):
 
 
 class LeftOutState(Record, frozen=True, kw_only=True):
-    """The entries of a state that were left out because they could not be read: their number, and some examples."""
+    """The number of unreadable entries of a state that the savepoint leaves out, and some examples."""
 
     uid: Name
     state: Name
@@ -89,9 +87,8 @@ class LeftOutState(Record, frozen=True, kw_only=True):
 
 
 class Savepoint(Record, frozen=True, kw_only=True):
-    """savepoint.json. `parent` is the parent of the run that took it; for an `edited` one, which no run took, it is the
-    savepoint that it was made from. `schedule_ms`: the interval of the schedule that made it. Times are milliseconds since
-    1970 UTC."""
+    """savepoint.json. `parent`: the parent of the run that took it; for an `edited` savepoint, which no run took, its original.
+    `schedule_ms`: the interval of the schedule that made it. Times are milliseconds since 1970 UTC."""
 
     format_version: Literal[1] = 1
     id: Name
@@ -125,7 +122,7 @@ class Savepoint(Record, frozen=True, kw_only=True):
         for operator in self.operators:
             for key in [(operator.uid, None), *((operator.uid, state.info.name) for state in operator.states)]:
                 if key in seen:
-                    raise ValueError(f"{'/'.join(part for part in key if part)} is there twice")
+                    raise ValueError(f"{'/'.join(part for part in key if part)} is a duplicate")
                 seen.add(key)
 
     def content(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ StateKind = Literal[
 TIMER_KINDS = ("timers-event", "timers-processing")
 OPERATOR_KINDS = ("operator-list", "operator-union", "broadcast")
 
-_NUMBERS = 0xFFFF_FFFE  # a store's keys have 32 bits for a sid, and room for one more behind the last
+_NUMBERS = 0xFFFF_FFFE  # store keys have 32 bits for a sid; one value after the last sid stays free
 
 
 def state_id(uid: str, name: str) -> int:
@@ -37,12 +37,12 @@ def state_id(uid: str, name: str) -> int:
 
 
 class StateInfo(Record, frozen=True, kw_only=True):
-    """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None without such a part.
-    `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys,
-    starting at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in
-    their key form (see types/keys.py); None where each key has only one form, and for state of releases that had no key form.
-    `renames_recorded`: whether the types have the former names of fields; those of earlier releases do not. `pickles`: whether
-    its values may hold pickles, which are loaded only if the job allows it."""
+    """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None if the state has no such part.
+    `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys, starting
+    at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in their key form
+    (see types/keys.py); None if every key has only one form, and for state of releases without a key form. `renames_recorded`:
+    whether the types have the former names of fields; those of earlier releases do not. `pickles`: whether its values may hold
+    pickles, which are loaded only if the job allows it."""
 
     sid: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
     uid: Annotated[str, Meta(min_length=1)]
@@ -101,7 +101,7 @@ class StateInfo(Record, frozen=True, kw_only=True):
         return self.replace(sid=state_id(uid, name), uid=uid, name=name)
 
     def as_saved_now(self) -> StateInfo:
-        """The same state, once this release has saved it."""
+        """The same state as this release saves it."""
         from forkpoint.types import from_description
         from forkpoint.types.keys import has_many_forms
 
@@ -115,8 +115,8 @@ class StateInfo(Record, frozen=True, kw_only=True):
         if not self.pickles or wanted.pickles:
             return None
         return (
-            "it was saved with execution.allow-pickle and may hold pickles, which may run any code when they are loaded; if you "
-            f"trust whoever wrote it, set {ALLOW_PICKLE}"
+            "it was saved with execution.allow-pickle and may hold pickles, which can run any code when they are loaded; if you "
+            f"trust its author, set {ALLOW_PICKLE}"
         )
 
     @property

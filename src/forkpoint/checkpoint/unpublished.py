@@ -1,4 +1,4 @@
-"""What a job has committed and its last run, which has ended or was killed, may not have published."""
+"""Finds committed output that a job's last run, which has ended or was killed, may not have published."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unpublished:
-    """``epochs``: the committed ones; ``sinks``: the uids of those that have output of them."""
+    """``epochs``: the committed epochs that may be unpublished; ``sinks``: the uids of the sinks with output of them."""
 
     job: str
     epochs: tuple[int, ...]
@@ -31,12 +31,12 @@ class Unpublished:
         sinks = ", ".join(map(repr, self.sinks))
         return (
             f"{stopped}{which} committed, but may not be published by sink {sinks}: `forkpoint publish {self.job}` publishes "
-            f"what is left{'' if self.drained else ', as does the next run'}"
+            f"the rest{'' if self.drained else ', as does the next run'}"
         )
 
 
 def find_unpublished(history: History, runs: Mapping[str, Run]) -> Unpublished | None:
-    """Of a job that does not run. ``runs``: its records."""
+    """The unpublished output of a job that does not run. ``runs``: its records."""
     try:
         last = history.newest()
         while last is not None and last.kind == "start":  # a run that was killed at its start may have published nothing
@@ -45,11 +45,14 @@ def find_unpublished(history: History, runs: Mapping[str, Run]) -> Unpublished |
             last = history.before(last.epoch)
     except (StorageError, SavepointCorrupt):
         return None
-    return None if last is None or _ended_well(last, runs) or _published(last, runs) else unpublished_of(last)
+    if last is None or _published(last, runs) or (last.run in runs and runs[last.run].ended_well):
+        return None
+    return unpublished_of(last)
 
 
 def unpublished_of(newest: Manifest) -> Unpublished | None:
-    """What may be unpublished if this manifest is all that is known. The next run decides on what is withheld."""
+    """The output that may be unpublished according to this manifest, without withheld output, which the next run decides
+    about."""
     found = {uid: [output.epoch for output in outputs] for uid, outputs in newest.unpublished.items()}
     for uid, committables in newest.sinks.items():
         if committables and not newest.withheld:
@@ -58,11 +61,6 @@ def unpublished_of(newest: Manifest) -> Unpublished | None:
     sinks = tuple(sorted(uid for uid, of_sink in found.items() if of_sink))
     drained = newest.drained_early and not newest.withheld
     return Unpublished(newest.job, tuple(epochs), sinks, drained) if epochs else None
-
-
-def _ended_well(manifest: Manifest, runs: Mapping[str, Run]) -> bool:
-    record = runs.get(manifest.run)
-    return record is not None and record.ended_well
 
 
 def _published(manifest: Manifest, runs: Mapping[str, Run]) -> bool:

@@ -44,12 +44,11 @@ COMMANDS = {
     "completion": "config.completion",
     "config": "config.config",
 }
-"""By name: the module in ``cli.commands``, and the function. Its docstring is the command's help. Those of packages are not among
-them."""
+"""forkpoint's own commands by name: the module in ``cli.commands``, and the function, whose docstring is the command's help."""
 
 
 def short_helps() -> dict[str, str]:
-    """All commands, each with its help in one line. None is loaded."""
+    """The one-line help of all commands, without loading them."""
     own = {name: packages.short_help(docstring(*_place(name))) for name in COMMANDS}
     return packages.short_helps() | own
 
@@ -60,7 +59,7 @@ def _place(command: str) -> tuple[str, str]:
 
 
 class Group(click.Group):
-    """Loads a command when it is called. Turns errors into a message and an exit code."""
+    """Loads a command when it is called. Converts errors to a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*COMMANDS, *packages.names()})
@@ -91,7 +90,7 @@ class Group(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(128 + signal.SIGINT)
-        except OSError as error:  # this machine's: a directory that cannot be written, a full disk
+        except OSError as error:  # of this machine: a directory that cannot be written, a full disk
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             message = f"{where}{error.strerror or error}; check the path and that this user may read and write there"
             current().end(failures.Failure("OSError", message, failures.FAILED, cause=error))

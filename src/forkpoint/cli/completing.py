@@ -1,6 +1,6 @@
-"""What a shell calls for completions, in place of the commands, whose imports take longer than a keystroke may.
+"""Completes command lines for shells, without the commands, whose imports are too slow for a keystroke.
 
-It completes from a copy of the tree of commands that has only their names and parameters, kept in the user's cache.
+It uses a copy of the command tree with only names and parameters, from the user's cache.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ from forkpoint.cli.names import TYPES, PlaceType
 
 PROGRAM = "forkpoint"
 VARIABLE = "_FORKPOINT_COMPLETE"
-_SECONDS = 2.0  # for a state root that is far away
-_FILES = ("app", "file", "path", "filename")  # names of click's path types, and ours
+_SECONDS = 2.0  # time limit, for remote state roots
+_FILES = ("app", "file", "path", "filename")  # names of click's path types and forkpoint's
 
 _BASH = """\
 %(complete_func)s() {
@@ -65,7 +66,7 @@ class _Joined(ShellComplete):
 
 
 class Bash(BashComplete):
-    """Quotes names, and works on the line, as bash's own words end at "=" and ":"."""
+    """Quotes names, and splits the line itself, because bash's words end at "=" and ":"."""
 
     source_template = _BASH
 
@@ -76,7 +77,7 @@ class Bash(BashComplete):
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         given = incomplete.partition("=")[2] if incomplete.startswith("-") and "=" in incomplete else incomplete
-        breaks = [given.rfind(each) for each in ":=" if each in os.environ.get("COMP_BREAKS", ":=")]
+        breaks = [given.rfind(char) for char in ":=" if char in os.environ.get("COMP_BREAKS", ":=")]
         start = max(breaks, default=-1) + 1
         return [CompletionItem(i.value[start:], i.type, i.help) for i in super().get_completions(args, incomplete)]
 
@@ -94,12 +95,12 @@ for _shell in (Bash, Zsh, Fish):
 
 
 def main() -> None:
-    """Print the completions that the shell asks for. Silent if anything fails: the user is typing."""
+    """Print the completions that the shell requests. Errors are silent, because the user is typing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     late = threading.Timer(_SECONDS, os._exit, [0])
     late.daemon = True
     try:
-        tree = _tree()  # however long it takes: it is kept for the next time
+        tree = _tree()  # without a time limit, because the cache keeps it for the next time
         late.start()
         shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     except BaseException:
@@ -108,63 +109,59 @@ def main() -> None:
 
 
 def script(shell: str) -> str:
-    """The script that teaches a shell to complete; keeps the tree for its first completion."""
+    """The completion script of a shell; also caches the tree for the first completion."""
     classes: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
     return classes[shell](_tree(), {}, PROGRAM, VARIABLE).source()
 
 
 def _tree() -> click.Command:
-    kept = _kept()
-    try:
-        return _command(json.loads(kept.read_text()))
-    except (OSError, ValueError):
-        pass
-    from forkpoint.cli.command import main as whole
+    cache = _cache_file()
+    with suppress(OSError, ValueError):
+        return _command(json.loads(cache.read_text()))
+    from forkpoint.cli.command import main as group
 
-    told = json.dumps(whole.to_info_dict(click.Context(whole, info_name=PROGRAM)), default=repr)
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as made:
-            made.write(told)
-        os.replace(made.name, kept)
-    except OSError:
-        pass
-    return _command(json.loads(told))
+    tree = json.dumps(group.to_info_dict(click.Context(group, info_name=PROGRAM)), default=repr)
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as file:
+            file.write(tree)
+        os.replace(file.name, cache)
+    return _command(json.loads(tree))
 
 
-def _kept() -> Path:
-    """The file of the tree, of this installation as it is."""
+def _cache_file() -> Path:
+    """The cached tree of this installation, by its version and modification time."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PROGRAM / "commands"
     installed = distribution(PROGRAM)
-    site = Path(str(installed.locate_file("")))  # changes when a package with commands is installed beside forkpoint
+    site = Path(str(installed.locate_file("")))  # changes when a package with commands is installed
     changed = max(path.stat().st_mtime_ns for path in (site, *Path(__file__).parent.rglob("*.py")))
     return home / f"{installed.version}-{click.__version__}-{changed}.json"
 
 
-def _command(told: Mapping[str, Any]) -> click.Command:
+def _command(info: Mapping[str, Any]) -> click.Command:
     settings = {"help_option_names": ["-h", "--help"], "ignore_unknown_options": True}
-    params = [_param(each) for each in told["params"] if each["name"] != "_click_default_help"]
-    shown: dict[str, Any] = {"params": params, "help": told["help"], "short_help": told["short_help"], "hidden": told["hidden"]}
-    if "commands" not in told:
-        return click.Command(told["name"], context_settings=settings, **shown)
-    commands = {name: _command(each) for name, each in told["commands"].items()}
-    return click.Group(told["name"], commands, context_settings=settings, **shown)
+    params = [_param(param) for param in info["params"] if param["name"] != "_click_default_help"]
+    shown: dict[str, Any] = {"params": params, "help": info["help"], "short_help": info["short_help"], "hidden": info["hidden"]}
+    if "commands" not in info:
+        return click.Command(info["name"], context_settings=settings, **shown)
+    commands = {name: _command(command) for name, command in info["commands"].items()}
+    return click.Group(info["name"], commands, context_settings=settings, **shown)
 
 
-def _param(told: Mapping[str, Any]) -> click.Parameter:
-    common: dict[str, Any] = {"type": _type(told["type"]), "nargs": told["nargs"], "required": False}
-    if told["param_type_name"] == "argument":
-        return click.Argument([told["name"]], **common)
-    declared = [told["name"], *told["opts"], *told["secondary_opts"]]
-    if told["is_flag"]:
-        return click.Option(declared, is_flag=True, help=told["help"], hidden=told["hidden"])
-    return click.Option(declared, multiple=told["multiple"], help=told["help"], hidden=told["hidden"], **common)
+def _param(info: Mapping[str, Any]) -> click.Parameter:
+    common: dict[str, Any] = {"type": _type(info["type"]), "nargs": info["nargs"], "required": False}
+    if info["param_type_name"] == "argument":
+        return click.Argument([info["name"]], **common)
+    declared = [info["name"], *info["opts"], *info["secondary_opts"]]
+    if info["is_flag"]:
+        return click.Option(declared, is_flag=True, help=info["help"], hidden=info["hidden"])
+    return click.Option(declared, multiple=info["multiple"], help=info["help"], hidden=info["hidden"], **common)
 
 
-def _type(told: Mapping[str, Any]) -> Any:
-    name = told["name"]
-    if "choices" in told:
-        return click.Choice(told["choices"])
+def _type(info: Mapping[str, Any]) -> Any:
+    name = info["name"]
+    if "choices" in info:
+        return click.Choice(info["choices"])
     if name == PlaceType.name:
         return PlaceType()
     if name in _FILES:

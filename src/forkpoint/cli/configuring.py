@@ -42,7 +42,7 @@ def _upper(name: str) -> str:
 
 
 def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
-    """The commands of a group by name, which loads them."""
+    """The commands of a group by name. Loads them."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -67,7 +67,7 @@ def general_options(group: click.Group) -> list[Known]:
 
 
 def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
-    """The options that the environment or the file sets, by full name. Raises ConfigError for what is wrong in either."""
+    """The options that the environment or the file sets, by full name. Raises ConfigError for errors in either."""
     check_variables(os.environ)
     file = config_file()
     known = {each.name: each for each in general_options(group)}
@@ -100,7 +100,7 @@ def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Kno
 
 
 def _is_ours(variable: str) -> bool:
-    """Whether it can only be meant for a command's option; Kubernetes makes others, such as FORKPOINT_SERVER_PORT."""
+    """Whether it is the variable of a command's option; Kubernetes creates others, such as FORKPOINT_SERVER_PORT."""
     return variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
 
 
@@ -117,7 +117,7 @@ def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]
 
 
 def _flat(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a table; tables within it are those of commands."""
+    """Keys and values of a table; nested tables belong to commands."""
     for key, value in table.items():
         if prefix or key != JOB:
             inner = command.get_command(click.Context(command), key) if isinstance(command, click.Group) else None
@@ -136,7 +136,7 @@ def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
 
 
 def _typed(option: Known, value: Any, place: str) -> Any:
-    """The value as the option takes it. Raises ConfigError, with the key, the value and the remedy."""
+    """The value, converted to the option's type. Raises a ConfigError with the key, the value and the remedy."""
     param = option.param
     wrong = None
     if param.is_flag and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Errors as the command line shows them, and its exit codes. Pure."""
+"""The command line's errors and exit codes. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXIT_CODES: dict[type[ForkpointError], int] = {
 
 @dataclass(frozen=True)
 class Failure:
-    """An error to show. ``code``: its name in JSON; ``details``: a traceback or the end of a log."""
+    """An error to show. ``code``: its name in JSON. ``details``: a traceback or the end of a log."""
 
     code: str
     message: str
@@ -40,14 +40,14 @@ class Failure:
     cause: BaseException | None = None
 
     def with_traceback(self) -> Failure:
-        """With the full traceback, as ``--verbose`` shows it."""
+        """The failure with the full traceback, for ``--verbose``."""
         if self.cause is None:
             return self
         return replace(self, details="".join(traceback.format_exception(self.cause)).rstrip())
 
 
 def describe(error: ForkpointError) -> Failure:
-    """The failure for an error of forkpoint's."""
+    """The failure for an error of forkpoint."""
     match error:
         case ProgramFailed():
             return _of_program(error)

@@ -1,11 +1,12 @@
-"""Names below the state root, as shells complete them: jobs, savepoints, uids and states. Loads little, as each completion is a
-process of its own."""
+"""Completes names below the state root: jobs, savepoints, uids and states. It imports little, because each completion is a
+separate process."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import click
@@ -19,13 +20,13 @@ from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
 _LABEL_FILE = "label.json"
-_MOST_SAVEPOINTS = 300  # the newest ones
+_MOST_SAVEPOINTS = 300  # only the newest are read
 
 Complete = Callable[["Names", click.Context], Iterable[tuple[str, str]]]
 
 
 class Names:
-    """What is below a state root, from directories and savepoint.json alone; what cannot be read is left out."""
+    """The names below a state root, from directories and savepoint.json files; unreadable ones are left out."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -35,16 +36,16 @@ class Names:
 
     def savepoints(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The contents of savepoint.json, with the current label, newest first; ids sort by time."""
-        places = [
+        directories = [
             (name, f"{SAVEPOINTS}/{job}/{name}")
             for job in self._children(SAVEPOINTS)
             for name in self._children(f"{SAVEPOINTS}/{job}")
         ]
-        for name, place in sorted(places, reverse=True)[:_MOST_SAVEPOINTS]:
-            found = self._json(place, SAVEPOINT_FILE)
+        for name, directory in sorted(directories, reverse=True)[:_MOST_SAVEPOINTS]:
+            found = _load(self._storage, within(directory, SAVEPOINT_FILE))
             if found is not None:
-                given = self._json(place, _LABEL_FILE) or {}
-                yield unescape(name), {**found, **(given if given.get("savepoint") == found.get("id") else {})}
+                label = _load(self._storage, within(directory, _LABEL_FILE)) or {}
+                yield unescape(name), {**found, **(label if label.get("savepoint") == found.get("id") else {})}
 
     def operators(self, savepoint: str | None) -> Iterator[Mapping[str, Any]]:
         """The operators of a savepoint (path, URL, id or label; None or `latest`: the newest)."""
@@ -72,9 +73,6 @@ class Names:
         inside = (path.removeprefix(f"{directory}/") for path in self._storage.list(directory))
         return sorted({path.split("/")[0] for path in inside if "/" in path})
 
-    def _json(self, place: str, name: str) -> dict[str, Any] | None:
-        return _load(self._storage, within(place, name))
-
 
 def _load(storage: Storage, path: str) -> dict[str, Any] | None:
     try:
@@ -85,7 +83,7 @@ def _load(storage: Storage, path: str) -> dict[str, Any] | None:
 
 
 def state_root(ctx: click.Context | None) -> str:
-    """The state root that the command line so far means."""
+    """The state root of the incomplete command line."""
     at = ctx
     while at is not None:
         if (file := at.params.get("config")) is not None:
@@ -99,7 +97,7 @@ def state_root(ctx: click.Context | None) -> str:
 
 
 class NameType(click.types.StringParamType):
-    """Text that names something below the state root."""
+    """The name of an object below the state root."""
 
     def __init__(self, name: str, complete: Complete) -> None:
         self.name = name
@@ -112,7 +110,7 @@ class NameType(click.types.StringParamType):
         return [
             CompletionItem(value, help=help_text or None)
             for value, help_text in sorted(found.items())
-            # Others would be control sequences, or several lines, for the shell.
+            # Other texts would be control sequences, or several lines, for the shell.
             if value.startswith(incomplete) and value.isprintable() and help_text.isprintable()
         ]
 
@@ -146,11 +144,6 @@ def _restored(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
     yield "none", "start with empty state"
 
 
-def _jobs_too(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
-    yield from _jobs(names, ctx)
-    yield from _savepoints(names, ctx)
-
-
 def _uids(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
     for operator in names.operators(_savepoint_of(ctx)):
         yield operator["uid"], operator.get("kind", "")
@@ -158,11 +151,6 @@ def _uids(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _source_uids(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
     return ((uid, "source") for uid in names.sources(_savepoint_of(ctx)))
-
-
-def _uids_and_sources(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
-    yield from _uids(names, ctx)
-    yield from _source_uids(names, ctx)
 
 
 def _states(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
@@ -181,10 +169,10 @@ JOB = NameType("job", _jobs)
 SAVEPOINT = NameType("savepoint", _savepoints)
 SAVEPOINT_OR_LATEST = NameType("savepoint or latest", _latest_too)
 RESTORED = NameType("savepoint, latest or none", _restored)
-JOB_OR_SAVEPOINT = NameType("job or savepoint", _jobs_too)
+JOB_OR_SAVEPOINT = NameType("job or savepoint", lambda names, ctx: chain(_jobs(names, ctx), _savepoints(names, ctx)))
 UID = NameType("uid", _uids)
 SOURCE_UID = NameType("uid of a source", _source_uids)
-ANY_UID = NameType("uid of an operator or source", _uids_and_sources)
+ANY_UID = NameType("uid of an operator or source", lambda names, ctx: chain(_uids(names, ctx), _source_uids(names, ctx)))
 STATE = NameType("state", _states)
 UID_STATE = NameType("uid and state", _states_of_uids)
 TYPES = {

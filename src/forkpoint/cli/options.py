@@ -1,4 +1,4 @@
-"""Options that several commands have, and their kinds: NAME=VALUE, durations, schedules of savepoints."""
+"""Options of several commands, and their types: NAME=VALUE, durations, savepoint schedules."""
 
 from __future__ import annotations
 
@@ -37,18 +37,13 @@ def pairs_option(option: str, name: str, metavar: str, text: str, left: NameType
     return click.option(option, name, metavar=metavar, type=left, multiple=True, callback=pairs, help=text)
 
 
-def split_renames(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """Parse --map: old uid → new uid."""
-    return dict(split_pair(each, param) for each in given)
-
-
 map_option = click.option(
     "--map",
     "renames",
     metavar="OLD=NEW",
     type=ANY_UID,
     multiple=True,
-    callback=split_renames,
+    callback=lambda ctx, param, given: dict(split_pair(value, param) for value in given),
     help="Restore the state of uid OLD to uid NEW; repeatable.",
 )
 pyflink_option = click.option("--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it.")

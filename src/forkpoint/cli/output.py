@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forkpoint.savepoint.format.tasks import Progress as OnProgress
 
 _LINE_SECONDS = 5.0
-_WIDE = 10_000  # without a terminal, nothing may be wrapped or cut
+_WIDE = 10_000  # without a terminal, lines must not be wrapped or cut
 
 Cell = str | Text
 
@@ -109,8 +109,8 @@ class TextOutput(Output):
 
 
 class _Steps:
-    """Steps as lines, where there is no terminal: each once, and at most one in some seconds of those that only count. What is
-    done within ``quiet_seconds`` is not said."""
+    """Prints steps as lines without a terminal: each step once, and steps that only count at most every few seconds. Steps within
+    the first ``quiet_seconds`` are not printed."""
 
     def __init__(self, say: Callable[[str], None], quiet_seconds: float = 0.0) -> None:
         self._say = say
@@ -144,7 +144,7 @@ class JsonOutput(Output):
 
 
 def _say(text: str, stream: TextIO) -> None:
-    """Write a line beside what other threads log and print: at once, unlike ``print``, which writes the end of a line apart."""
+    """Write a line in one call, because other threads log and print: ``print`` writes the end of a line separately."""
     stream.write(f"{text}\n")
     stream.flush()
 
@@ -158,7 +158,7 @@ def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:
 
 
 def _json(data: Any, indent: int | None = None) -> str:
-    """Strict JSON: numbers that it lacks become the strings "NaN", "Infinity" and "-Infinity"."""
+    """Strict JSON: non-finite numbers become the strings "NaN", "Infinity" and "-Infinity"."""
     try:
         text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:

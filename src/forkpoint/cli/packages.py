@@ -1,5 +1,5 @@
-"""Commands of other packages: entry points of the group ``forkpoint.commands``, named as the commands are. Each is loaded when
-it is called; its help in one line is in the docstring of its function, which is read without loading it."""
+"""Commands of other packages: entry points of the group ``forkpoint.commands``, by the names of the commands. A command is loaded
+when it is called; its one-line help comes from its function's docstring, which is read without loading it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from forkpoint.extras import not_installed
 from forkpoint.lazy import docstring
 
 PACKAGES = {"import-spark-checkpoint": "forkpoint_spark_checkpoints"}
-"""The commands of forkpoint's own packages, which name their extra where the package is missing."""
+"""The commands of forkpoint's own packages, so that errors can name the extra of a missing package."""
 
 
 def short_helps() -> dict[str, str]:
-    """The commands of the installed packages, each with its help in one line."""
+    """The commands of the installed packages, with their one-line help."""
     return {name: short_help(docstring(entry.module, entry.attr)) for name, entry in _installed().items()}
 
 
@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> click.Command | None:
-    """A command; None if there is no such command. Raises NotInstalled if its package is missing."""
+    """The command of this name, if any. Raises NotInstalled if its package is missing."""
     entry = _installed().get(name)
     if entry is None and name in PACKAGES:
         raise not_installed(PACKAGES[name], f"`forkpoint {name}`")

@@ -59,7 +59,7 @@ class Settings:
         return JsonOutput() if self.output_format == "json" else TextOutput()
 
     def end(self, failure: Failure) -> NoReturn:
-        """Print why the command failed, and exit."""
+        """Print the failure, and exit."""
         self.output.failure(failure.with_traceback() if self.verbose else failure)
         click.get_current_context().exit(failure.exit_code)
 
@@ -86,7 +86,7 @@ def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def configure(ctx: click.Context) -> None:
-    """Take what the environment and the configuration file set for the options of commands. Raises ConfigError."""
+    """Apply the settings of the environment and the configuration file to commands' options. Raises ConfigError."""
     root = ctx.find_root()
     settings = root.obj or Settings()
     if settings.as_given:
@@ -100,7 +100,7 @@ def configure(ctx: click.Context) -> None:
 
 
 def _take_defaults(ctx: click.Context) -> Any:
-    """Those of a context, which were taken from its parent when it was made."""
+    """The defaults of a context, which it copied from its parent at its creation."""
     if ctx.parent is not None:
         ctx.default_map = (_take_defaults(ctx.parent) or {}).get(ctx.info_name, {})
     return ctx.default_map

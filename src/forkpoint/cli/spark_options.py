@@ -1,4 +1,4 @@
-"""Options of where and how Spark runs, and of what goes to its executors: those of spark-submit, and our own."""
+"""The options for Spark and its executors: those of spark-submit, and forkpoint's own."""
 
 from __future__ import annotations
 
@@ -27,19 +27,14 @@ def split_settings(ctx: click.Context, param: click.Parameter, given: Sequence[s
     return found
 
 
-def split_names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-    """Parse --pass-env: names and prefixes of variables."""
-    return tuple(name for each in given for name in each.split(",") if name)
-
-
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of where and how Spark runs."""
+    """Add the options for Spark to a command."""
     for option in (
         click.option(
             "--pass-env",
             metavar="NAME,PREFIX*",
             multiple=True,
-            callback=split_names,
+            callback=lambda ctx, param, given: tuple(name for part in given for name in part.split(",") if name),
             help="Environment variables that executors get from the driver, such as 'AWS_*'; repeatable.",
         ),
         click.option("--ship-env", is_flag=True, help="Send the driver's virtual environment to the executors."),

@@ -1,14 +1,14 @@
-"""A job's driver: it plans each epoch, has an engine run its tasks, and commits what they return. It knows no engine.
+"""A job's driver plans each epoch, has an engine run its tasks, and commits their results. It works with any engine.
 
-    run         what happens in an epoch, and between two
-    commit      when an epoch is decided, and how its output becomes visible
-    start       what a run starts from, and whether it may
-    scale       another parallelism
-    lead        which run leads, which one waits, and which one takes over
-    observe     what people and monitors see of a run
+    run         runs epochs and handles requests between them
+    commit      commits an epoch and publishes its output
+    start       restores a run's initial state, or refuses to start
+    scale       changes the parallelism
+    lead        leadership: leases, standbys, hand-off
+    observe     events, status, metrics and problems of a run
     savepoints  savepoints of a running job, on request and on schedule
-    serve       answers to those who ask and command the run
+    serve       answers requests to the run
 
-An epoch is decided by one write: that of its manifest (``checkpoint.history``). What happened before can be repeated, what
-follows will be. ``run.job_driver`` puts the rooms together; ``run.epochs`` is the loop.
+One write commits an epoch: that of its manifest (``checkpoint.history``). Every step before it can be repeated, and every step
+after it will be. ``run.job_driver`` assembles the rooms; ``run.epochs`` has the loop.
 """

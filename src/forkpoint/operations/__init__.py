@@ -1,13 +1,13 @@
-"""What the ``forkpoint`` command does, as Python functions over plain values.
+"""The operations of the ``forkpoint`` command, as Python functions over plain values.
 
     running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
     programs          run (in the background), drive (in this process), supervise, check, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit; import_spark_checkpoint, inspect_spark_checkpoint (in the package
                       forkpoint-spark-checkpoints)
     saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
-                      entries_of, query_of for what they return
+                      entries_of, query_of for their results
     the state root    tree, recover, publish, gc
-    where it runs     check_machine, doctor (of a cluster)
+    hosts             check_machine, doctor (of a cluster)
 
 ``state_root`` is a path or URL; by default FORKPOINT_STATE_ROOT, else ``./.forkpoint``. Long operations report to an
 ``Observer``. All raise forkpoint's errors.

@@ -1,4 +1,4 @@
-"""What this machine and the hosts of a cluster have, and what a driver or a task would lack there."""
+"""Checks whether this machine and the hosts of a cluster have what drivers and tasks need."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class Check:
-    """``found``: a version, a size or a place, for people. ``problem``: what is wrong with it, and the remedy; None if nothing
-    is."""
+    """``found``: a version, size or path, for people. ``problem``: the problem and its remedy, if any."""
 
     name: str
     found: str
@@ -48,29 +47,23 @@ class Check:
 
 
 def check_machine(state_root: str | None = None) -> list[Check]:
-    """Try what a driver on this machine needs: programs, memory, limits, ports, and a state root that keeps its promises."""
+    """Check the needs of a driver on this machine: programs, memory, limits, ports, and the guarantees of the state root."""
     storage = StateRoot(state_root).storage
     kinds: dict[str, Callable[[], Check]] = {
-        "Python": _python,
         "Java": _java,
         "memory": _memory,
         "open files": _open_files,
-        "temporary files": _temporary_files,
+        "temporary files": lambda: _space("temporary files", tempfile.gettempdir(), "free some, or set TMPDIR"),
         "ports": _ports,
         "state root": lambda: check_storage(storage),
     }
-    return [_checked(name, check) for name, check in kinds.items()]
-
-
-def _checked(name: str, check: Callable[[], Check]) -> Check:
-    try:
-        return check()
-    except (ForkpointError, OSError) as error:
-        return Check(name, "unknown", str(error))
-
-
-def _python() -> Check:
-    return Check("Python", f"{platform.python_version()} ({sys.executable}), forkpoint {version('forkpoint')}")
+    found = [Check("Python", f"{platform.python_version()} ({sys.executable}), forkpoint {version('forkpoint')}")]
+    for name, check in kinds.items():
+        try:
+            found.append(check())
+        except (ForkpointError, OSError) as error:
+            found.append(Check(name, "unknown", str(error)))
+    return found
 
 
 def _java() -> Check:
@@ -81,19 +74,19 @@ def _java() -> Check:
     except ConfigError as error:
         return Check("Java", "none", f"{error}. Without it, only the local engine works (--engine local)")
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return Check("Java", str(program), f"{program} does not run: {error}; install a JDK, or correct JAVA_HOME")
-    found = java_version(said)
+    found = java_version(output)
     text = f"{'unknown' if found is None else found} ({program}), PySpark {version('pyspark')}"
     if found is not None and found < LEAST_JAVA:
         return Check("Java", text, f"Spark needs Java {LEAST_JAVA} or newer; install one, and set JAVA_HOME")
     return Check("Java", text)
 
 
-def java_version(said: str) -> int | None:
-    """The feature version in what ``java -version`` says: 17 of "17.0.15", 8 of "1.8.0"."""
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+def java_version(output: str) -> int | None:
+    """The feature version in the output of ``java -version``: 17 for "17.0.15", 8 for "1.8.0"."""
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return None if found is None else int(found[1])
 
 
@@ -102,19 +95,14 @@ def _memory() -> Check:
         gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GB
     except (ValueError, OSError):
         return Check("memory", "unknown")
-    limit = _container_limit_gb()
+    limit = None  # of the control group
+    for file in ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"):
+        with suppress(OSError, ValueError):
+            limit = int(Path(file).read_text()) / _GB
     found = f"{gb:.1f} GB" if limit is None or limit >= gb else f"{limit:.1f} GB (the container's limit)"
     if min(gb, limit or gb) < LEAST_MEMORY_GB:
         return Check("memory", found, "Spark's driver takes 2 GB by default; lower spark.driver.memory, or use --engine local")
     return Check("memory", found)
-
-
-def _container_limit_gb() -> float | None:
-    """The memory limit of the control group that this process is in."""
-    for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            return int(Path(place).read_text()) / _GB
-    return None
 
 
 def _open_files() -> Check:
@@ -129,18 +117,14 @@ def _open_files() -> Check:
     return Check("open files", f"up to {limit}", problem)
 
 
-def _temporary_files() -> Check:
-    return _space("temporary files", tempfile.gettempdir(), "free some, or set TMPDIR")
-
-
-def _space(name: str, place: str, remedy: str) -> Check:
-    free_gb = shutil.disk_usage(place).free / _GB
+def _space(name: str, directory: str, remedy: str) -> Check:
+    free_gb = shutil.disk_usage(directory).free / _GB
     problem = f"less than {LEAST_DISK_GB:.0f} GB is free; {remedy}" if free_gb < LEAST_DISK_GB else None
-    return Check(name, f"{place}, {free_gb:.1f} GB free", problem)
+    return Check(name, f"{directory}, {free_gb:.1f} GB free", problem)
 
 
 def _ports() -> Check:
-    """Commands reach a driver, and Spark its Python workers, at ports of the loopback interface."""
+    """Commands connect to drivers, and Spark to its Python workers, through ports of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port), timeout=5):
@@ -158,24 +142,24 @@ def _ports() -> Check:
 
 
 def check_storage(storage: Storage) -> Check:
-    """Whether the storage keeps what ``Storage`` promises, as far as one machine can tell: of several that create a file at
-    once, one succeeds; what was written is visible; what was deleted is gone."""
+    """Check the guarantees of ``Storage``, as far as one machine can: of several concurrent creations of a file, one succeeds;
+    written files are visible, and deleted ones are gone."""
     directory = f"{PROBES}/{uuid.uuid4().hex}"
     try:
         problems = [*_semantics(storage, directory)]
     finally:
         storage.delete_prefix(directory)
     if isinstance(storage, LocalStorage) and not problems:
-        return _space("state root", storage.root, "free some, or choose another place")
+        return _space("state root", storage.root, "free some, or choose another directory")
     return Check("state root", storage.url, "; ".join(problems) or None)
 
 
 def _semantics(storage: Storage, directory: str) -> Iterator[str]:
-    place = f"{directory}/created"
+    file = f"{directory}/created"
 
     def create(number: int) -> bool:
         try:
-            storage.create(place, str(number).encode())
+            storage.create(file, str(number).encode())
         except AlreadyExists:
             return False
         return True
@@ -189,21 +173,21 @@ def _semantics(storage: Storage, directory: str) -> Iterator[str]:
             f"{len(created)} of {_WRITERS} writers could create the same file, so two drivers could both lead a job; use a "
             "storage with conditional writes"
         )
-    elif storage.read(place) != str(created[0]).encode():
-        yield "a file has another content than its writer gave it"
-    written_ms = storage.modified_ms(place)
+    elif storage.read(file) != str(created[0]).encode():
+        yield "a file has other content than its writer wrote"
+    written_ms = storage.modified_ms(file)
     skew_ms = max(began_ms - written_ms, written_ms - ended_ms, 0)
     if skew_ms > MAX_CLOCK_SKEW_MS:
         yield f"its clock differs by {skew_ms / 1000:.0f} s from this machine's; synchronize them (NTP)"
-    if storage.list(directory) != [place]:
+    if storage.list(directory) != [file]:
         yield "a listing lacks a file that was just written"
-    storage.put(place, b"other")
-    if storage.read(place) != b"other":
-        yield "a file that was replaced still has its old content"
-    storage.delete(place)
+    storage.put(file, b"other")
+    if storage.read(file) != b"other":
+        yield "a replaced file still has its old content"
+    storage.delete(file)
     with suppress(NotFound):
-        storage.read(place)
-        yield "a file that was deleted can still be read"
+        storage.read(file)
+        yield "a deleted file can still be read"
 
 
 def doctor(
@@ -215,10 +199,10 @@ def doctor(
     state_root: str | None = None,
     observer: Observer = SILENT,
 ) -> list[HostReport]:
-    """Try on each host that runs Spark's tasks what a job needs there: versions, the state root, shared directories, disk, clock.
+    """Check a job's needs on each host that runs Spark's tasks: versions, the state root, shared directories, disk, clock.
 
-    ``spark``: settings by name ("spark.master"). ``directories``: those that sinks write to. ``ship_env``, ``pass_env``: as those
-    of a ``RunRequest``. Starts a SparkSession, or takes the active one, and leaves it running.
+    ``spark``: settings by name ("spark.master"). ``directories``: of sinks. ``ship_env``, ``pass_env``: see ``RunRequest``.
+    Starts a SparkSession, or uses the active one, and leaves it running.
     """
     from forkpoint.spark.executor import make_spark_executor  # loads PySpark
     from forkpoint.spark.shipping.provisions import Provisions
@@ -227,5 +211,5 @@ def doctor(
     pack(ship_env, observer)
     with observer.steps("starting Spark") as step:
         executor, _ = make_spark_executor(None, spark, provisions)
-        step("trying the hosts")
-        return try_hosts(executor, StateRoot(state_root).storage, {each: each for each in directories}, tempfile.gettempdir())
+        step("checking the hosts")
+        return try_hosts(executor, StateRoot(state_root).storage, {name: name for name in directories}, tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""How an operation reports its progress."""
+"""The progress reports of an operation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ OnStep = Callable[[str], None]
 
 
 class Observer:
-    """Gets an operation's progress. This one ignores it; override what you need."""
+    """Receives an operation's progress. The base class ignores it; override the methods you need."""
 
     def progress(self, what: str, unit: str = "parts") -> AbstractContextManager[Progress]:
         """Entered when ``what`` starts; provides a function of (done, total), both in ``unit``."""
         return nullcontext(lambda done, total: None)
 
     def steps(self, what: str) -> AbstractContextManager[OnStep]:
-        """Entered when ``what`` starts; provides a function that takes each step, in words."""
+        """Entered when ``what`` starts; provides a function that receives each step, in words."""
         return nullcontext(lambda step: None)
 
     def remark(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The state root that operations work on."""
+"""The state root of an operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forkpoint.storage.places import absolute
 
 @dataclass(frozen=True)
 class StateRoot:
-    """``given``: the state root; None for that of the environment or of forkpoint.toml, else the default."""
+    """``given``: the state root; None for that of the environment or forkpoint.toml, or the default."""
 
     given: str | None = None
 
@@ -29,18 +29,16 @@ class StateRoot:
 
     @property
     def existing(self) -> Storage:
-        """The storage, for operations that list. Raises JobNotFound for a missing state root if it was named, as it is most
-        likely misspelt."""
+        """The storage, for operations that list. Raises JobNotFound if a configured state root is missing, because its name is
+        most likely misspelt."""
         storage = self.storage
         if (self.given or state_root()) and isinstance(storage, LocalStorage) and not os.path.isdir(storage.root):
             raise JobNotFound(f"there is no state root {self.place}; check the path (--state-root, {STATE_ROOT})")
         return storage
 
     def new_savepoint(self, job: str, to: str | None, label: str | None) -> tuple[str, str]:
-        """A new savepoint's id and place: ``to``, or below the state root. ConfigError if the label is taken."""
-        from forkpoint.savepoint.catalog.listing import (
-            free_label,  # every command needs the state root, and few make savepoints
-        )
+        """A new savepoint's id and path: ``to``, or below the state root. Raises ConfigError if the label is taken."""
+        from forkpoint.savepoint.catalog.listing import free_label  # few commands make savepoints
         from forkpoint.savepoint.catalog.naming import new_savepoint_id
 
         if label is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def attributes(thing: Any, names: str) -> dict[str, Any]:
-    """The attributes with these names, separated by spaces; of None, None for each."""
+    """The attributes with these names, separated by spaces; None for each if the object is None."""
     return {name: None if thing is None else getattr(thing, name) for name in names.split()}
 
 
@@ -47,7 +47,7 @@ def view_json(view: RunView) -> dict[str, Any]:
 
 
 def savepoints_json(found: Sequence[Found]) -> dict[str, Any]:
-    """Savepoints, and what is left of unfinished and damaged ones."""
+    """Savepoints, and the remains of unfinished and damaged ones."""
     broken = [each for each in found if each.listed.savepoint is None]
     return {
         "savepoints": [_listed_json(each.path, s) for each in found if (s := each.listed.savepoint) is not None],
@@ -64,7 +64,7 @@ def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
 
 
 def savepoint_json(shown: SavepointShown) -> dict[str, Any]:
-    """A savepoint's whole description."""
+    """A savepoint's complete description."""
     from forkpoint.savepoint.catalog.display import totals
 
     entries, size = totals(shown.savepoint)
@@ -132,10 +132,11 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Decimals without a fraction as int: DuckDB's sums of integers are such."""
+    """Decimals without a fraction become int, because DuckDB's sums of integers have this type."""
     values: list[Any] = column.to_pylist()
-    whole = getattr(column.type, "scale", None) == 0
-    return [None if value is None else int(value) for value in values] if whole else values
+    if getattr(column.type, "scale", None) != 0:
+        return values
+    return [None if value is None else int(value) for value in values]
 
 
 def diff_json(found: SavepointDiff) -> dict[str, Any]:
@@ -168,12 +169,12 @@ def diff_json(found: SavepointDiff) -> dict[str, Any]:
 
 
 def edited_json(made: Edited) -> dict[str, Any]:
-    """A savepoint that was made from another one."""
+    """An edited savepoint."""
     return asdict(made)
 
 
 def gc_json(leftovers: Leftovers, dry_run: bool) -> dict[str, Any]:
-    """What dead runs left."""
+    """The leftovers of dead runs."""
     return {
         "removed": not dry_run,
         "bytes": leftovers.bytes,
@@ -184,7 +185,7 @@ def gc_json(leftovers: Leftovers, dry_run: bool) -> dict[str, Any]:
 
 
 def recovery_json(found: Recovery) -> dict[str, Any]:
-    """What a job resumes from, and what that loses."""
+    """The checkpoint or savepoint that a job resumes from, and the loss."""
     plan = found.plan
     return {
         "job": found.job,
@@ -192,6 +193,6 @@ def recovery_json(found: Recovery) -> dict[str, Any]:
         "from": None if plan.chosen is None else asdict(plan.chosen),
         "epoch": None if found.start is None else found.start.epoch,
         "lost": asdict(plan.lost),
-        "looked": [asdict(each) for each in plan.looked],
+        "looked": [asdict(each) for each in plan.checked],
         "set_aside": list(plan.fenced),
     }

@@ -24,19 +24,19 @@ class Unreachable(ForkpointError):
 
 
 class DriverGone(JobFailed):
-    """A driver ended, or was killed, before it answered a request that takes a while."""
+    """A driver ended, or was killed, before it answered a long request."""
 
 
 @dataclass(frozen=True)
 class Pending(Generic[L]):
-    """A request that was accepted, by its id."""
+    """An accepted request, by its id."""
 
     id: str
     kind: type[m.LongRequest[L]]
 
 
 class Carrier(ABC):
-    """Brings requests to one run. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
+    """Transports requests to one run. Raises Unreachable if its driver has ended, ForkpointError for refused requests."""
 
     poll_seconds = 0.1
 
@@ -45,17 +45,17 @@ class Carrier(ABC):
 
     @abstractmethod
     def ask(self, request: m.Request[A]) -> A:
-        """The answer to a request; to one that takes a while, its acceptance."""
+        """The answer to a request, or the acceptance of a long request."""
 
     @abstractmethod
     def answer(self, pending: Pending[L]) -> L:
-        """How far an accepted request has come."""
+        """The progress or result of an accepted request."""
 
     @abstractmethod
     def is_gone(self) -> bool:
         """Whether the driver has ended."""
 
-    def close(self) -> None:  # noqa: B027 - not every carrier has something to close
+    def close(self) -> None:  # noqa: B027 - not every carrier has connections
         """Close connections."""
 
     @property
@@ -68,7 +68,7 @@ class Carrier(ABC):
 
 
 class RunClient:
-    """Commands one run and asks it. Raises Unreachable if its driver has ended, and ForkpointError for refused requests."""
+    """Sends requests to one run. Raises Unreachable if its driver has ended, ForkpointError for refused requests."""
 
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
@@ -97,7 +97,7 @@ class RunClient:
         return self.carrier.ask(m.MetricsRequest())
 
     def cancel(self) -> None:
-        """Ask the job to end without a savepoint."""
+        """Request the end of the job without a savepoint."""
         self.carrier.ask(m.CancelRequest())
 
     def savepoint(
@@ -109,21 +109,21 @@ class RunClient:
         skip_unreadable: bool = False,
         epoch: int | None = None,
     ) -> Pending[m.SavepointAnswer]:
-        """Request a savepoint of the running job, of its newest epoch or an earlier one."""
+        """Request a savepoint of the newest or an earlier epoch."""
         return self._begin(m.SavepointRequest(directory, label, note, skip_unreadable, epoch))
 
     def stop(
         self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False
     ) -> Pending[m.SavepointAnswer]:
-        """Ask the job to end with a savepoint."""
+        """Request the end of the job with a savepoint."""
         return self._begin(m.StopRequest(directory, drain, skip_unreadable))
 
     def rescale(self, parallelism: int) -> Pending[m.RescaleAnswer]:
-        """Ask the job to go on at another parallelism."""
+        """Request another parallelism."""
         return self._begin(m.RescaleRequest(parallelism))
 
     def hand_over(self, successor: str) -> Pending[m.HandOverAnswer]:
-        """Ask the run to hand the job over to one that waits for it."""
+        """Request a hand-off of the job to a run that waits for it."""
         return self._begin(m.HandOverRequest(successor))
 
     def _begin(self, request: m.LongRequest[L]) -> Pending[L]:
@@ -150,8 +150,8 @@ class RunClient:
         return answer.location
 
     def wait_epoch(self, pending: Pending[E], done: str, on_epoch: Callable[[str], None] | None = None) -> int:
-        """Wait until the job has been rescaled or handed over; returns the answer's epoch. ``done``: which of them, in words.
-        Raises JobFailed if it was refused or the driver died."""
+        """Wait until the job has been rescaled or handed over; returns the answer's epoch. ``done``: "rescaled" or "handed over",
+        for messages. Raises JobFailed if the request was refused or the driver died."""
 
         def under_way(answer: E) -> None:
             if answer.doing is not None and on_epoch is not None:
@@ -174,7 +174,7 @@ class RunClient:
             time.sleep(self.carrier.poll_seconds)
 
     def wait_gone(self, seconds: float) -> bool:
-        """Wait until the driver has ended; False if the time has passed first."""
+        """Wait until the driver has ended; returns False on a timeout."""
         until = time.monotonic() + seconds
         while not self.carrier.is_gone():
             if time.monotonic() > until:

@@ -1,6 +1,6 @@
-"""endpoint.json: where a run's driver is, and its control port. A driver writes it when it starts and removes it at its end.
+"""endpoint.json: the address and control port of a run's driver. A driver writes it at its start and removes it at its end.
 
-The record of a driver that was killed is stale; only a request tells (`registry`).
+The record of a killed driver is stale, which only a request detects (`registry`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ HOST = "127.0.0.1"
 
 
 class Endpoint(Record, frozen=True, kw_only=True):
-    """``machine``: the host name of the driver's machine, as ``host`` is a loopback address. ``port``: None if the driver takes
-    requests only as files. ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log file
-    of a detached driver. ``standby``: it waits beside the run that leads the job."""
+    """``machine``: the host name of the driver's machine, because ``host`` is a loopback address. ``port``: None if the driver
+    takes requests only as files. ``token`` authorizes callers; on local disk only the owner can read the record. ``log``: the log
+    file of a detached driver. ``standby``: it waits for the death of the job's leader."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -40,7 +40,7 @@ ENDPOINT = Format("endpoint.json", Endpoint, 1)
 
 
 def register(storage: Storage, endpoint: Endpoint) -> None:
-    """Write the record of a run that starts."""
+    """Write the record of a starting run."""
     path = JobPaths(endpoint.job).endpoint_file(endpoint.run)
     data = ENDPOINT.dump(endpoint)
     if isinstance(storage, LocalStorage):
@@ -67,7 +67,7 @@ def is_endpoint(path: str) -> bool:
 
 
 def process_exists(pid: int) -> bool:
-    """Whether this machine has the process, of whichever user."""
+    """Whether this machine has the process, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -22,13 +22,13 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 STATES = ("starting", "standby", "running", "restarting", "ended", "lost", "silent", "failed")
 
 Values = Iterable[tuple[tuple[str, ...], float | None]]
-"""Values of a job, with those of its labels beside ``job``."""
+"""A job's values of a metric, each with the values of its labels after ``job``."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A metric: how it is called, what it says, its labels beside ``job``, and how it is read from a job's message. A value that
-    is None is left out."""
+    """A metric: its name, its help text, its labels after ``job``, and a function that reads its values from a job's message. A
+    value of None is left out."""
 
     kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
     name: str
@@ -57,22 +57,6 @@ def _operators(m: MetricsMessage, field: str) -> Values:
     return [((uid,), getattr(operator, field)) for uid, operator in m.operators.items()]
 
 
-def _busy(m: MetricsMessage) -> Values:
-    return _by_uid({uid: o.busy_ms / 1000 for uid, o in m.operators.items()})
-
-
-def _watermarks(m: MetricsMessage) -> Values:
-    return _by_uid({uid: _seconds(o.watermark_ms) for uid, o in m.operators.items()})
-
-
-def _lags(m: MetricsMessage) -> Values:
-    return _by_uid({uid: _age(m, o.watermark_ms) for uid, o in m.operators.items()})
-
-
-def _source_watermarks(m: MetricsMessage) -> Values:
-    return [((uid, w.split), _seconds(w.watermark_ms)) for uid, w in m.watermarks.items()]
-
-
 def _backlog(m: MetricsMessage, unit: str) -> Values:
     return _by_uid({uid: b.amount if b.unit == unit else None for uid, b in m.backlog.items()})
 
@@ -86,15 +70,11 @@ def _timers(m: MetricsMessage) -> Values:
 
 
 def _problems(m: MetricsMessage) -> Values:
-    return [(labels, 1) for labels in dict.fromkeys((each.severity, each.kind, each.uid or "") for each in m.problems)]
+    return [(labels, 1) for labels in dict.fromkeys((p.severity, p.kind, p.uid or "") for p in m.problems)]
 
 
 def _user(m: MetricsMessage, kind: str, value: Callable[[UserMetrics], float | None]) -> Values:
     return [((u.uid, u.group, u.name), value(u)) for u in m.user if u.kind == kind]
-
-
-def _user_gauges(m: MetricsMessage) -> Values:
-    return [((u.uid, u.group, u.name, str(u.subtask)), u.value) for u in m.user if u.kind == "gauge"]
 
 
 def _seconds(ms: float | None) -> float | None:
@@ -152,7 +132,12 @@ DEFINITIONS: Sequence[Definition] = (
         lambda m: _operators(m, "late_records_dropped"),
         "uid",
     ),
-    _counter("forkpoint_operator_busy_seconds", "Time at work, added up over the subtasks.", _busy, "uid"),
+    _counter(
+        "forkpoint_operator_busy_seconds",
+        "Time at work, added up over the subtasks.",
+        lambda m: _by_uid({uid: o.busy_ms / 1000 for uid, o in m.operators.items()}),
+        "uid",
+    ),
     _counter(
         "forkpoint_operator_bytes_in",
         "Bytes that came through exchanges; of a source: of the columns it has read.",
@@ -165,12 +150,22 @@ DEFINITIONS: Sequence[Definition] = (
         lambda m: _operators(m, "bytes_out"),
         "uid",
     ),
-    _gauge("forkpoint_operator_watermark_seconds", "An operator's watermark, in seconds since 1970.", _watermarks, "uid"),
-    _gauge("forkpoint_operator_watermark_lag_seconds", "How far an operator's watermark is behind the clock.", _lags, "uid"),
+    _gauge(
+        "forkpoint_operator_watermark_seconds",
+        "An operator's watermark, in seconds since 1970.",
+        lambda m: _by_uid({uid: _seconds(o.watermark_ms) for uid, o in m.operators.items()}),
+        "uid",
+    ),
+    _gauge(
+        "forkpoint_operator_watermark_lag_seconds",
+        "How far an operator's watermark is behind the clock.",
+        lambda m: _by_uid({uid: _age(m, o.watermark_ms) for uid, o in m.operators.items()}),
+        "uid",
+    ),
     _gauge(
         "forkpoint_source_watermark_seconds",
         "A source's lowest watermark, and the split that holds it back.",
-        _source_watermarks,
+        lambda m: [((uid, w.split), _seconds(w.watermark_ms)) for uid, w in m.watermarks.items()],
         "uid",
         "split",
     ),
@@ -251,7 +246,13 @@ DEFINITIONS: Sequence[Definition] = (
         lambda m: _user(m, "counter", lambda u: u.value),
         *_USER,
     ),
-    _gauge("forkpoint_user_value", "A gauge of a user function.", _user_gauges, *_USER, "subtask"),
+    _gauge(
+        "forkpoint_user_value",
+        "A gauge of a user function.",
+        lambda m: [((u.uid, u.group, u.name, str(u.subtask)), u.value) for u in m.user if u.kind == "gauge"],
+        *_USER,
+        "subtask",
+    ),
     _counter(
         "forkpoint_user_meter_events",
         "Events that a meter of a user function has counted.",
@@ -275,24 +276,24 @@ DEFINITIONS: Sequence[Definition] = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Jobs of one state root. ``others``: the states of those that have no metrics, by name, such as "lost"."""
+    """Jobs of one state root. ``others``: the states of jobs without metrics, by name, such as "lost"."""
 
     jobs: Sequence[MetricsMessage]
     others: Mapping[str, str]
 
 
 def exposition(jobs: Sequence[MetricsMessage], others: Mapping[str, str] | None = None) -> str:
-    """The metrics of jobs that run, in one text: a format in which each metric occurs once. ``others``: as of ``Measured``."""
+    """The metrics of running jobs in one text, in which each metric occurs once. ``others``: as in ``Measured``."""
     return _text(list(families(jobs, others or {})))
 
 
 def exposition_of_roots(roots: Mapping[str, Measured]) -> str:
-    """The metrics of jobs of several state roots, by place, which is a label: two of them may have a job of the same name."""
+    """The metrics of jobs of several state roots, by URL, which is a label: two roots may have jobs of the same name."""
     merged: dict[str, Metric] = {}
-    for place, measured in roots.items():
+    for root, measured in roots.items():
         for family in families(measured.jobs, measured.others):
             known = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            known.samples += [each._replace(labels={"root": place, **each.labels}) for each in family.samples]
+            known.samples += [sample._replace(labels={"root": root, **sample.labels}) for sample in family.samples]
     return _text(list(merged.values()))
 
 
@@ -303,7 +304,7 @@ def _text(found: Sequence[Metric]) -> str:
 
 
 def families(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Iterator[Metric]:
-    """The metrics of jobs, without those that have no value."""
+    """The metrics of jobs, except metrics without values."""
     yield _job_states(jobs, others)
     for definition in DEFINITIONS:
         family = definition.kind(definition.name, definition.text, labels=("job", *definition.labels))
@@ -325,7 +326,7 @@ class _Families(Collector):
 
 
 def _job_states(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Metric:
-    """One for each job and state, so that an alert needs not know which of them a job has been in."""
+    """A value for each job and state, so that an alert needs no knowledge of a job's earlier states."""
     family = GaugeMetricFamily("forkpoint_job_state", "1 for the state that the job is in, else 0.", labels=("job", "state"))
     for job, state in {**others, **{m.job: m.state for m in jobs}}.items():
         for each in dict.fromkeys((*STATES, state)):

@@ -1,4 +1,4 @@
-"""Requests over HTTP: the paths of a run's control port, and the carrier that calls it from the same machine."""
+"""Requests over HTTP: the routes of a run's control port, and the carrier that calls it from the same machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ L = TypeVar("L", bound=m.LongAnswer)
 
 
 class Route(NamedTuple):
-    """How a request is called, and the status code of its answer."""
+    """The method and path of a request, and the status code of its answer."""
 
     method: str
     path: str
@@ -47,13 +47,13 @@ ANSWERS: Mapping[type[m.LongRequest[Any]], str] = {
     m.RescaleRequest: "/v1/rescale",
     m.HandOverRequest: "/v1/hand-over",
 }
-"""Where the answers of accepted requests are, by id."""
+"""The directories of the answers to accepted requests, by id."""
 
 
 @cache
 def _no_tls() -> SSLContext:
-    """Control ports speak plain HTTP. Left alone, httpx loads the system's certificates for each client, which takes longer
-    than a request."""
+    """Control ports speak plain HTTP. By default, httpx loads the system's certificates for each client, which takes longer than
+    a request."""
     import ssl
 
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -63,7 +63,7 @@ class HttpCarrier(Carrier):
     """Calls a run's control port, on this machine."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        import httpx  # takes a fifth of the time of a command that finds no job running
+        import httpx  # its import takes a fifth of the time of a command that finds no job running
 
         super().__init__(endpoint)
         self._unreachable, self._late = httpx.TransportError, httpx.TimeoutException

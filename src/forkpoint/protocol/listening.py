@@ -1,4 +1,4 @@
-"""A port that serves an application over HTTP, within limits: any user of the machine can connect, with or without a token."""
+"""Serves an application over HTTP, within limits, because any user of the machine can connect, with or without a token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _log.setLevel(logging.ERROR)  # strangers must not write to the job's log
 
 
 class Listening:
-    """Serves on threads of its own from ``start`` to ``close``. ``port``: 0 for any. ``certificate``, ``key``: the
-    files of a certificate, with those that sign it, and of its key, in PEM, for HTTPS."""
+    """Serves on its own threads from ``start`` to ``close``. ``port``: 0 for any. ``certificate``, ``key``: for HTTPS, the PEM
+    files of a certificate with its chain, and of its key."""
 
     def __init__(
         self, app: ASGIApp, host: str, port: int = 0, *, name: str, certificate: str | None = None, key: str | None = None
@@ -46,14 +46,14 @@ class Listening:
             ssl_keyfile=key,
         )
         self._server = uvicorn.Server(config)
-        # asyncio sends without delay (TCP_NODELAY) on sockets of this protocol only: with it left out, a kept connection's
-        # answers, which are head and body, wait 40 ms for the client's acknowledgement.
+        # asyncio sets TCP_NODELAY only on sockets with an explicit TCP protocol. Without it, answers on a kept connection, which
+        # are head and body, wait 40 ms for the client's acknowledgement.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name=name, daemon=True)
 
     def start(self) -> int:
-        """Start serving; returns the port. Raises OSError if it is taken, or the host is none of this machine."""
+        """Start serving; returns the port. Raises OSError if the port is taken, or the host is not an address of this machine."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(self._address)
         self._socket.listen(64)
@@ -62,7 +62,7 @@ class Listening:
         return port
 
     def close(self) -> None:
-        """Stop serving, if it does."""
+        """Stop serving, if started."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(5)
@@ -70,13 +70,13 @@ class Listening:
 
 
 def bearer(authorization: bytes) -> bytes:
-    """The token in an authorization header; empty if that is of another scheme."""
+    """The token in an authorization header; empty for another scheme."""
     scheme, _, token = authorization.partition(b" ")
     return token if scheme.lower() == b"bearer" else b""
 
 
 async def read_body(request: Request) -> bytes:
-    """The request's body. Raises HTTPException 413 as soon as it is too long, without reading the rest."""
+    """The request's body. Raises HTTPException 413 once it is too long, without reading the rest."""
     data = bytearray()
     async for part in request.stream():
         data += part
@@ -86,8 +86,8 @@ async def read_body(request: Request) -> bytes:
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection. A request has to arrive in full within ``REQUEST_SECONDS``. Beyond ``MAX_CONNECTIONS`` the oldest
-    connection without a request is closed, so that idle connections keep nobody out."""
+    """One connection. A request has to arrive in full within ``REQUEST_SECONDS``. Beyond ``MAX_CONNECTIONS``, the server closes
+    the oldest connection without a request, so that idle connections block no client."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -127,7 +127,7 @@ class LimitedProtocol(H11Protocol):
 
     def _give_up(self) -> None:
         self._stop_waiting()
-        self.connections.discard(self)  # at once, as the transport closes later
+        self.connections.discard(self)  # at once, because the transport closes later
         self.transport.abort()
 
     def _stop_waiting(self) -> None:

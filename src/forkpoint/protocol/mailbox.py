@@ -1,11 +1,12 @@
 """Requests to a running driver as files below the state root, for callers that cannot reach its port.
 
-A caller creates `requests/<id>.json` beside the run's record: `run operation body`. The driver lists that directory every second,
-takes each request once, writes `answers/<id>.json`, and removes the request. It replaces the answer while a savepoint makes
-progress; the caller removes it once it has read the last one. Whoever can write below the state root can command the job.
+A caller creates `requests/<id>.json` next to the run's record: `run operation body`. The driver lists that directory every
+second, takes each request once, writes `answers/<id>.json`, and removes the request. It updates the answer while a savepoint
+makes progress; the caller removes the last answer once it has read it. Anyone who can write below the state root can command the
+job.
 
-An answer is an object with one field, which says what it is: `status`, `journal`, `metrics`, `savepoint` (of everything that
-takes a while), or `error`. Earlier releases write all of these fields, and null for those that are not meant.
+An answer is an object with one field that names its kind: `status`, `journal`, `metrics`, `savepoint` (of all long requests), or
+`error`. Earlier releases write all of these fields, with null for all but one.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from forkpoint.storage.base import Storage
 
 POLL_SECONDS = 1.0
-KEEP_SECONDS = 600.0  # that an answer waits for its caller
-PATIENCE_SECONDS = 20.0  # a driver looks every second, but its storage may be slow
-ALIVE_SECONDS = 15.0  # after this long without news, look whether the driver is still there
+KEEP_SECONDS = 600.0  # lifetime of an answer
+PATIENCE_SECONDS = 20.0  # a driver polls every second, but its storage may be slow
+ALIVE_SECONDS = 15.0  # time without news after which to check whether the driver is alive
 
 A = TypeVar("A", bound=m.Message)
 L = TypeVar("L", bound=m.LongAnswer)
@@ -43,7 +44,7 @@ log = logging.getLogger("forkpoint")
 
 
 class MailedRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A request as a file. ``run``: the only run that it is for."""
+    """A request as a file. ``run``: its recipient."""
 
     run: str
     operation: str
@@ -64,24 +65,24 @@ def _field(kind: type[m.Message]) -> str:
 
 
 def _read_answer(data: bytes, kind: type[A]) -> A | m.ErrorDetail:
-    """Raises DecodeError if it is torn, or not of this kind."""
+    """Raises DecodeError if the answer is incomplete, or of another kind."""
     found = m.read(data, dict[str, Raw])
     kinds: tuple[type[A | m.ErrorDetail], ...] = (m.ErrorDetail, kind)
-    for each in kinds:
-        part = found.get(_field(each))
+    for expected in kinds:
+        part = found.get(_field(expected))
         if part is not None and bytes(part) != b"null":
-            return m.read(part, each)
+            return m.read(part, expected)
     raise ValidationError(f"it has no {_field(kind)}")
 
 
 def _is_final(answer: m.Message) -> bool:
-    """Whether nothing follows."""
+    """Whether no further answer follows."""
     return not isinstance(answer, m.LongAnswer) or answer.status != "IN_PROGRESS"
 
 
 @dataclass
 class _Taken:
-    """A request that was taken. ``accepted``: its id with the driver, if it takes a while. ``written``: when ``answer`` was."""
+    """A taken request. ``accepted``: the driver's id of a long request. ``written``: when ``answer`` was written."""
 
     accepted: str | None
     answer: m.Message
@@ -91,7 +92,7 @@ class _Taken:
 class Mailbox:
     """The driver's side: takes the requests to one run."""
 
-    def __init__(self, storage: Storage, job: str, run: str, driver: m.Answering) -> None:
+    def __init__(self, storage: Storage, job: str, run: str, driver: m.RequestHandler) -> None:
         self._storage, self._paths, self._run, self._driver = storage, JobPaths(job), run, driver
         self._taken: dict[str, _Taken] = {}
         self._closing = threading.Event()
@@ -102,10 +103,10 @@ class Mailbox:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer what is still open. Call this once the run has ended."""
+        """Answer open requests. Call this once the run has ended."""
         self._closing.set()
         self._thread.join()
-        if self._taken or not self._reachable:  # else the last round was a moment ago, and callers see the run's end
+        if self._taken or not self._reachable:  # otherwise the last round was recent, and callers see the run's end
             self._round()
 
     def _serve(self) -> None:
@@ -123,38 +124,38 @@ class Mailbox:
             self._reachable = True
         except StorageError as error:
             if self._reachable:
-                log.warning("job %r: cannot look for requests: %s", self._paths.job, error)
+                log.warning("job %r: requests cannot be listed: %s", self._paths.job, error)
             self._reachable = False
 
     def _take(self, request_id: str, path: str) -> None:
-        """Do what a request asks for. It counts as taken even if its answer cannot be written: it is never done twice."""
+        """Execute a request. It counts as taken even if its answer cannot be written, so it is never executed twice."""
         try:
             data = self._storage.read(path)
         except NotFound:  # its caller has given up
             return
         try:
-            taken = self._done(data, path)
+            taken = self._execute(data, path)
         except m.Refused as refused:
             taken = _Taken(None, refused.detail)
         self._taken[request_id] = taken
         self._write(request_id)
 
-    def _done(self, data: bytes, path: str) -> _Taken:
-        """The request with its first answer. Raises Refused."""
+    def _execute(self, data: bytes, path: str) -> _Taken:
+        """Execute a request; returns it with its first answer. Raises Refused."""
         mailed = m.read_request(data, MailedRequest)
         if mailed.run != self._run:
             raise m.Refused("bad-request", f"{path} is for run {mailed.run}, this is run {self._run}")
         kind = m.REQUESTS.get(mailed.operation)
         if kind is None:
             known = ", ".join(map(repr, m.REQUESTS))
-            raise m.Refused("bad-request", f"operation: there is no {mailed.operation!r}, but {known}")
+            raise m.Refused("bad-request", f"operation: there is no {mailed.operation!r}; there are {known}")
         answer = self._driver.ask(m.read_request(mailed.body, kind))
         if isinstance(answer, m.Accepted):
             return _Taken(answer.request_id, self._driver.answer(answer.request_id))
         return _Taken(None, answer)
 
     def _report(self) -> None:
-        """Write how far the accepted requests have come, and remove answers that nobody has fetched."""
+        """Write the progress of accepted requests, and remove expired answers."""
         for request_id, taken in list(self._taken.items()):
             if taken.accepted is not None and not _is_final(taken.answer):
                 answer = self._driver.answer(taken.accepted)
@@ -174,8 +175,8 @@ class Mailbox:
 
 
 class MailboxCarrier(Carrier):
-    """The caller's side, on any host that can write below the state root. Waits ``patience_seconds`` for the first answer to each
-    request."""
+    """The client's side, on any host that can write below the state root. Waits up to ``patience_seconds`` for the first answer
+    to each request."""
 
     poll_seconds = 0.3
 
@@ -183,10 +184,10 @@ class MailboxCarrier(Carrier):
         super().__init__(endpoint)
         self._storage, self._paths, self._patience = storage, JobPaths(endpoint.job), patience_seconds
         self._last: dict[str, m.LongAnswer] = {}  # by request
-        self._heard = time.monotonic()  # when there was news of the driver
+        self._heard = time.monotonic()  # the last news of the driver
 
     def ask(self, request: m.Request[A]) -> A:
-        """Raises Unreachable if there is no answer."""
+        """Raises Unreachable without an answer."""
         if (end := self._end()) is not None:
             raise Unreachable(f"{self.who} {end}")
         request_id = uuid.uuid4().hex
@@ -196,7 +197,7 @@ class MailboxCarrier(Carrier):
         try:
             answer = self._first_answer(request_id, request.outcome if isinstance(request, m.LongRequest) else request.answer)
         finally:
-            self._storage.delete(path)  # if it was not taken: nobody waits for it any more
+            self._storage.delete(path)  # the driver may not have taken it, and this client no longer waits
         self._heard = time.monotonic()
         if isinstance(answer, m.LongAnswer):
             self._last[request_id] = answer
@@ -208,27 +209,27 @@ class MailboxCarrier(Carrier):
         if _is_final(known):
             return known
         end = self._end()
-        # After the look at the end, before which the last answers are written.
+        # Fetch after this check: the driver writes the last answers before its end.
         found = cast("L | None", self._fetch(pending.id, pending.kind.outcome))
         if found is not None and found != known:
             self._last[pending.id], self._heard = found, time.monotonic()
             return found
         if end is not None:
-            raise Unreachable(f"{self.who} {end}; `forkpoint savepoints {self.endpoint.job}` shows what it has made")
-        self._look_after_long()
+            raise Unreachable(f"{self.who} {end}; `forkpoint savepoints {self.endpoint.job}` shows its savepoints")
+        self._check_alive()
         return known
 
     def is_gone(self) -> bool:
         if not self._storage.exists(self._paths.endpoint_file(self.endpoint.run)):
             return True
         try:
-            self._look_after_long()
+            self._check_alive()
         except Unreachable:
             return True
         return False
 
-    def _look_after_long(self) -> None:
-        """Raise Unreachable if there has been no news for long, and the driver does not answer."""
+    def _check_alive(self) -> None:
+        """Raise Unreachable if there has been no news for ``ALIVE_SECONDS`` and the driver does not answer."""
         if time.monotonic() - self._heard > ALIVE_SECONDS:
             self.ask(m.StatusRequest())
 
@@ -237,7 +238,7 @@ class MailboxCarrier(Carrier):
         renewals = self._renewals()
         while True:
             end = self._end()
-            # After the look at the end, before which the last answers are written.
+            # Fetch after this check: the driver writes the last answers before its end.
             answer = self._fetch(request_id, kind)
             if answer is not None:
                 return answer
@@ -255,7 +256,7 @@ class MailboxCarrier(Carrier):
             time.sleep(self.poll_seconds)
 
     def _fetch(self, request_id: str, kind: type[A]) -> A | None:
-        """The answer; None if there is none yet. Removes it if nothing follows. Raises ForkpointError if it is a refusal."""
+        """The answer, if there is one. Removes a final answer. Raises ForkpointError for a refusal."""
         path = self._paths.answer_file(self.endpoint.run, request_id)
         try:
             answer = _read_answer(self._storage.read(path), kind)
@@ -272,12 +273,12 @@ class MailboxCarrier(Carrier):
         return answer
 
     def _renewals(self) -> int | None:
-        """How often the driver has renewed its lease; None without one."""
+        """The number of renewals of the driver's lease; None without a lease."""
         lease = LEASE.load_if_whole(self._storage, self._paths.lease_file(self.endpoint.run))
         return None if lease is None else lease.renewals
 
     def _end(self) -> str | None:
-        """How the run has ended, according to its record; None if it has not, or may still answer."""
+        """The run's recorded end; None if it has not ended, or may still answer."""
         record = RUN.load_if_whole(self._storage, self._paths.run_file(self.endpoint.run))
         if record is None or record.outcome is None:
             return None

@@ -1,8 +1,8 @@
-"""What a running job's driver can be asked, and what it answers: a struct for each request and each answer.
+"""The messages between a running job's driver and its clients: a struct for each request and each answer.
 
-A request names its answer. What takes a while is accepted first (`LongRequest`), and its answer is fetched until it is final.
-Carriers bring messages from one process to the other as JSON: `http` and `port`, `mailbox`. A message that comes from outside
-is checked when it is read. Fields that a later version adds to an answer are ignored, so that an earlier client understands it.
+A request names its answer. The driver first accepts a long request (`LongRequest`); the client then polls for the final answer.
+Carriers (`http` and `port`, `mailbox`) transport messages as JSON. External messages are validated when they are read. Clients
+ignore fields that a later release adds to an answer.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Message(Struct, frozen=True):
 
 
 class Problem(Message, frozen=True):
-    """What is wrong with a job. ``severity``: critical if the job stands still, or will not recover by itself. ``uid``: the
-    source or sink that it is about; None if it is about the whole job, or that is not known. ``kind``: lost, failed, silent or
-    elsewhere of a driver that does not answer; unpublished of a job that does not run; restart-loop, restarting, input, no-data,
-    watermark, output, sink-behind, long-epoch, slow-epochs or backlog. ``text``: a sentence, without the job's name."""
+    """A problem of a job. ``severity``: critical if the job makes no progress or will not recover by itself. ``uid``: the
+    affected source or sink; None for the entire job, or if it is unknown. ``kind``: lost, failed, silent or elsewhere for a
+    driver that does not answer; unpublished for a job that does not run; restart-loop, restarting, input, no-data, watermark,
+    output, sink-behind, long-epoch, slow-epochs or backlog. ``text``: a sentence, without the job's name."""
 
     severity: Severity
     kind: str
@@ -47,7 +47,7 @@ class Problem(Message, frozen=True):
 
 
 class SavepointProgress(Message, frozen=True):
-    """How many of the savepoint's parts are written; ``total`` can grow at the beginning."""
+    """The number of written parts of a savepoint; ``total`` can grow at the beginning."""
 
     done: int
     total: int
@@ -57,9 +57,9 @@ class StatusMessage(Message, frozen=True, kw_only=True):
     """The status of a run. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's clock.
 
     ``records`` and ``late_records_dropped``: elements by operator uid since the run's last (re)start; ``sources``: the uids of
-    sources. ``ignored_files``: by source, the number of files that appeared too late to be read. ``rescaling_to``: the
-    parallelism for which stores are being built. ``caught_up``: whether the stores of a run that waits to lead are close to the
-    job's epochs. ``doing``: a description of a long epoch or start. ``problems``: the worst first.
+    sources. ``ignored_files``: by source, the number of files that appeared too late. ``rescaling_to``: the target of a rescaling
+    in progress. ``caught_up``: whether the stores of a run that waits to lead have caught up with the job. ``doing``: a
+    description of a long epoch or start. ``problems``: the most severe first.
     """
 
     job: str
@@ -90,8 +90,8 @@ class StatusMessage(Message, frozen=True, kw_only=True):
 
 
 class EpochEntry(Message, frozen=True):
-    """An epoch of a run. ``phases``: when it reached each phase; without "committed", it is under way or was given up.
-    ``records``: what its operators received, or emitted if they have no input, by uid. The bytes are those of state."""
+    """An epoch of a run. ``phases``: when it reached each phase; without "committed", it is running or was given up. ``records``:
+    the number of elements that operators received, or emitted without an input, by uid. The bytes are those of state."""
 
     epoch: int
     phases: Mapping[Phase, int]
@@ -109,7 +109,7 @@ class FailureEntry(Message, frozen=True):
 
 
 class SavepointEntry(Message, frozen=True):
-    """A savepoint that the run makes, has made (``path``), or failed to make (``failure``)."""
+    """A savepoint of the run: in progress, complete (``path``) or failed (``failure``)."""
 
     savepoint: str
     epoch: int
@@ -120,9 +120,9 @@ class SavepointEntry(Message, frozen=True):
 
 
 class JournalMessage(Message, frozen=True):
-    """The latest epochs, failures and savepoints of a run, oldest first. ``committed`` and ``failed``: how many epochs were
-    committed, and attempts failed, in all. ``restored_epoch``: what it has (re)started from, at ``restored_ms``; None if that was
-    from nothing."""
+    """The latest epochs, failures and savepoints of a run, oldest first. ``committed`` and ``failed``: the total numbers of
+    committed epochs and failed attempts. ``restored_epoch``: the epoch from which it has (re)started, at ``restored_ms``; None
+    without initial state."""
 
     job: str
     run: str
@@ -136,9 +136,9 @@ class JournalMessage(Message, frozen=True):
 
 
 class OperatorMetrics(Message, frozen=True):
-    """An operator's counts since the last (re)start. ``busy_ms``: the time, over all subtasks, in which it was at work.
-    ``bytes_in`` and ``bytes_out``: of exchanges between stages, and of what a source has read as columns. ``watermark_ms``: None
-    before the first one, and after the last element."""
+    """An operator's counts since the last (re)start. ``busy_ms``: the busy time of all subtasks. ``bytes_in`` and ``bytes_out``:
+    of exchanges between stages, and of columns that a source has read. ``watermark_ms``: None before the first watermark, and
+    after the last element."""
 
     records_in: int = 0
     records_out: int = 0
@@ -150,10 +150,10 @@ class OperatorMetrics(Message, frozen=True):
 
 
 class WatermarkMetrics(Message, frozen=True):
-    """The lowest watermark among the splits of a source (or timestamp assigner) that are neither idle nor read to their end, None
-    if there is no watermark yet; and the split that has it. ``others``: how many more are as slow. ``next``: the split that is
-    the slowest of the others; None if there is none. ``behind_ms``: by how much the one is behind the other, if both have a
-    watermark; ``notable``: that is much."""
+    """The lowest watermark among the splits of a source (or timestamp assigner) that are neither idle nor finished, with its
+    split; None before the first watermark. ``others``: the number of splits that are equally slow. ``next``: the slowest split
+    ahead of it, if any. ``behind_ms``: the distance between these two splits, if both have a watermark; ``notable``: the distance
+    is large."""
 
     watermark_ms: int | None
     split: str
@@ -164,7 +164,7 @@ class WatermarkMetrics(Message, frozen=True):
 
 
 class BacklogMetrics(Message, frozen=True):
-    """What a source knows of and has not planned yet. ``files``: in how many files that is; None if it is not in files."""
+    """The known input that a source has not planned yet. ``files``: its number of files; None if it is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"]
@@ -172,8 +172,8 @@ class BacklogMetrics(Message, frozen=True):
 
 
 class StateMetrics(Message, frozen=True):
-    """About how many entries a state of an operator has, and how many bytes their keys and values have. ``kind``: such as value,
-    map, or timers-event; each entry of timers is a timer."""
+    """The approximate number of entries of a state, and of the bytes of their keys and values. ``kind``: such as value, map, or
+    timers-event, where each entry is a timer."""
 
     uid: str
     name: str
@@ -183,7 +183,7 @@ class StateMetrics(Message, frozen=True):
 
 
 class DurationMetrics(Message, frozen=True):
-    """How many durations there were, their sum, and how many took at most each of ``bounds_ms``."""
+    """The number of durations, their sum, and how many were at most each of ``bounds_ms``."""
 
     count: int
     sum_ms: int
@@ -192,15 +192,15 @@ class DurationMetrics(Message, frozen=True):
 
 
 class CatchUpMetrics(Message, frozen=True):
-    """How often subtasks' stores were brought to an epoch's initial state in one way, and how long that took."""
+    """How often subtasks' stores caught up with an epoch's initial state in one way, and the total time."""
 
     count: int
     sum_ms: int
 
 
 class UserMetrics(Message, frozen=True):
-    """A metric of a user function; ``group``: the names of its groups, joined by dots. ``value``: a count, or a gauge's value,
-    which has a ``subtask``. Distributions also have a sum, and the least and greatest value."""
+    """A metric of a user function. ``group``: the names of its groups, joined by dots. ``value``: a count, or the value of a
+    gauge, which has a ``subtask``. Distributions also have a sum, a minimum and a maximum."""
 
     uid: str
     group: str
@@ -214,17 +214,18 @@ class UserMetrics(Message, frozen=True):
 
 
 class MetricsMessage(Message, frozen=True, kw_only=True):
-    """The metrics of a run. They add up committed epochs only. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's
+    """The metrics of a run, which cover only committed epochs. Times are milliseconds since 1970 UTC; ``now_ms`` is the driver's
     clock.
 
     Counts are since the last (re)start, at ``since_ms``; ``restarts``, ``rescalings`` and ``savepoints`` since the run's start.
-    ``operators``: by uid. ``watermarks``: by the uid of the source or timestamp assigner. ``epoch``: the last committed one, at
-    ``committed_ms``; ``epochs``: how many; ``epoch_ms``: how long the one under way has been computing. ``durations``: by part
-    of an epoch (plan, compute, write, commit, publish), and of whole ones ("epoch"). ``state_entries`` and ``state_bytes``:
-    about what the subtasks' stores have; None if unknown. ``states``: about what they have of each state; None if unknown, as
-    after an upgrade from an earlier release until each store has been read once. ``catch_ups``: by kind; ``stores_reused``: the
-    tasks that found their store up to date. ``unpublished``: committed epochs that a sink has not published yet, by uid.
-    ``silent_ms``: for how long an unbounded source has read nothing, by uid. ``problems``: what is wrong.
+    ``operators``: by uid. ``watermarks``: by the uid of the source or timestamp assigner. ``epoch``: the last committed epoch, at
+    ``committed_ms``; ``epochs``: the number of committed epochs; ``epoch_ms``: how long the running epoch has been computing.
+    ``durations``: by part of an epoch (plan, compute, write, commit, publish), and of entire epochs ("epoch"). ``state_entries``
+    and ``state_bytes``: the approximate size of the subtasks' stores; None if unknown. ``states``: the approximate size of each
+    state; None if unknown, for example after an upgrade from an earlier release until each store has been read once.
+    ``catch_ups``: by kind; ``stores_reused``: the number of tasks that found their store up to date. ``unpublished``: the number
+    of committed epochs that a sink has not published yet, by uid. ``silent_ms``: how long an unbounded source has read no
+    element, by uid.
     """
 
     job: str
@@ -261,13 +262,13 @@ class MetricsMessage(Message, frozen=True, kw_only=True):
 
 
 class Accepted(Message, frozen=True):
-    """The id with which the answer of a long request is fetched."""
+    """The id to poll for the answer to a long request."""
 
     request_id: str = field(name="request-id")
 
 
 class LongAnswer(Message, frozen=True, kw_only=True):
-    """How far a long request has come. ``failure``: why it FAILED. ``doing``: a description of the epoch that it waits for."""
+    """The progress of a long request. ``failure``: why it FAILED. ``doing``: a description of the epoch that it waits for."""
 
     status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
     failure: str | None = None
@@ -275,24 +276,24 @@ class LongAnswer(Message, frozen=True, kw_only=True):
 
 
 class SavepointAnswer(LongAnswer, frozen=True, kw_only=True):
-    """``location``: of the savepoint, if that is COMPLETED."""
+    """``location``: of a COMPLETED savepoint."""
 
     location: str | None = None
     progress: SavepointProgress | None = None
 
 
 class EpochAnswer(LongAnswer, frozen=True, kw_only=True):
-    """``epoch``: the one that a COMPLETED request has led to."""
+    """``epoch``: the result of a COMPLETED request."""
 
     epoch: int | None = None
 
 
 class RescaleAnswer(EpochAnswer, frozen=True):
-    """``epoch``: from which on the job has its new parallelism."""
+    """``epoch``: the first one at the new parallelism."""
 
 
 class HandOverAnswer(EpochAnswer, frozen=True):
-    """``epoch``: the last one up to which this run led the job."""
+    """``epoch``: the last one of this run as the leader."""
 
 
 class ErrorDetail(Message, frozen=True):
@@ -310,7 +311,7 @@ class ErrorMessage(Message, frozen=True):
 
 
 class Request(Struct, Generic[A], frozen=True, forbid_unknown_fields=True):
-    """Base of what a driver is asked. ``operation``: its name. ``answer``: the struct that answers it."""
+    """Base of all requests. ``operation``: its name. ``answer``: the struct of its answer."""
 
     operation: ClassVar[str]
     answer: ClassVar[type[Message]]
@@ -339,15 +340,15 @@ class CancelRequest(Request[StatusMessage], frozen=True):
 
 
 class LongRequest(Request[Accepted], Generic[L], frozen=True):
-    """What takes a while. ``outcome``: the struct of its last answer, and of those before it."""
+    """Base of requests that take long. ``outcome``: the struct of the answers to polls."""
 
     answer = Accepted
     outcome: ClassVar[type[LongAnswer]]
 
 
 class SavepointRequest(LongRequest[SavepointAnswer], frozen=True):
-    """``directory``: an absolute path or URL below which the savepoint gets a directory; None: the job's default. ``epoch``: an
-    earlier epoch, whose files are still there; None: the newest."""
+    """``directory``: the absolute path or URL of the savepoint's parent directory; None: the job's default. ``epoch``: an earlier
+    epoch whose files still exist; None: the newest."""
 
     operation = "savepoint"
     outcome = SavepointAnswer
@@ -375,7 +376,7 @@ class RescaleRequest(LongRequest[RescaleAnswer], frozen=True):
 
 
 class HandOverRequest(LongRequest[HandOverAnswer], frozen=True):
-    """``successor``: a run of the job, which waits to lead it."""
+    """``successor``: a run of the job that waits to lead it."""
 
     operation = "hand-over"
     outcome = HandOverAnswer
@@ -400,17 +401,17 @@ REQUESTS: Mapping[str, type[Request[Any]]] = {
 # -- both ends
 
 
-class Answering(Protocol):
-    """What answers requests: a driver. Its methods raise Refused."""
+class RequestHandler(Protocol):
+    """Answers requests for a driver. Its methods raise Refused."""
 
     def ask(self, request: Request[Any]) -> Message:
-        """The answer to a request; to one that takes a while, its acceptance."""
+        """The answer to a request, or the acceptance of a long request."""
 
     def answer(self, request_id: str) -> LongAnswer:
-        """How far an accepted request has come."""
+        """The progress or result of an accepted request."""
 
     def wait_fetched(self, seconds: float) -> bool:
-        """Wait until every answer has been fetched; False if the time passed first."""
+        """Wait until clients have fetched all answers; returns False on a timeout."""
 
 
 class Refused(ForkpointError):
@@ -429,7 +430,7 @@ _decoders: dict[Any, Callable[[bytes], Any]] = {}
 
 
 def read(data: bytes, kind: type[T]) -> T:
-    """What is in ``data``. Raises DecodeError, whatever is wrong."""
+    """The message in ``data``. Raises DecodeError for any error."""
     if kind not in _decoders:
         _decoders[kind] = json_decoder(kind)
     decode: Callable[[bytes], T] = _decoders[kind]
@@ -440,7 +441,7 @@ def read(data: bytes, kind: type[T]) -> T:
 
 
 def read_request(data: bytes, kind: type[S]) -> S:
-    """The request, or what envelops it, in ``data``. Raises Refused, which says what it takes."""
+    """The request, or its envelope, in ``data``. Raises Refused with the valid fields."""
     try:
         return read(data, kind)
     except DecodeError as error:
@@ -451,8 +452,8 @@ def read_request(data: bytes, kind: type[S]) -> S:
 def _problem(error: DecodeError) -> str:
     if not isinstance(error, ValidationError):
         return f"the body: Invalid JSON: {error}"
-    text, _, place = str(error).partition(" - at `$.")
+    text, _, path = str(error).partition(" - at `$.")
     if (found := _FIELD.fullmatch(text)) is not None:
         return f"{found[2]}: {'Unknown field' if found[1] == 'contains unknown' else 'Field required'}"
-    text = re.sub(r"`(.+?)`", lambda types: " or ".join(_TYPES.get(each, each) for each in types[1].split(" | ")), text)
-    return f"{place.removesuffix('`') or 'the body'}: {text}"
+    text = re.sub(r"`(.+?)`", lambda types: " or ".join(_TYPES.get(name, name) for name in types[1].split(" | ")), text)
+    return f"{path.removesuffix('`') or 'the body'}: {text}"

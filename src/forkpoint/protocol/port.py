@@ -30,7 +30,7 @@ _CODES: dict[int, m.ErrorCode] = {401: "unauthorized", 404: "not-found", 405: "m
 _STATUS = {code: status for status, code in _CODES.items()} | {"bad-request": 400}
 
 Rest = Callable[[str], ASGIApp]
-_PAGE = re.compile(r"/([a-z]+\.(html|css|js|svg))?")  # asks for the token itself
+_PAGE = re.compile(r"/([a-z]+\.(html|css|js|svg))?")  # the page asks its user for the token
 
 _CALLS = (
     *(f"{route.method} {route.path}" for route in ROUTES.values()),
@@ -40,9 +40,9 @@ _CALLS = (
 
 
 class ControlPort:
-    """The control port of one driver. ``rest``: makes the application for all other paths, given the token."""
+    """The control port of one driver. ``rest``: creates the application for all other paths, given the token."""
 
-    def __init__(self, job: str, driver: m.Answering, rest: Rest | None = None) -> None:
+    def __init__(self, job: str, driver: m.RequestHandler, rest: Rest | None = None) -> None:
         self.token = secrets.token_urlsafe(32)
         self._driver = driver
         own = _make_app(driver)
@@ -61,7 +61,7 @@ class ControlPort:
         self._listening.close()
 
 
-def _make_app(driver: m.Answering) -> Starlette:
+def _make_app(driver: m.RequestHandler) -> Starlette:
     async def prometheus(_: Request) -> Response:
         measured = await run_in_threadpool(driver.ask, m.MetricsRequest())
         assert isinstance(measured, m.MetricsMessage)
@@ -70,17 +70,20 @@ def _make_app(driver: m.Answering) -> Starlette:
     async def answer(request: Request) -> Response:
         return _reply(await run_in_threadpool(driver.answer, request.path_params["request_id"]))
 
+    async def internal_error(_: Request, error: Exception) -> Response:
+        return _error(500, f"{type(error).__name__}: {error}")
+
     asked = [
         Route(route.path, partial(_asked, driver, kind, route.status), methods=[route.method]) for kind, route in ROUTES.items()
     ]
     answers = [Route(f"{path}/{{request_id}}", answer, methods=["GET"]) for path in dict.fromkeys(ANSWERS.values())]
     return Starlette(
         routes=[*asked, *answers, Route("/metrics", prometheus, methods=["GET"])],
-        exception_handlers={HTTPException: _http_error, m.Refused: _refused, Exception: _internal_error},
+        exception_handlers={HTTPException: _http_error, m.Refused: _refused, Exception: internal_error},
     )
 
 
-async def _asked(driver: m.Answering, kind: type[m.Request[Any]], status: int, request: Request) -> Response:
+async def _asked(driver: m.RequestHandler, kind: type[m.Request[Any]], status: int, request: Request) -> Response:
     data = await read_body(request) if kind.__struct_fields__ else b""
     return _reply(await run_in_threadpool(driver.ask, m.read_request(data or b"{}", kind)), status)
 
@@ -109,13 +112,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     return _error(_STATUS[error.detail.code], error.detail.message)
 
 
-async def _internal_error(request: Request, error: Exception) -> Response:
-    return _error(500, f"{type(error).__name__}: {error}")
-
-
 class _WithRest:
-    """Passes on what the driver itself has no route for. The application is made when it is first needed: most jobs end without
-    anybody looking."""
+    """Passes on requests without a route of the driver. The application is created on first use: most jobs end without any."""
 
     def __init__(self, not_found: ASGIApp, rest: Rest, token: str) -> None:
         self._not_found, self._rest, self._token = not_found, rest, token
@@ -138,7 +136,8 @@ class _WithRest:
 
 
 class _Guard:
-    """Requires the token: any user of the machine, and any web page, can reach the port. Only the page's own files need none."""
+    """Requires the token, because any user of the machine and any web page can reach the port. Only the page's files need
+    none."""
 
     def __init__(self, app: ASGIApp, token: str, has_page: bool) -> None:
         self._app = app
@@ -147,12 +146,10 @@ class _Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if hmac.compare_digest(bearer(given), self._expected) or (self._has_page and _is_page(scope)):
+        reads = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        is_page = self._has_page and reads and _PAGE.fullmatch(scope["path"]) is not None
+        if hmac.compare_digest(bearer(given), self._expected) or is_page:
             await self._app(scope, receive, send)
         else:
             refusal = _error(401, "the authorization header is missing or wrong; the run's endpoint.json has the token")
             await refusal(scope, receive, send)
-
-
-def _is_page(scope: Scope) -> bool:
-    return scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and _PAGE.fullmatch(scope["path"]) is not None

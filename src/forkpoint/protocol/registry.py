@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PROBE_SECONDS = 4.0  # for a list of runs; a mailbox usually needs two
+PROBE_SECONDS = 4.0  # for a list of runs; a mailbox usually needs two seconds
 FIND_SECONDS = 10.0  # for a command, which must not miss a busy driver
-_PROBES = 16  # at once
+_PROBES = 16  # in parallel
 
 RunState = Literal[
     "starting",
@@ -46,9 +46,9 @@ RunState = Literal[
     "failed",
     "superseded",
 ]
-"""``starting`` to ``ending``: the driver answers. ``standby``: it waits beside the run that leads the job. ``silent``: it does
+"""``starting`` to ``ending``: the driver answers. ``standby``: it waits for the death of the job's leader. ``silent``: it does
 not answer in time. ``elsewhere``: it ran on another machine and does not answer: it was killed, or is cut off from the state
-root. ``lost``: it was killed. ``unknown``: an older release started it, and there is no end on record. The rest are recorded
+root. ``lost``: it was killed. ``unknown``: an older release started it, and no end is recorded. All others are recorded
 outcomes."""
 
 _FROM_NOTHING = Parent()
@@ -62,9 +62,9 @@ _ENDS: dict[RunState, str] = {
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. ``newest``: it is its job's newest one. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator
-    uid) are None if unknown. ``doing``: a description of a long epoch or start. ``status``: all that its driver says.
-    ``unpublished``: what is committed and may not be published, if it is its job's newest run and does not run."""
+    """One run. ``newest``: it is its job's newest run. ``epoch``, ``records_read`` and ``late_records_dropped`` (by operator uid)
+    are None if unknown. ``doing``: a description of a long epoch or start. ``status``: its driver's answer. ``unpublished``: for
+    the newest run of a job that does not run: committed output that may be unpublished."""
 
     job: str
     run: str
@@ -86,12 +86,12 @@ class RunView:
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What is wrong with it, the worst first. Nothing with a run that a newer one has replaced."""
+        """Its problems, the most severe first. A run that a newer one has replaced has none."""
         if self.status is not None:
             return self.status.problems
         found = problem_of_run(self.state, self.run, self.reason) if self.newest else None
         left = None if self.unpublished is None else Problem("warning", "unpublished", None, self.unpublished.text)
-        return [each for each in (found, left) if each is not None]
+        return [problem for problem in (found, left) if problem is not None]
 
     @property
     def is_live(self) -> bool:
@@ -104,7 +104,7 @@ class RunView:
 
 
 def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
-    """What is wrong with a run that does not answer or has ended."""
+    """The problem of a run that does not answer or has ended, if any."""
     match state:
         case "lost":
             return Problem("critical", "lost", None, f"lost: the driver of run {run} was killed; run its program again")
@@ -118,7 +118,7 @@ def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
 
 
 def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
-    """All recorded runs, of one job or of all, newest first. Calls the drivers that may be running."""
+    """All recorded runs, of one job or of all, newest first. Queries the drivers that may be running."""
     paths = storage.list(JOBS if job is None else JobPaths(job).directory)
     runs: dict[tuple[str, str], Run] = {}
     ports: dict[tuple[str, str], Endpoint] = {}
@@ -140,16 +140,16 @@ def list_runs(storage: Storage, job: str | None = None) -> list[RunView]:
         found = _view(storage, key, runs.get(key), ports.get(key), newest.get(job) == run, epochs.get(job))
         if not found.newest or found.may_be_live:
             return found
-        records = {each.run: each for each in runs.values() if each.job == job}
+        records = {record.run: record for record in runs.values() if record.job == job}
         return replace(found, unpublished=find_unpublished(History(storage, JobPaths(job)), records))
 
-    with ThreadPoolExecutor(_PROBES) as pool:  # drivers that are gone take seconds not to answer
+    with ThreadPoolExecutor(_PROBES) as pool:  # a timeout of a dead driver takes seconds
         return list(pool.map(view, sorted(starts, key=lambda k: (-starts[k], k))))
 
 
 def _newest_runs(runs: Mapping[tuple[str, str], Run], ports: Mapping[tuple[str, str], Endpoint]) -> dict[str, str]:
-    """Each job's newest run: of those on record the one of the highest generation, whatever the clocks said at their starts; or
-    one that was started later and is not on record yet."""
+    """Each job's newest run: the recorded run with the highest generation, regardless of clocks; or a run that was started later
+    and is not recorded yet."""
     newest: dict[str, Run] = {}
     for run in runs.values():
         known = newest.get(run.job)
@@ -169,20 +169,15 @@ def load_runs(storage: Storage, job: str | None = None) -> list[Run]:
     return [record for record in found if record is not None]
 
 
-def _leading(storage: Storage, job: str) -> list[Endpoint]:
-    """The endpoints of the job's runs without those that stand by, newest first."""
-    return sorted((e for e in endpoints(storage, job) if not e.standby), key=lambda each: -each.started_ms)
-
-
 def find_client(storage: Storage, job: str) -> RunClient | None:
-    """A client of the job's running driver, wherever that is; None if none answers."""
-    known = _leading(storage, job)
-    here = next((each for each in known if _is_here(each) and _probe_port(each) is not None), None)
+    """A client of the job's running driver, on any host; None if no driver answers."""
+    known = sorted((e for e in endpoints(storage, job) if not e.standby), key=lambda e: -e.started_ms)  # newest first
+    here = next((e for e in known if _is_here(e) and _probe_port(e) is not None), None)
     if here is not None:
         return over_http(here)
     with ThreadPoolExecutor(_PROBES) as pool:
-        answers = zip(known, pool.map(lambda each: probe(storage, each, FIND_SECONDS), known), strict=True)
-        there = next((each for each, answer in answers if isinstance(answer, StatusMessage)), None)
+        answers = zip(known, pool.map(lambda e: probe(storage, e, FIND_SECONDS), known), strict=True)
+        there = next((e for e, answer in answers if isinstance(answer, StatusMessage)), None)
     return None if there is None else by_mail(storage, there)
 
 
@@ -193,7 +188,7 @@ def client_of(storage: Storage, endpoint: Endpoint) -> RunClient:
 
 
 def asked(storage: Storage, endpoint: Endpoint, ask: Callable[[RunClient], T]) -> T:
-    """What a run that was alive a moment ago answers, by its port or else by its mailbox."""
+    """The answer of a run that was alive a moment ago, through its port or else its mailbox."""
     if _is_here(endpoint) and endpoint.port is not None:
         with suppress(Unreachable), over_http(endpoint) as client:
             return ask(client)
@@ -215,7 +210,7 @@ def find_live(storage: Storage, job: str) -> RunClient:
 
 
 def drop_stale(storage: Storage, job: str) -> None:
-    """Remove the endpoints and mailboxes of the job's drivers that were killed on this machine."""
+    """Remove the endpoints and mailboxes of the job's killed drivers on this machine."""
     paths = JobPaths(job)
     for endpoint in endpoints(storage, job):
         if _is_here(endpoint) and probe(storage, endpoint) is None:
@@ -272,7 +267,7 @@ def _view(
         )
     started_ms = record.started_ms if record is not None else endpoint.started_ms if endpoint is not None else 0
     parent = record.parent if record is not None else _FROM_NOTHING
-    # An older run has been fenced; only its port tells quickly whether its driver still runs.
+    # An older run is fenced; only its port answers fast enough to check whether its driver still runs.
     ask = endpoint is not None and (newest or endpoint.standby or (endpoint.port is not None and _is_here(endpoint)))
     status = probe(storage, endpoint) if endpoint is not None and ask else None
     if isinstance(status, StatusMessage):
@@ -301,7 +296,7 @@ def _view(
         state = "silent"
     elif not _is_here(endpoint):
         state = "elsewhere"
-    else:  # the driver was killed, or has just ended, as its record then says
+    else:  # the driver was killed, or has just ended and recorded its end
         state = "lost"
         record = RUN.load_if_whole(storage, JobPaths(job).run_file(run))
         if record is not None and record.outcome is not None:
@@ -314,8 +309,8 @@ def _is_here(endpoint: Endpoint) -> bool:
 
 
 def probe(storage: Storage, endpoint: Endpoint, seconds: float = PROBE_SECONDS) -> StatusMessage | Literal["silent"] | None:
-    """The driver's status, by its port or, if that cannot be reached from here, by its mailbox; "silent" if it lives and does
-    not answer; None if it has ended or, on another machine, is perhaps cut off."""
+    """The driver's status, through its port or, if that is unreachable, its mailbox; "silent" if it is alive but does not answer;
+    None if it has ended or may be cut off on another machine."""
     here = _is_here(endpoint)
     if here and endpoint.port is not None:
         found = _probe_port(endpoint)

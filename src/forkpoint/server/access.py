@@ -1,7 +1,8 @@
-"""Who may call: a token for each role, compared in constant time; hosts and origins; the audit log.
+"""Access control: a token for each role, compared in constant time; hosts and origins; the audit log.
 
-Everything but the page's own files and the readiness probe needs a token, also on the loopback interface, which any user of the
-machine and any page in a browser can reach. There are no cookies, so a page of another origin cannot borrow somebody's rights.
+All requests except those for the page's files and the readiness probe need a token, even on the loopback interface, which any
+user of the machine and any page in a browser can reach. There are no cookies, so a page of another origin cannot use a user's
+rights.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_UPLOAD_BYTES, MAX_BODY_BYTES = 16 << 20, 1 << 20
 _NOTED_BYTES = 4096
 _SECRET = frozenset(("arguments", "conf", "sql", "positions"))
 _READING = ("GET", "HEAD", "OPTIONS")
-# They change nothing, although they have a body. A whole path counts: a job may be called "query".
+# Read-only requests with a body. The entire path has to match: a job may be called "query".
 _READING_POSTS = re.compile(r"/v1/(jobs/[^/]+/query|catalog/savepoints/[^/]+/query|catalog/diffs)")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -49,8 +50,8 @@ _HEADERS = (
 
 @dataclass(frozen=True)
 class Tokens:
-    """``operate`` may do everything, ``read`` only look. ``hosts``: what callers may call this server; None for any name: then
-    the token alone protects it."""
+    """``operate`` allows all requests, ``read`` only read-only ones. ``hosts``: the allowed names of this server; None for any
+    name, so that only the token protects it."""
 
     operate: str
     read: str | None = None
@@ -71,7 +72,7 @@ def required_role(method: str, path: str) -> Role:
 
 
 def max_body(path: str) -> int:
-    """The bytes that may be sent to a path."""
+    """The maximum size of a body for a path."""
     return MAX_UPLOAD_BYTES if path == UPLOADS else MAX_BODY_BYTES
 
 
@@ -80,12 +81,11 @@ def too_large(path: str) -> str:
 
 
 class _Limited:
-    """Receives a body that does not say how long it is. Raises HTTPException as soon as it is too long. ``begun``: its first
-    bytes."""
+    """Receives a body of unknown length. Raises HTTPException once it is too long. ``head``: its first bytes."""
 
     def __init__(self, receive: Receive, path: str) -> None:
         self._receive, self._path, self._left = receive, path, max_body(path)
-        self.begun = b""
+        self.head = b""
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -93,12 +93,12 @@ class _Limited:
         self._left -= len(part)
         if self._left < 0:
             raise HTTPException(413, too_large(self._path))
-        self.begun += part[: _NOTED_BYTES + 1 - len(self.begun)]
+        self.head += part[: _NOTED_BYTES + 1 - len(self.head)]
         return message
 
 
 def asked_for(body: bytes) -> dict[str, Any] | None:
-    """What of a JSON body may be noted: not what may have passwords in it. None of anything else. Pure."""
+    """The loggable part of a JSON body, without fields that may have passwords; None for other bodies. Pure."""
     if len(body) > _NOTED_BYTES:
         return None
     try:
@@ -108,13 +108,8 @@ def asked_for(body: bytes) -> dict[str, Any] | None:
     return {name: "…" if name in _SECRET else value for name, value in sent.items()} if isinstance(sent, dict) else None
 
 
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).strip("[]")
-
-
 class Guard:
-    """Lets only those through that may; notes who did what. ``is_public``: paths that need no token."""
+    """Rejects unauthorized requests and writes the audit log. ``is_public``: paths that need no token."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens, is_public: Callable[[str], bool] = lambda path: False) -> None:
         self._app, self._tokens, self._is_public = app, tokens, is_public
@@ -134,8 +129,8 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if method not in _READING:  # the caller never knows more than the audit log
-                    self._note(scope, headers, role, status, limited.begun)
+                if method not in _READING:  # log before the caller gets the answer
+                    self._audit(scope, headers, role, status, limited.head)
                 message["headers"] = [*message.get("headers", []), *_HEADERS]
                 if status >= 400:  # a refused request may not have been read to its end
                     message["headers"].append((b"connection", b"close"))
@@ -145,11 +140,13 @@ class Guard:
             await (self._app if refusal is None else answer(*refusal))(scope, limited, sending)
         finally:
             if method not in _READING and not status:  # it ended without an answer
-                self._note(scope, headers, role, status, limited.begun)
+                self._audit(scope, headers, role, status, limited.head)
 
     def _refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str, str] | None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._tokens.hosts is not None and _without_port(host) not in self._tokens.hosts:
+        name, colon, port = host.rpartition(":")
+        bare = (name if colon and port.isdecimal() else host).strip("[]")
+        if self._tokens.hosts is not None and bare not in self._tokens.hosts:
             return (403, "Forbidden", f"this server is not called {host!r}; start it with --allowed-host to give it that name")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > max_body(path):
@@ -167,7 +164,7 @@ class Guard:
         return None
 
     @staticmethod
-    def _note(scope: Scope, headers: Mapping[bytes, bytes], role: Role | None, status: int, body: bytes) -> None:
+    def _audit(scope: Scope, headers: Mapping[bytes, bytes], role: Role | None, status: int, body: bytes) -> None:
         client = scope.get("client")
         entry = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

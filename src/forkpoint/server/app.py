@@ -34,7 +34,7 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """``programs``: the directory that uploaded programs are kept in."""
+    """``programs``: the directory of uploaded programs."""
 
     roots: tuple[StateRoot, ...]
     tokens: Tokens
@@ -43,7 +43,7 @@ class ServerOptions:
 
 
 def application(options: ServerOptions, commands: Commands | None = None) -> ASGIApp:
-    """All of a server, behind its guard. ``commands``: for the caller to close at the end."""
+    """The complete application of a server, with its guard. ``commands``: the caller closes them at the end."""
     service = Service(options.roots, options.only)
     programs = None if options.programs is None else Programs(options.programs)
     api = make_api(Context(service, Requests(service.changed), programs, commands or Commands()))
@@ -73,11 +73,11 @@ def make_api(context: Context) -> FastAPI:
 
     @cache
     def methods() -> list[tuple[re.Pattern[str], list[str]]]:
-        """Of each path. Describing the API takes longer than the rest of a server's start."""
+        """The methods of each path; cached, because the API's description takes longer than the rest of a server's start."""
         paths = sorted(described(api)["paths"].items(), key=lambda item: "{" in item[0])
         return [(compile_path(path)[0], sorted(method.upper() for method in operations)) for path, operations in paths]
 
-    errors.install(api, lambda path: next((each for pattern, each in methods() if pattern.fullmatch(path)), []))
+    errors.install(api, lambda path: next((names for pattern, names in methods() if pattern.fullmatch(path)), []))
     for router in (metrics.router, jobs.router, starting.router, savepoints.router, states.router, system.router):
         api.include_router(router, prefix=API)
     api.include_router(system.scraped)
@@ -91,21 +91,21 @@ def make_api(context: Context) -> FastAPI:
 
 
 def described(api: FastAPI) -> dict[str, Any]:
-    """The API's description, with the token that all of it needs."""
+    """The API's description, with the token that all calls need."""
     found = api.openapi()
     found.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     found["security"] = [{"token": []}]
     for path in found["paths"].values():
         for operation in path.values():
-            operation["responses"].pop("422", None)  # what does not fit is answered with 400
+            operation["responses"].pop("422", None)  # invalid requests are answered with 400
             for status, response in operation["responses"].items():
-                if status.startswith(("4", "5")):  # also where a result is no JSON
+                if status.startswith(("4", "5")):  # including calls whose result is not JSON
                     response["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}
     return found
 
 
 def commands_of(api: FastAPI) -> dict[str, list[str]]:
-    """The calls that do what a command does, by its name."""
+    """The calls that correspond to commands, by the command's name."""
     named: dict[str, list[str]] = {}
     for path, operations in described(api)["paths"].items():
         for method, operation in operations.items():

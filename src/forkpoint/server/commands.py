@@ -1,4 +1,4 @@
-"""Commands that execute programs run in processes of their own: a program may do what it likes to the process that it is in."""
+"""Runs commands that execute programs in separate processes, because a program may do anything to its process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from forkpoint.errors import ForkpointError
 from forkpoint.operations.observer import Observer
 from forkpoint.operations.roots import StateRoot
 
-CHECK_SECONDS = 600.0  # for a program to say what its job is
-UPGRADE_SECONDS = 60.0  # when the server ends: for an upgrade, which has stopped a job and may be about to start it again
-GRACE_SECONDS = 3.0  # for other commands
-KILL_SECONDS = 5.0  # from being asked to end, to the end by force
+CHECK_SECONDS = 600.0  # time for a program to define its job
+UPGRADE_SECONDS = 60.0  # time at the server's end for an upgrade, which may have stopped a job and be about to restart it
+GRACE_SECONDS = 3.0  # time at the server's end for other commands
+KILL_SECONDS = 5.0  # from SIGTERM to SIGKILL
 HURRIED_SECONDS = 0.5
-_RESULTS = (0, 3, 4)  # also: the new program has failed and the old one runs, and the program does not fit
+_RESULTS = (0, 3, 4)  # success; the new program has failed and the old one runs; the program does not fit
 
 
 class CommandFailed(ForkpointError):
@@ -39,7 +39,7 @@ class ServerEnds(ForkpointError):
 
 
 class _Running:
-    """A command's process, which leads a process group. ``why``: what ended it before it was done."""
+    """A command's process, which leads a process group. ``why``: the reason of an early end."""
 
     def __init__(self, process: subprocess.Popen[str], name: str) -> None:
         self.process, self.name = process, name
@@ -58,7 +58,7 @@ class _Running:
             os.killpg(self.process.pid, number)
 
     def end(self, why: ForkpointError, hurried: threading.Event) -> None:
-        """End it with all processes of its group, by force if they don't end by themselves. Returns when they have."""
+        """End all processes of its group, by force if they don't end by themselves; returns once they have ended."""
         self.why = why
         self.send(signal.SIGTERM)
         began = time.monotonic()
@@ -68,7 +68,7 @@ class _Running:
 
 
 class Commands:
-    """The commands of a server that are under way."""
+    """The running commands of a server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,8 +78,8 @@ class Commands:
     def run(
         self, root: StateRoot, arguments: Sequence[str], observer: Observer, limit_seconds: float | None = None
     ) -> dict[str, Any]:
-        """The result of a ``forkpoint`` command, as it prints it with ``--output json``; what it says meanwhile are remarks.
-        Raises CommandFailed, also after ``limit_seconds``, and ServerEnds."""
+        """The result of a ``forkpoint`` command, from its ``--output json``; its messages become remarks. Raises CommandFailed,
+        also after ``limit_seconds``, and ServerEnds."""
         running = self._begin(root, arguments)
         too_long = CommandFailed(
             "TooLong", f"`forkpoint {running.name}` has not ended within {limit_seconds} seconds and was stopped", None
@@ -98,14 +98,14 @@ class Commands:
     def _begin(self, root: StateRoot, arguments: Sequence[str]) -> _Running:
         with self._lock:
             if self._closing:
-                raise ServerEnds("the server ends; ask again when it is back")
+                raise ServerEnds("the server is shutting down; try again when it is back")
             running = _Running(_started(root, arguments), arguments[0])
             self._running.add(running)
             return running
 
     def close(self, hurried: threading.Event) -> None:
-        """Begin no further command, and end those under way: an upgrade has ``UPGRADE_SECONDS``, others have
-        ``GRACE_SECONDS``, and none has time once ``hurried`` is set."""
+        """Start no further command, and end running ones: after ``UPGRADE_SECONDS`` for an upgrade, after ``GRACE_SECONDS`` for
+        others, and at once when ``hurried`` is set."""
         with self._lock:
             self._closing = True
         began = time.monotonic()
@@ -114,7 +114,7 @@ class Commands:
             passed = time.monotonic() - began
             for each in left:
                 if hurried.is_set() or passed >= (UPGRADE_SECONDS if each.name == "upgrade" else GRACE_SECONDS):
-                    why = ServerEnds(f"the server ended before `forkpoint {each.name}` had; see what became of it")
+                    why = ServerEnds(f"the server ended before `forkpoint {each.name}`; check its outcome")
                     thread = threading.Thread(target=each.end, args=(why, hurried), daemon=True)
                     thread.start()
                     ending.append((each, thread))
@@ -144,12 +144,12 @@ def _started(root: StateRoot, arguments: Sequence[str]) -> subprocess.Popen[str]
 
 def _result(running: _Running, observer: Observer) -> dict[str, Any]:
     process = running.process
-    said: list[str] = []
+    lines: list[str] = []
 
     def listen() -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            said.append(line)
+            lines.append(line)
             if not line.startswith("{"):
                 observer.remark(line.rstrip())
 
@@ -161,7 +161,7 @@ def _result(running: _Running, observer: Observer) -> dict[str, Any]:
     listener.join()
     if code in _RESULTS and (result := _parsed(printed)) is not None:
         return result
-    raise running.why or _failure(code, said)
+    raise running.why or _failure(code, lines)
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
@@ -172,9 +172,9 @@ def _parsed(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {"result": found}
 
 
-def _failure(code: int, said: Sequence[str]) -> CommandFailed:
-    for line in reversed(said):
+def _failure(code: int, lines: Sequence[str]) -> CommandFailed:
+    for line in reversed(lines):
         error = (_parsed(line) or {}).get("error") if line.startswith("{") else None
         if isinstance(error, dict):
             return CommandFailed(str(error.get("code")), str(error.get("message")), error.get("details"))
-    return CommandFailed("Failed", f"the command ended with exit code {code}", "".join(said[-20:]) or None)
+    return CommandFailed("Failed", f"the command ended with exit code {code}", "".join(lines[-20:]) or None)

@@ -1,4 +1,4 @@
-"""What the routes share."""
+"""The context and dependencies of all routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forkpoint.server.service import JobEntry, Service
 
 @dataclass(frozen=True)
 class Context:
-    """``programs``: where programs can be uploaded to; None at a job's own port."""
+    """``programs``: the uploaded programs; None at a job's own port."""
 
     service: Service
     requests: Requests
@@ -30,12 +30,12 @@ class Context:
     def begin(
         self, kind: str, job: str | None, request: Request, work: Callable[[Asked], dict[str, Any]], request_id: str | None = None
     ) -> m.RequestId:
-        """Begin what takes a while."""
+        """Start a long operation."""
         by = str(getattr(request.state, "role", None))
         return m.RequestId(request_id=self.requests.begin(kind, job, by, work, request_id).id)
 
 
-async def context_of(request: Request) -> Context:  # async, as what is not takes a thread
+async def context_of(request: Request) -> Context:  # async, because FastAPI runs other functions on a thread
     found: Context = request.app.state.context
     return found
 
@@ -53,11 +53,11 @@ Job = Annotated[JobEntry, Depends(job_of)]
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": text}
     for status, text in {
-        400: "what was sent does not fit",
+        400: "the request is invalid",
         401: "no token, or a wrong one",
-        403: "the token may not do this",
-        404: "there is no such thing",
-        409: "it cannot be done as things are",
+        403: "the token does not permit this",
+        404: "not found",
+        409: "not possible in the current state",
         413: "too large",
         503: "try again later",
     }.items()
@@ -74,7 +74,7 @@ def now_ms() -> int:
 
 
 def shown(asked: Asked) -> m.RequestShown:
-    """A request, as far as it has come."""
+    """A request with its progress or result."""
     done = asked.future.done()
     error = asked.future.exception() if done else None
     progress = asked.progress_

@@ -55,15 +55,10 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """``errors``: as Flink's clients read them."""
+    """``errors``: for Flink's clients."""
 
     errors: list[str]
     error: ErrorDetail
-
-
-def status_of(error: ForkpointError) -> int:
-    """The HTTP status for an error: 409 if nothing fits, as what was asked for cannot be done as things are."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 409)
 
 
 def answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -77,11 +72,12 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
-    """Make the app answer errors like this. ``allowed``: the methods that a path has."""
+    """Install the error handlers of an app. ``allowed``: the methods of a path."""
 
     @app.exception_handler(ForkpointError)
     async def _forkpoint(request: Request, error: ForkpointError) -> JSONResponse:
-        return answer(status_of(error), type(error).__name__, str(error))
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 409)  # not possible in the current state
+        return answer(status, type(error).__name__, str(error))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
@@ -93,5 +89,5 @@ def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        problems = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()]
         return answer(400, "BadRequest", "; ".join(problems))

@@ -71,18 +71,11 @@ def task_state(state: m.JobState) -> m.TaskState:
     return cast("m.TaskState", _COUNTED[state].upper())
 
 
-def task_counts(state: m.JobState, total: int) -> m.TaskCounts:
-    return m.TaskCounts(total=total, **{_COUNTED[state]: total})
-
-
-def job_ids(entries: Sequence[JobEntry]) -> m.JobIds:
-    return m.JobIds(jobs=[m.JobIdStatus(id=entry.id, status=state_of(entry)) for entry in entries])
-
-
 def overview(entry: JobEntry, now_ms: int) -> m.JobOverview:
     view, state = entry.view, state_of(entry)
     status, late = view.status, view.late_records_dropped
     parallelism = None if status is None else status.parallelism
+    tasks = parallelism or 0
     ended_ms = view.ended_ms
     return m.JobOverview(
         jid=entry.id,
@@ -92,7 +85,7 @@ def overview(entry: JobEntry, now_ms: int) -> m.JobOverview:
         duration=max(0, (ended_ms or now_ms) - view.started_ms),
         state=state,
         last_modification=ended_ms or view.started_ms,
-        tasks=task_counts(state, parallelism or 0),
+        tasks=m.TaskCounts(total=tasks, **{_COUNTED[state]: tasks}),
         forkpoint_state=view.state,
         run=view.run,
         root=entry.root.place,
@@ -171,22 +164,25 @@ def details(
         job_type=drawn.type,
         overview=shown,
         sources=[] if newest is None else sources(newest, measured),
-        state_size=_state_size(states),
+        state_size=m.StateSize(
+            entries=None if states is None else sum(state.entries for state in states),
+            bytes=None if states is None else sum(state.bytes for state in states),
+        ),
         unpublished={} if newest is None else {uid: len(each) for uid, each in newest.unpublished.items()},
     )
 
 
 def sources(newest: Manifest, measured: MetricsMessage | None) -> list[m.SourceShown]:
-    """The sources and their splits, as of the newest manifest, and which split each watermark waits for: as the driver says,
-    which knows what is idle; else as far as the manifest tells. ``measured``: before ``newest`` was read."""
+    """The sources and their splits as of the newest manifest, and the split that holds back each watermark: according to the
+    driver, which knows the idle splits, or else to the manifest. ``measured``: before ``newest`` was read."""
     return [_source(uid, source, newest.watermarks.get(uid), measured) for uid, source in newest.sources.items()]
 
 
 def _source(uid: str, source: SourcePosition, watermark: int | None, measured: MetricsMessage | None) -> m.SourceShown:
-    told = measured is not None and measured.epochs > 0
-    hold = measured.watermarks.get(uid) if measured is not None and told else _held(source)
+    known = measured is not None and measured.epochs > 0
+    hold = measured.watermarks.get(uid) if measured is not None and known else _held(source)
     slowest = None if hold is None else source.splits.get(hold.split)
-    passed_ms = hold.watermark_ms if hold is not None and told else None
+    passed_ms = hold.watermark_ms if hold is not None and known else None
     splits = []
     for split, each in sorted(source.splits.items()):
         idle = each.marked_idle or (passed_ms is not None and each.watermark_ms < passed_ms)
@@ -235,7 +231,7 @@ def config(entry: JobEntry, record: Run | None) -> m.JobConfig:
 
 
 def execution_result(entry: JobEntry) -> m.ExecutionResult:
-    """How the job's newest run has ended, if it has."""
+    """The end of the job's newest run, if it has ended."""
     view = entry.view
     ended = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}.get(state_of(entry))
     if ended is None:
@@ -282,7 +278,7 @@ def exceptions(entry: JobEntry, journal: JournalMessage | None) -> m.JobExceptio
 
 
 def checkpoints(entry: JobEntry, journal: JournalMessage | None) -> m.Checkpoints:
-    """The epochs that the driver has noted; none for a job that does not run."""
+    """The epochs in the driver's journal; none for a job that does not run."""
     epochs = [] if journal is None else journal.epochs
     subtasks = 0 if entry.view.status is None else entry.view.status.parallelism
     history = [checkpoint(each, subtasks) for each in reversed(epochs)]
@@ -353,7 +349,7 @@ def checkpoints_config(entry: JobEntry, record: Run | None) -> m.CheckpointsConf
 
 
 def statistics(values: Sequence[int]) -> m.Statistics:
-    """Of no values, zeros."""
+    """Statistics of these values; zeros without any."""
     ordered = sorted(values) or [0]
 
     def at(share: float) -> int:
@@ -372,8 +368,8 @@ def statistics(values: Sequence[int]) -> m.Statistics:
 
 
 def _count(uid: str, status: StatusMessage | None, record: Run | None, newest: Manifest | None) -> int | None:
-    """How many elements an operator has received, or emitted if it has no input: since the run's last (re)start while it runs,
-    and what is last known of one that has ended, or has committed nothing since it restarted. None if nothing is."""
+    """The number of elements that an operator has received, or emitted without an input: since the last (re)start of a live run;
+    the last known number of a run that has ended, or has not committed since its restart. None if unknown."""
     if status is not None and (status.records or not status.restarts):
         return status.records.get(uid, 0)
     if status is None and record is not None and record.records:
@@ -422,24 +418,16 @@ def _vertex(
 
 
 def _states(newest: Manifest | None, measured: MetricsMessage | None) -> Sequence[StateMetrics] | None:
-    """How much there is of each state, as the driver says, or else the newest manifest; None if it is not known."""
+    """The size of each state, from the driver or else the newest manifest; None if unknown."""
     if measured is not None:
         return measured.states
     return None if newest is None else states_of(newest)
 
 
-def _state_size(states: Sequence[StateMetrics] | None) -> m.StateSize:
-    if states is None:
-        return m.StateSize(entries=None, bytes=None)
-    return m.StateSize(entries=sum(each.entries for each in states), bytes=sum(each.bytes for each in states))
-
-
 def _states_of(uid: str, states: Sequence[StateMetrics] | None) -> list[m.StateShown] | None:
     if states is None:
         return None
-    return [
-        m.StateShown(name=each.name, kind=each.kind, entries=each.entries, bytes=each.bytes) for each in states if each.uid == uid
-    ]
+    return [m.StateShown(name=s.name, kind=s.kind, entries=s.entries, bytes=s.bytes) for s in states if s.uid == uid]
 
 
 def _backlog(known: BacklogMetrics | None) -> m.BacklogShown | None:

@@ -1,7 +1,7 @@
 """Metrics by Flink's names, as far as a job's driver knows them. Pure.
 
-The driver has the counts of a whole operator. What single subtasks have is known where all have the same (watermarks), where
-there is only one, and of user functions' gauges; anything else is left out, rather than made up.
+The driver counts per operator. Values of single subtasks are known only if all have the same value (watermarks), if there is only
+one subtask, and for user functions' gauges. Unknown values are left out.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from forkpoint.server import messages as m
 
 Number = int | float
 Aggregation = Literal["min", "max", "avg", "sum"]
-RATE_MS = 60_000  # what Flink's meters look back
+RATE_MS = 60_000  # the window of Flink's meters
 
 
 @dataclass(frozen=True)
 class VertexMetric:
-    """``whole``: the operator's value. ``each``: the values of single subtasks. ``adds``: whether theirs add up to the whole."""
+    """``total``: the operator's value. ``by_subtask``: the values of single subtasks. ``adds``: whether these sum to
+    ``total``."""
 
-    whole: Number | None = None
-    each: Mapping[int, Number] = field(default_factory=dict)
+    total: Number | None = None
+    by_subtask: Mapping[int, Number] = field(default_factory=dict)
     adds: bool = True
 
 
@@ -58,7 +59,7 @@ def job_metrics(overview: m.JobOverview, checkpoints: m.Checkpoints | None, meas
 
 
 def _times(overview: m.JobOverview, measured: MetricsMessage | None) -> dict[str, Number | None]:
-    """As in Flink, they are of the time without interruption; ``downtime`` is 0 while a job runs, and -1 after its end."""
+    """As in Flink, times without interruption; ``downtime`` is 0 while a job runs, and -1 after its end."""
     ended = overview.state in ("FINISHED", "CANCELED", "FAILED")
     if overview.state != "RUNNING":
         return {"uptime": -1 if ended else 0, "runningTime": 0, "downtime": -1 if ended else None}
@@ -104,19 +105,19 @@ def _counts(operator: PlanOperator, own: OperatorMetrics, measured: MetricsMessa
 
 
 def _rate(uid: str, journal: JournalMessage | None, now_ms: int) -> dict[str, Number]:
-    """Elements a second, in the epochs of the last minute that the driver still remembers."""
-    lately = [
+    """Elements per second in the epochs of the last minute, according to the driver's journal."""
+    recent = [
         epoch
         for epoch in ([] if journal is None else journal.epochs)
         if "committed" in epoch.phases and epoch.phases.get("planned", 0) >= now_ms - RATE_MS
     ]
-    if not lately or (passed_ms := now_ms - lately[0].phases["planned"]) <= 0:
+    if not recent or (passed_ms := now_ms - recent[0].phases["planned"]) <= 0:
         return {}
-    return {"numRecordsInPerSecond": round(sum(each.records.get(uid, 0) for each in lately) * 1000 / passed_ms, 3)}
+    return {"numRecordsInPerSecond": round(sum(epoch.records.get(uid, 0) for epoch in recent) * 1000 / passed_ms, 3)}
 
 
 def _watermarks(operator: PlanOperator, own: OperatorMetrics, measured: MetricsMessage) -> dict[str, int]:
-    """An operator's watermark is the least of its inputs', but for one that assigns timestamps."""
+    """An operator's watermark is the minimum of its inputs' watermarks, unless it assigns timestamps."""
     found: dict[str, int | None] = {"currentOutputWatermark": own.watermark_ms}
     if operator.inputs and operator.uid in measured.watermarks:
         above = measured.operators.get(operator.inputs[0].uid)
@@ -129,7 +130,7 @@ def _watermarks(operator: PlanOperator, own: OperatorMetrics, measured: MetricsM
 
 
 def _user(uid: str, metrics: Iterable[UserMetrics], parallelism: int) -> dict[str, VertexMetric]:
-    """Those of user functions. A meter is a rate in Flink, which the driver does not know."""
+    """The metrics of user functions, except meters, which are rates in Flink and unknown to the driver."""
     found: dict[str, VertexMetric] = {}
     for each in metrics:
         if each.uid != uid:
@@ -140,12 +141,12 @@ def _user(uid: str, metrics: Iterable[UserMetrics], parallelism: int) -> dict[st
             found[name] = VertexMetric(value, _only(value, parallelism))
         elif each.kind == "gauge" and each.subtask is not None:
             known = found.get(name, VertexMetric(adds=False))
-            found[name] = VertexMetric(None, {**known.each, each.subtask: _number(each.value)}, adds=False)
+            found[name] = VertexMetric(None, {**known.by_subtask, each.subtask: _number(each.value)}, adds=False)
         elif each.kind == "distribution" and each.value:
             shape = {"min": each.least, "max": each.greatest, "mean": each.sum / each.value}
-            for part, of_all in shape.items():
-                if of_all is not None:
-                    found[f"{name}_{part}"] = VertexMetric(of_all, _only(of_all, parallelism), adds=False)
+            for part, number in shape.items():
+                if number is not None:
+                    found[f"{name}_{part}"] = VertexMetric(number, _only(number, parallelism), adds=False)
     return found
 
 
@@ -154,13 +155,13 @@ def _number(value: float) -> Number:
 
 
 def of_subtasks(found: Mapping[str, VertexMetric]) -> dict[str, Number]:
-    """The values of an operator by name, and those of its subtasks with their number before it, as in Flink."""
-    whole = {name: each.whole for name, each in found.items() if each.whole is not None}
-    return whole | {f"{task}.{name}": value for name, each in found.items() for task, value in each.each.items()}
+    """An operator's values by name, and its subtasks' values by number and name, as in Flink."""
+    totals = {name: metric.total for name, metric in found.items() if metric.total is not None}
+    return totals | {f"{task}.{name}": value for name, metric in found.items() for task, value in metric.by_subtask.items()}
 
 
 def selected(found: Mapping[str, Number], get: str | None) -> list[m.MetricValue]:
-    """The names, or the values of those that are asked for; unknown ones are left out."""
+    """The names, or the values of the requested names; unknown names are left out."""
     if get is None:
         return [m.MetricValue(id=name) for name in found]
     return [m.MetricValue(id=name, value=str(found[name])) for name in _names(get) if name in found]
@@ -169,18 +170,18 @@ def selected(found: Mapping[str, Number], get: str | None) -> list[m.MetricValue
 def aggregated_subtasks(
     found: Mapping[str, VertexMetric], parallelism: int, get: str | None, agg: str | None
 ) -> list[m.AggregatedMetric]:
-    """Over an operator's subtasks. Of what only the whole is known, that is the sum, and gives the average."""
+    """Aggregates over an operator's subtasks. If only the total is known, it gives the sum and the average."""
     known: dict[str, dict[Aggregation, float]] = {}
-    for name, each in found.items():
-        if len(each.each) == parallelism:
-            known[name] = _aggregates(list(each.each.values()))
-        elif each.adds and each.whole is not None:
-            known[name] = {"sum": float(each.whole), "avg": each.whole / parallelism}
+    for name, metric in found.items():
+        if len(metric.by_subtask) == parallelism:
+            known[name] = _aggregates(list(metric.by_subtask.values()))
+        elif metric.adds and metric.total is not None:
+            known[name] = {"sum": float(metric.total), "avg": metric.total / parallelism}
     return _aggregated(known, get, agg)
 
 
 def aggregated_jobs(jobs: Sequence[Mapping[str, Number]], get: str | None, agg: str | None) -> list[m.AggregatedMetric]:
-    """Over the jobs that have a metric."""
+    """Aggregates over the jobs that have a metric."""
     names = dict.fromkeys(name for job in jobs for name in job)
     return _aggregated({name: _aggregates([job[name] for job in jobs if name in job]) for name in names}, get, agg)
 
@@ -205,10 +206,10 @@ def _wanted(agg: str | None) -> Collection[str]:
     every = get_args(Aggregation)
     if agg is None:
         return every
-    given = [each.strip().lower() for each in agg.split(",")]
-    for each in given:
-        if each not in every:
-            raise ConfigError(f"`agg` has {each!r}; there are {', '.join(every)}")
+    given = [name.strip().lower() for name in agg.split(",")]
+    for name in given:
+        if name not in every:
+            raise ConfigError(f"`agg` has {name!r}; there are {', '.join(every)}")
     return given
 
 

@@ -1,6 +1,6 @@
-"""The shapes of Flink's REST API, as far as they have a counterpart here, and the fields that are forkpoint's own.
+"""The shapes of Flink's REST API that have a counterpart in forkpoint, with forkpoint's additional fields.
 
-Times are milliseconds since 1970 UTC; -1 stands for none, as in Flink.
+Times are milliseconds since 1970 UTC; -1 means none, as in Flink.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ def _hyphens(name: str) -> str:
 
 
 class Shape(BaseModel):
-    """Field names have hyphens, as most of Flink's do."""
+    """Shapes with hyphens in field names, like most of Flink's."""
 
     model_config = ConfigDict(alias_generator=_hyphens, populate_by_name=True, frozen=True)
 
 
 class Snake(BaseModel):
-    """Field names as they are, for shapes of Flink's that have underscores or camel case, and forkpoint's own."""
+    """Shapes with unchanged field names: Flink's with underscores or camel case, and forkpoint's own."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Body(BaseModel):
-    """What is sent: unknown fields are refused, and so are strings for numbers."""
+    """Request bodies, without unknown fields and strings for numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -66,9 +66,8 @@ class TaskCounts(Snake):
 
 
 class ProblemShown(Snake):
-    """What is wrong with a job. ``text``: in a sentence, the same as `forkpoint list` prints. ``severity``: critical if the job
-    stands still, or will not recover by itself. ``kind``: which of the known problems; ``uid``: the source or sink that it is
-    about."""
+    """A problem of a job. ``text``: a sentence, as in `forkpoint list`. ``severity``: critical if the job makes no progress or
+    will not recover by itself. ``kind``: of problem; ``uid``: the affected source or sink."""
 
     severity: Literal["warning", "critical"]
     kind: str
@@ -77,8 +76,8 @@ class ProblemShown(Snake):
 
 
 class JobOverview(Shape):
-    """``forkpoint-state``: the state of the job's newest run as `forkpoint list` has it; ``doing``: what it waits for, or what a
-    long epoch is doing, in words; ``problems``: what is wrong, the worst first; ``root``: the state root."""
+    """``forkpoint-state``: the state of the job's newest run, as in `forkpoint list`. ``doing``: the reason for a wait, or the
+    activity of a long epoch, in words. ``problems``: the most severe first. ``root``: the state root."""
 
     jid: str
     name: str
@@ -107,7 +106,7 @@ class JobOverviews(Snake):
 
 
 class VertexMetrics(Shape):
-    """What is not ``complete`` is not known."""
+    """Values that are not ``complete`` are unknown."""
 
     read_bytes: int = 0
     read_bytes_complete: bool = False
@@ -128,7 +127,7 @@ TaskState = Literal[
 
 
 class BacklogShown(Snake):
-    """What a source knows of and has not read yet. ``files``: in how many files that is; None if it is not in files."""
+    """The known input that a source has not read yet. ``files``: its number of files; None if it is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"]
@@ -136,14 +135,14 @@ class BacklogShown(Snake):
 
 
 class StateSize(Snake):
-    """About how much state a job has, with its timers; None if that is unknown."""
+    """The approximate size of a job's state, including timers; None if unknown."""
 
     entries: int | None
     bytes: int | None
 
 
 class StateShown(Snake):
-    """About how much there is of a state, or of an operator's timers in a time domain."""
+    """The approximate size of a state, or of an operator's timers in a time domain."""
 
     name: str
     kind: str
@@ -152,8 +151,8 @@ class StateShown(Snake):
 
 
 class Vertex(Snake):
-    """An operator. ``id``: made of its uid, in Flink's form. ``watermark``: in event time; None before the first one. ``states``:
-    None if it is not known how much there is of them."""
+    """An operator. ``id``: a digest of its uid in Flink's form. ``watermark``: in event time; None before the first one.
+    ``states``: None if their sizes are unknown."""
 
     id: str
     uid: str
@@ -177,7 +176,7 @@ class Vertex(Snake):
 
 
 class VertexDetails(Vertex):
-    """An operator by itself. ``subtasks``: none, as counts are of all subtasks together."""
+    """A single operator. ``subtasks``: empty, because counts include all subtasks."""
 
     now: int
     subtasks: list[JsonValue] = []
@@ -219,8 +218,8 @@ class PlanAnswer(Snake):
 
 
 class SplitShown(Snake):
-    """How far a split has come in event time. ``idle``: the source's watermark does not wait for it. ``holds``: no other split
-    that is not idle is further behind: the source's watermark waits for it."""
+    """The event-time progress of a split. ``idle``: the source's watermark does not wait for it. ``holds``: it is the slowest
+    active split, for which the source's watermark waits."""
 
     split: str
     watermark: int
@@ -231,8 +230,8 @@ class SplitShown(Snake):
 
 
 class HoldShown(Snake):
-    """The split that a source's watermark waits for. ``others``: how many more are as slow. ``next``: the slowest of the others;
-    ``behind``: by how much, if both have a watermark. ``notable``: that is much."""
+    """The split for which a source's watermark waits. ``others``: the number of equally slow splits. ``next``: the slowest split
+    ahead of it; ``behind``: the distance to it, if both have a watermark. ``notable``: the distance is large."""
 
     split: str
     watermark: int
@@ -283,7 +282,7 @@ class ExecutionConfig(Shape):
 
 
 class JobConfig(Shape):
-    """``options``: all that the run's record has."""
+    """``options``: all options in the run's record."""
 
     jid: str
     name: str
@@ -319,7 +318,7 @@ class MetricValue(Snake):
 
 
 class AggregatedMetric(Snake):
-    """What is not known is left out."""
+    """Unknown values are left out."""
 
     id: str
     min: float | None = None
@@ -333,7 +332,7 @@ class JobStatusShown(Snake):
 
 
 class RunShown(Snake):
-    """``arguments``: of the program; None if they are not known, or the caller may only read."""
+    """``arguments``: of the program; None if they are unknown, or the caller's role is ``read``."""
 
     run: str
     state: str
@@ -451,7 +450,7 @@ class AsynchronousStatus(Snake):
 
 
 class FailureCause(Shape):
-    """As Flink shows a throwable: ``class`` and ``stack-trace``."""
+    """Flink's form of a throwable: ``class`` and ``stack-trace``."""
 
     class_: str = Field(serialization_alias="class")
     stack_trace: str
@@ -492,7 +491,7 @@ class DisposalStatus(Snake):
 
 
 class RequestShown(Snake):
-    """A request. ``result``: as the command of this name prints it with `--output json`."""
+    """A request. ``result``: the output of the command of this name with `--output json`."""
 
     id: str
     kind: str
@@ -512,7 +511,7 @@ Text = Annotated[str, Field(max_length=2_000)]
 
 
 class SavepointBody(BaseModel):
-    """Flink's; ``label``, ``note`` and ``skip-unreadable`` are forkpoint's."""
+    """Flink's fields; ``label``, ``note`` and ``skip-unreadable`` are forkpoint's."""
 
     target_directory: Text | None = Field(None, alias="target-directory")
     cancel_job: bool = Field(False, alias="cancel-job")
@@ -542,4 +541,4 @@ class DisposalBody(BaseModel):
 
 
 class Empty(Snake):
-    """Nothing."""
+    """An empty answer."""

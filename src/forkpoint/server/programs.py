@@ -1,4 +1,4 @@
-"""Programs that were uploaded: files below the server's own directory, named by their content."""
+"""Uploaded programs: files below the server's own directory, named by their content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProgramNotFound(ForkpointError):
 
 @dataclass(frozen=True)
 class Uploaded:
-    """``file``: the program, among its modules."""
+    """``file``: the program, next to its modules."""
 
     id: str
     name: str
@@ -35,13 +35,13 @@ class Uploaded:
 
 
 class Programs:
-    """A program is a Python file, or a ZIP archive of one with its modules beside it."""
+    """The uploaded programs: Python files, or ZIP archives of a Python file and its modules."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def add(self, name: str, data: bytes) -> Uploaded:
-        """Store a program. ``name``: its file's, also inside an archive. Raises ConfigError."""
+        """Store a program. ``name``: of its file, also inside an archive. Raises ConfigError."""
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r} does not name a Python file; give a plain name such as app.py")
         if not data:
@@ -53,17 +53,17 @@ class Programs:
             compile(files[name], name, "exec")
         except (SyntaxError, ValueError) as error:
             raise ConfigError(f"{name} is not a Python program: {error}") from None
-        except (MemoryError, RecursionError, OverflowError):  # as the parser says it
+        except (MemoryError, RecursionError, OverflowError):  # the parser's errors for deep nesting
             raise ConfigError(f"{name} is nested too deeply for Python to compile") from None
         program = hashlib.sha256(name.encode() + b"\n" + data).hexdigest()[:32]
-        place = self._directory / program
+        directory = self._directory / program
         for path, content in files.items():
-            target = place / path
+            target = directory / path
             make_directories(str(target.parent))
             if not target.exists():
                 with open(open_new(str(target)), "wb") as file:
                     file.write(content)
-        (place / ".program").write_text(name)
+        (directory / ".program").write_text(name)
         return self.find(program)
 
     def find(self, program: str) -> Uploaded:
@@ -75,13 +75,13 @@ class Programs:
         return Uploaded(program, file.name, file, file.stat().st_size, int(marker.stat().st_mtime * 1000))
 
     def all(self) -> list[Uploaded]:
-        """Newest first."""
+        """All programs, newest first."""
         found = [self.find(marker.parent.name) for marker in self._directory.glob("*/.program")]
         return sorted(found, key=lambda each: (-each.uploaded_ms, each.id))
 
 
 def _unpacked(data: bytes) -> dict[str, bytes]:
-    """The files of an archive. Raises ConfigError for paths that lead out of it, and for one that is too large."""
+    """The files of an archive. Raises ConfigError for paths outside of it, and if it is too large."""
     files: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

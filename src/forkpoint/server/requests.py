@@ -1,4 +1,4 @@
-"""Operations that take a while: accepted first, answered later, under an id."""
+"""Long operations: the server accepts them at once, and callers poll for their results by id."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ WAITING = 64
 
 
 class Busy(ForkpointError):
-    """Too many operations are under way."""
+    """Too many operations are in progress."""
 
 
 class Unknown(ForkpointError):
-    """There is no request of this id."""
+    """No request has this id."""
 
 
 @dataclass
 class Asked(Observer):
-    """An operation under way, or its result. ``kind``: what it does; a request is only found as what it was made as.
-    ``step``: what it is at, in words; ``progress``: how much of that is done, and in total."""
+    """An operation in progress, or its result. ``kind``: of operation, which a lookup has to match. ``step``: the current step,
+    in words; ``progress_``: the step's completed and total parts."""
 
     id: str
     kind: str
@@ -67,7 +67,7 @@ class Asked(Observer):
 
 
 class Requests:
-    """The operations of a server. Those that have ended are forgotten when there are too many."""
+    """The operations of a server. It forgets the oldest ended ones beyond ``KEPT``."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._changed = changed
@@ -78,19 +78,21 @@ class Requests:
     def begin(
         self, kind: str, job: str | None, by: str, work: Callable[[Asked], dict[str, Any]], request_id: str | None = None
     ) -> Asked:
-        """Begin an operation, unless one has this id: a repeated call is the same request. Raises Busy, and ConfigError for an
-        id that another kind of request has."""
+        """Start an operation, unless one has this id, which makes repeated calls idempotent. Raises Busy, and ConfigError if a
+        request of another kind has the id."""
         with self._lock:
             if request_id is not None and (known := self._known.get(request_id)) is not None:
                 if (known.kind, known.job) != (kind, job):
                     raise ConfigError(f"request id {request_id!r} is taken by a request for something else; choose another")
                 return known
-            open_ = [each for each in self._known.values() if not each.future.done()]
+            open_ = [known for known in self._known.values() if not known.future.done()]
             if len(open_) >= WAITING:
-                raise Busy(f"{len(open_)} requests are under way; try again when some of them are done")
+                raise Busy(f"{len(open_)} requests are in progress; try again when some of them are done")
             asked = Asked(request_id or uuid.uuid4().hex, kind, job, by)
             self._known[asked.id] = asked
-            self._forget()
+            for known in list(self._known.values())[: max(0, len(self._known) - KEPT)]:
+                if known.future.done():
+                    del self._known[known.id]
         self._pool.submit(self._work, asked, work)
         return asked
 
@@ -105,12 +107,12 @@ class Requests:
         return found
 
     def latest(self, count: int = 100) -> list[Asked]:
-        """Newest first."""
+        """The latest requests, newest first."""
         with self._lock:
             return list(self._known.values())[: -count - 1 : -1]
 
     def close(self) -> None:
-        """Begin no further operation; those under way go on in the background until this process ends."""
+        """Start no further operation; running ones continue in the background until this process ends."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, asked: Asked, work: Callable[[Asked], dict[str, Any]]) -> None:
@@ -122,8 +124,3 @@ class Requests:
             asked.future.set_result(result)
         finally:
             self._changed()
-
-    def _forget(self) -> None:
-        for known in list(self._known.values())[: max(0, len(self._known) - KEPT)]:
-            if known.future.done():
-                del self._known[known.id]

@@ -1,4 +1,4 @@
-"""Slashes within a segment of a path. A name may have some; callers send them as %2F, which servers decode before they route."""
+"""Slashes within a segment of a path. Names may have slashes; callers send them as %2F, which servers decode before routing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_SLASH = "\udc2f"  # a lone surrogate, which no caller can send: decoded bytes never give one
+_SLASH = "\udc2f"  # a lone surrogate, which no caller can send, because decoded bytes never contain one
 _ENCODED = re.compile("%2f", re.IGNORECASE)
 
 
 class KeepsSlashes:
-    """Gives the application paths in which only slashes between segments are slashes, for all that looks at them: the guard,
-    the audit log and the routes."""
+    """Replaces slashes within segments of a path, for all its readers: the guard, the audit log and the routes."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -29,7 +28,7 @@ class KeepsSlashes:
 
 
 class SegmentRoute(APIRoute):
-    """A route whose parameters have the slashes that their segments had."""
+    """A route whose parameters have the original slashes of their segments."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child = super().matches(scope)

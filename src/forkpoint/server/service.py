@@ -1,5 +1,5 @@
-"""The jobs below one or several state roots, and what their drivers say about them. Answers are shared for a second, so that
-many callers cost a job no more than one; a driver that is at work and answers late makes nobody wait."""
+"""The jobs below one or several state roots, and their drivers' answers. Callers share answers for a second, so that many callers
+cost a job at most as much as one. A busy driver that answers late delays no caller."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from forkpoint.storage.places import plain_place
 T = TypeVar("T")
 
 FRESH_SECONDS = 1.0
-PATIENCE_SECONDS = 0.05  # for a newer answer of a driver that is at work
+PATIENCE_SECONDS = 0.05  # for a newer answer of a busy driver
 STALE_SECONDS = 5.0
-# A caller's SQL must slow down neither jobs on this machine nor other callers.
+# A caller's SQL must not slow down jobs on this machine or other callers.
 ROWS = 10_000
 QUERY_LIMITS = QueryLimits(seconds=30, rows=ROWS, result_bytes=16 << 20, memory_bytes=1 << 30, spill_bytes=4 << 30, threads=1)
 QUERIES_AT_ONCE = 2
-QUEUE_SECONDS = 1.0  # no longer: who waits here holds one of the threads that answer everybody
+QUEUE_SECONDS = 1.0  # short, because a waiting query blocks one of the threads that serve all callers
 
 
 def job_id(root: str, job: str) -> str:
@@ -48,15 +48,15 @@ def job_id(root: str, job: str) -> str:
 
 
 class JobNotRunning(ForkpointError):
-    """The job is there, and does not run."""
+    """The job exists but does not run."""
 
 
 class JobRunning(ForkpointError):
-    """The job runs already."""
+    """The job is already running."""
 
 
 class CheckpointNotFound(ForkpointError):
-    """The job's driver does not remember this checkpoint."""
+    """The journal of the job's driver does not have this checkpoint."""
 
 
 class RootNotFound(ForkpointError):
@@ -65,7 +65,7 @@ class RootNotFound(ForkpointError):
 
 @dataclass(frozen=True)
 class JobEntry:
-    """A job. ``view``: its newest run. ``runs``: all of them, newest first."""
+    """A job. ``view``: its newest run. ``runs``: all its runs, newest first."""
 
     id: str
     name: str
@@ -84,7 +84,8 @@ class JobEntry:
 
 @dataclass
 class _Known:
-    """A result that is computed or being computed, and since when. ``before``: the one before it, until this one is there."""
+    """A result, or its computation in progress, with its start time. ``before``: the previous result, until this one is
+    complete."""
 
     at: float
     before: _Known | None = None
@@ -99,8 +100,8 @@ class _Known:
 
 
 class _Cache:
-    """Results by key, each computed by one caller at a time, and given to others for a while. A caller does not wait long for a
-    newer result: the one before is given instead, unless it is too old."""
+    """A cache of results by key. One caller at a time computes a result; others share it until it is stale. If a newer result
+    takes long, a caller gets the previous one, unless that is too old."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -120,7 +121,7 @@ class _Cache:
         return cast("T", known.result.result())
 
     def _newest(self, key: Any) -> tuple[_Known, bool]:
-        """What is known, and whether the caller has to compute it."""
+        """The newest result, and whether the caller has to compute it."""
         with self._lock:
             now = time.monotonic()
             self._known = {
@@ -134,13 +135,13 @@ class _Cache:
             return known, True
 
     def clear(self) -> None:
-        """Forget what is known: somebody has changed it."""
+        """Forget all results after a change."""
         with self._lock:
             self._known = {}
 
 
 class Service:
-    """``only``: the one job that is served, at that job's own port."""
+    """``only``: the served job, at that job's own port; None: all jobs."""
 
     def __init__(self, roots: tuple[StateRoot, ...], only: str | None = None) -> None:
         self.roots = roots
@@ -151,19 +152,19 @@ class Service:
         self._queries = threading.BoundedSemaphore(QUERIES_AT_ONCE)
 
     def jobs(self) -> list[JobEntry]:
-        """All jobs, those first whose newest run has started last."""
+        """All jobs, by the start of their newest run, the latest first."""
         entries = [entry for root in self.roots for entry in self._cache.get(root, partial(self._listed, root))]
         return sorted(entries, key=lambda entry: -entry.view.started_ms)
 
     def check(self) -> None:
-        """Raise ForkpointError if a state root does not answer, or is gone, as that of a volume which is not mounted."""
+        """Raise ForkpointError if a state root does not answer, or is missing, for example because a volume is not mounted."""
         for root in self.roots:
             _ = root.existing
         self.jobs()
 
     def job(self, ref: str, place: str | None = None) -> JobEntry:
-        """The job with this name or id, below the state root at ``place`` if that is given. Raises JobNotFound, RootNotFound, and
-        ConfigError if several state roots have a job of this name."""
+        """The job with this name or id, in the state root ``place`` if given. Raises JobNotFound, RootNotFound, and ConfigError
+        if several state roots have a job of this name."""
         root = None if place is None else self.root(place)
         entries = [entry for entry in self.jobs() if root is None or entry.root == root]
         named = [entry for entry in entries if entry.name == ref]
@@ -177,7 +178,8 @@ class Service:
         return found[0]
 
     def root(self, place: str | None) -> StateRoot:
-        """The state root at this place. Raises RootNotFound if it is not served, and ConfigError if there are several."""
+        """The state root with this path or URL; None: the only one. Raises RootNotFound if it is not served, ConfigError if there
+        are several."""
         found = [root for root in self.roots if place is None or root.place == place]
         places = ", ".join(root.place for root in self.roots)
         if not found:
@@ -187,7 +189,7 @@ class Service:
         return found[0]
 
     def journal(self, entry: JobEntry) -> JournalMessage | None:
-        """What the job's driver says has happened lately; None if it does not run, or does not answer."""
+        """The journal of the job's driver; None if it does not run, or does not answer."""
         return self._asked("journal", entry, lambda client: client.journal())
 
     def metrics(self, entry: JobEntry) -> MetricsMessage | None:
@@ -217,9 +219,9 @@ class Service:
 
     @contextmanager
     def querying(self) -> Iterator[QueryLimits]:
-        """Leave to run a query, within these limits. Raises Busy while others run."""
+        """Acquire a slot for a query, with its limits. Raises Busy while other queries run."""
         if not self._queries.acquire(timeout=QUEUE_SECONDS):
-            raise Busy(f"{QUERIES_AT_ONCE} queries are under way; try again when they are through")
+            raise Busy(f"{QUERIES_AT_ONCE} queries are running; try again when they are done")
         try:
             yield QUERY_LIMITS
         finally:
@@ -233,15 +235,15 @@ class Service:
         return client_of(entry.storage, endpoint)
 
     def plan(self, entry: JobEntry) -> Plan:
-        """The operators of the job's newest run; none if that was started by an older release."""
+        """The operators of the job's newest run; none if an older release started it."""
         return PLAN.load_if_whole(entry.storage, entry.paths.plan_file(entry.view.run)) or Plan(operators=[])
 
     def record(self, entry: JobEntry) -> Run | None:
         return RUN.load_if_whole(entry.storage, entry.paths.run_file(entry.view.run))
 
     def savepoint(self, ref: str, place: str | None = None) -> tuple[StateRoot, str]:
-        """The state root and path of the savepoint with this id, label or path: one below the state roots, never another place.
-        Raises SavepointNotFound, and ConfigError for a label of several."""
+        """The state root and path of the savepoint with this id, label or path, which must be below the state roots. Raises
+        SavepointNotFound, and ConfigError for a label of several savepoints."""
         roots = self.roots if place is None else (self.root(place),)
         found = {
             each.path: root
@@ -257,7 +259,7 @@ class Service:
         return root, path
 
     def directory(self, given: str | None, entry: JobEntry) -> str | None:
-        """A directory for savepoints that a caller has named: only below the job's state root."""
+        """A caller's directory for savepoints, which must be below the job's state root."""
         if given is None:
             return None
         root = entry.root.place.rstrip("/")
@@ -268,7 +270,7 @@ class Service:
         return wanted
 
     def changed(self) -> None:
-        """Something was started, stopped or written: the next answers are new."""
+        """Clear the cache after a start, stop or write."""
         self._cache.clear()
 
     def _listed(self, root: StateRoot) -> list[JobEntry]:

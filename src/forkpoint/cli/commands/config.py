@@ -76,7 +76,7 @@ def show(everything: bool) -> None:
 
 
 def _general() -> list[_Row]:
-    """The settings of every command, as they are for this one."""
+    """The settings of all commands, with this command's values."""
     root = click.get_current_context().find_root()
     assert isinstance(root.command, click.Group)
     given, now = command_settings(root.command), current()

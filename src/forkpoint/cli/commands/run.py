@@ -1,4 +1,4 @@
-"""The `run` command, and the options that it shares with others that start programs."""
+"""The `run` command, and the options of all commands that start programs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.storage.places import plain_place
 from forkpoint.wording import visible
 
-_LONG_SECONDS = 2.0  # a step of the start that takes longer is said
+_LONG_SECONDS = 2.0  # duration after which a step of the start is printed
 
 
 class AppType(click.Path):
-    """A program's file, or ``run:RUN``: what that run was started with."""
+    """A program's file, or ``run:RUN`` for the recorded program of that run."""
 
     name = "app"
 
@@ -69,7 +69,7 @@ detached_option = click.option("-d", "--detached", is_flag=True, help="Run in th
 
 
 def start_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of how to start a program, and how to restore its state."""
+    """Add the options for the start of a program and the restore of its state."""
     for option in (
         map_option,
         pyflink_option,
@@ -92,7 +92,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> RunRequest:
-    """The request in the options of a command that starts programs."""
+    """The request for the options of a command that starts programs."""
     given = options.get
     predecessor = given("predecessor")
     restore = RestoreOptions(
@@ -239,7 +239,7 @@ def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None 
 
 
 def _rest(driver: JobDriver) -> Callable[[str], Any]:
-    """The whole REST API and the page for one job, at its own port; loaded when it is first asked for."""
+    """The REST API and the page for one job, at its own port; loaded on the first request."""
 
     def make(token: str) -> Any:
         from forkpoint.server.app import job_application
@@ -258,7 +258,7 @@ def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
 
 
 def _check_savepoint(settings: Settings, name: str | None) -> None:
-    """A missing or damaged savepoint fails at once, before an engine starts."""
+    """Fail early, before an engine starts, if the savepoint is missing or damaged."""
     if name is not None and name not in (LATEST, NONE):
         named_savepoint(settings.state_root.storage, name)
 

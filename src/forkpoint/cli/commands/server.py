@@ -80,7 +80,7 @@ def server(
     _audit_to(audit_log or str(keep / "audit.log"))
     operate, read = _token(OPERATE_TOKEN) or secrets.token_urlsafe(24), _token(READ_TOKEN)
     if read == operate:
-        raise ConfigError(f"{READ_TOKEN} is the same as {OPERATE_TOKEN}, so who may look could do everything; choose another")
+        raise ConfigError(f"{READ_TOKEN} is the same as {OPERATE_TOKEN}, so readers could operate jobs; choose another")
     allowed = frozenset(each.lower() for each in hosts) or (_LOOPBACK if host in _LOOPBACK else None)
     options = ServerOptions(tuple(StateRoot(place) for place in places), Tokens(operate, read, allowed), programs=keep / PROGRAMS)
     commands = Commands()
@@ -107,7 +107,7 @@ def server(
 
 
 def _port(listening: Listening, host: str, port: int) -> int:
-    """Start listening; the port. Raises ConfigError if that cannot be."""
+    """Start listening; returns the port. Raises ConfigError if that fails."""
     try:
         return listening.start()
     except OSError as error:
@@ -136,7 +136,7 @@ def _check_tls(host: str, certificate: str | None, key: str | None, insecure: bo
 
 
 def _token(variable: str) -> str | None:
-    """The token in an environment variable: not on the command line, which all users of the machine can see."""
+    """The token in an environment variable, because all users of the machine can see a command line."""
     token = os.environ.get(variable)
     if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
         raise ConfigError(f"{variable} must have at least {MIN_TOKEN} printable ASCII characters; leave it out to have one made")

@@ -73,14 +73,14 @@ def recover(dry_run: bool, job: str) -> None:
 
 
 def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:
-    for each in plan.looked:
+    for each in plan.checked:
         if each.problem is not None:
             out.line(f"{each.kind} {each.name} cannot be used: {each.problem}")
     chosen, lost = plan.chosen, plan.lost
     if chosen is None:
         out.line(f"job {job} has neither a checkpoint nor a savepoint that is whole; to start afresh, run it under another name")
         return
-    if plan.whole:
+    if plan.undamaged:
         out.line(f"the newest checkpoint of job {job}, {chosen.name}, is whole")
         if plan.fenced:
             word = "would be set aside" if dry_run else "set aside"

@@ -1,7 +1,7 @@
-"""How much there is of each state of a job, as its tasks report it. Pure.
+"""The size of each state of a job, from the reports of its tasks. Pure.
 
-A manifest has the job's sums, which go on from epoch to epoch by what changes. Changes are measured, and estimated if they are
-many; once all subtasks have read their stores, to build them or to write snapshots, the sums begin anew from what these found.
+A manifest has the job's sums. Each epoch adds its changes, which tasks measure, or estimate if there are many. Once all subtasks
+have read their stores, to build them or to write snapshots, their exact counts replace the sums.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from forkpoint.state import Amount, Amounts, Changes, sid_of, sum_amounts
 
 @dataclass(frozen=True)
 class JobAmounts:
-    """``sums``: of all subtasks; None if unknown. ``counted``: by subtask, of those that were counted since the job has its
-    present layout."""
+    """``sums``: of all subtasks; None if unknown. ``counted``: by subtask, of subtasks that counted since the layout started."""
 
     sums: Amounts | None = None
     counted: Mapping[int, Amounts] = field(default_factory=dict)
 
     def after(self, rows: Iterable[CommitRow], parallelism: int) -> JobAmounts:
-        """After an epoch with these reports."""
+        """The amounts after an epoch with these reports."""
         counted = dict(self.counted)
         grown: dict[int, list[Amounts]] = {}
         for row in rows:
@@ -43,25 +42,25 @@ class JobAmounts:
 
 
 def saved(manifest: Manifest) -> Amounts | None:
-    """The sums that a manifest has."""
+    """The sums in a manifest."""
     if manifest.amounts is None:
         return None
-    return {each.sid: Amount(each.entries, each.bytes) for each in manifest.amounts}
+    return {amount.sid: Amount(amount.entries, amount.bytes) for amount in manifest.amounts}
 
 
 def to_save(sums: Amounts | None) -> list[StateAmount] | None:
     if sums is None:
         return None
-    return [StateAmount(sid=sid, entries=each.entries, bytes=each.bytes) for sid, each in sorted(sums.items())]
+    return [StateAmount(sid=sid, entries=amount.entries, bytes=amount.bytes) for sid, amount in sorted(sums.items())]
 
 
 def redistributed_amounts(sums: Amounts | None, entries: Mapping[bytes, bytes], changes: Iterable[Changes]) -> Amounts | None:
-    """After the operator state of a job has been redistributed: each subtask may get a copy of it. ``entries``: all that there
-    was, ``changes``: those of each subtask."""
+    """The sums after a redistribution of operator state, of which each subtask may get a copy. ``entries``: all entries before.
+    ``changes``: of each subtask."""
     if sums is None:
         return None
-    present = [list(zip(each.keys, each.values, strict=True)) for each in changes]
-    now = _amounts([(key, value) for each in present for key, value in each if value is not None])
+    pairs = (pair for change in changes for pair in zip(change.keys, change.values, strict=True))
+    now = _amounts([(key, value) for key, value in pairs if value is not None])
     return {**sums, **dict.fromkeys(_amounts(list(entries.items())), Amount(0, 0)), **now}
 
 

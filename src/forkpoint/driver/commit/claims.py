@@ -1,4 +1,4 @@
-"""Claims on output places: keep two jobs under one state root from writing to the same place by mistake."""
+"""Claims on output locations: keep two jobs under one state root from writing to the same location by mistake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forkpoint.storage.base import Storage
 
 
 class Claim(Record, frozen=True, kw_only=True):
-    """The job that writes, or wrote, to a place. A claim ends when its record or the job is deleted."""
+    """The job that owns an output location, until the claim's record or the job is deleted."""
 
     format_version: Literal[1] = 1
     place: Name
@@ -27,8 +27,8 @@ CLAIM = Format("sink claim", Claim, 1)
 
 
 def claim_places(graph: JobGraph, storage: Storage, job: str, now_ms: int) -> None:
-    """Claim the places that the job's sinks write to. Raises ConfigError if another job has one: most likely this job is a
-    fork of it that still writes there."""
+    """Claim the output locations of the job's sinks. Raises ConfigError if another job owns one: most likely this job is a fork
+    that still writes to the original's location."""
     for operator in graph.sinks:
         place = operator.spec.sink.place if isinstance(operator.spec, SinkSpec) else None
         if place is not None:

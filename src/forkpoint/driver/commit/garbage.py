@@ -1,4 +1,4 @@
-"""When a run removes the files of checkpoints that nothing needs any more."""
+"""Schedules the garbage collection of checkpoints."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ EVERY_EPOCHS = 20
 
 @dataclass
 class GarbageCollection:
-    """That of one run, every twenty epochs."""
+    """Collects the garbage of one run every twenty epochs."""
 
     history: History
     run: str
     num_retained: int
-    _collected: int = 0  # the newest epoch at the last time
+    _collected: int = 0  # the newest epoch at the last collection
 
     def collect_if_due(self, newest: Manifest, pinned: Callable[[], Collection[int]]) -> None:
-        """``pinned``: epochs whose files are needed besides those of the retained checkpoints."""
+        """``pinned``: epochs whose files are needed in addition to those of the retained checkpoints."""
         if newest.epoch < self._collected + EVERY_EPOCHS:
             return
         self._collected = newest.epoch
@@ -34,4 +34,4 @@ class GarbageCollection:
         except StaleGeneration:
             raise
         except Exception:
-            log.exception("job %r: cleaning up old checkpoints failed; it will be retried", newest.job)
+            log.exception("job %r: old checkpoints were not removed; the next collection retries", newest.job)

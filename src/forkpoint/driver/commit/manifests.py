@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from forkpoint.graph.job import JobGraph, Operator
 
 SNAPSHOT_FLOOR = 8 * 2**20
-"""The size of changes, in bytes, that no snapshot is written for: they are read and applied within a second."""
+"""The size of changes, in bytes, below which no snapshot is due: a restore reads and applies them within a second."""
 
 
 @dataclass(frozen=True)
 class Positions:
-    """The sources' positions after the epoch, by uid: of native sources, and of the DataFrame sources that had a batch."""
+    """Positions after the epoch, by uid: of native sources, and of DataFrame sources that had a batch."""
 
     native: Mapping[str, Any]
     frames: Mapping[str, SourcePosition]
@@ -54,8 +54,8 @@ def raise_failure(rows: Iterable[CommitRow]) -> None:
 def split_starts(
     graph: JobGraph, manifest: Manifest, now_ms: int, paused: Mapping[str, Collection[str]] = MappingProxyType({})
 ) -> dict[str, dict[str, SplitStart]]:
-    """Each watermark origin's splits at the start of an epoch, and which of them are idle. ``paused`` splits (by source uid)
-    are not, as they were not read."""
+    """The splits of each watermark origin at the start of an epoch, and whether they are idle. ``paused`` splits (by source uid)
+    are not idle: they were not read."""
     starts: dict[str, dict[str, SplitStart]] = {}
     paused_splits = splits_by_origin(graph, paused)
     for operator in _origins(graph):
@@ -82,7 +82,7 @@ def ended_origins(graph: JobGraph, finished: Collection[str]) -> list[int]:
 
 
 def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: int) -> list[int]:
-    """Watermark origins that have been silent since the start for longer than their idleness timeout."""
+    """Watermark origins without a split since the start, for longer than their idleness timeout."""
     silent = []
     for origin in _origins(graph):
         after, position = _idleness_ms(origin), manifest.sources.get(origin.uid)
@@ -92,7 +92,7 @@ def silent_origins(graph: JobGraph, manifest: Manifest, began_ms: int, now_ms: i
 
 
 def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """The splits of sources (by uid) by watermark origin (id as text), under the names that they have there."""
+    """The splits of sources (by uid), by watermark origin (id as text) and under that origin's split names."""
     found: dict[int, list[str]] = {}
     for operator in _origins(graph):  # sources come before their downstream operators
         if operator.inputs:
@@ -105,7 +105,7 @@ def splits_by_origin(graph: JobGraph, splits: Mapping[str, Collection[str]]) -> 
 
 
 def next_idle_ms(graph: JobGraph, manifest: Manifest, now_ms: int) -> int | None:
-    """When the next split becomes idle unless it gets elements."""
+    """When the next split becomes idle without new elements."""
     times = [
         s.last_active_ms + after
         for operator in _origins(graph)
@@ -132,7 +132,7 @@ def build_manifest(
     unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}),
     amounts: list[StateAmount] | None = None,
 ) -> Manifest:
-    """The manifest of one epoch. It includes the withheld output of the epochs before it."""
+    """The manifest of one epoch, including the withheld output of the epochs before it."""
     joined = joined_splits(graph, context, rows)
     watermarks = watermarks_of(graph, context, joined)
     ends = {o.uid: watermarks.windows[o.id].end for o in graph.operators if o.stage > 0}
@@ -209,7 +209,7 @@ def _counts(rows: Iterable[CommitRow]) -> Counter[tuple[int, str]]:
 
 
 def _reports(rows: Iterable[CommitRow]) -> dict[tuple[int, str], SplitProgress]:
-    """One piece of each split that was read. A split with a generator is always read in one piece."""
+    """One piece of each split in the epoch. One task reads a split with a generator as a single piece."""
     return {(p.origin, p.split): p for row in rows for p in row.progress}
 
 
@@ -246,7 +246,7 @@ def _position(
 
 
 def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[StateInfo]:
-    """The known states and those that tasks opened. Raises RestoreRefused if two states have the same id."""
+    """The known states plus the states that tasks opened. Raises RestoreRefused if two states have the same id."""
     states = {s.sid: s for s in known}
     for row in rows:
         for state in row.states:
@@ -286,7 +286,7 @@ def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRe
         return manifest.snapshots
     covered = sorted((ref.kg_start, ref.kg_stop) for ref in new if ref.kg_start < ref.kg_stop)
     renewed = {ref.subtask for ref in new}
-    # One without key groups has operator state only, of its subtask.
+    # A snapshot without key groups has only the operator state of its subtask.
     kept = [ref for ref in manifest.snapshots if ref.subtask not in renewed or ref.kg_start != ref.kg_stop]
     return [*(part for ref in kept for part in _outside(ref, covered)), *new]
 
@@ -307,7 +307,7 @@ def _snapshot_ref(subtask: int, attempt: str, snapshot: Snapshot, manifest: Mani
 
 
 def _outside(ref: SnapshotRef, covered: Sequence[tuple[int, int]]) -> list[SnapshotRef]:
-    """What is left of a snapshot outside of these ranges, which are in order and apart."""
+    """The parts of a snapshot outside of these ranges, which are sorted and disjoint."""
     start, parts = ref.kg_start, []
     first = max(bisect_right(covered, (ref.kg_start, OPERATOR_KG)) - 1, 0)
     for a, b in covered[first:]:
@@ -331,8 +331,8 @@ def _committables(rows: Iterable[CommitRow], withheld: Mapping[str, list[Any]]) 
 
 
 def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """For each subtask the epochs since its last snapshot, also those of earlier runs, for ``due_snapshots``. Bytes are 0, as
-    they are not known without reading all manifests."""
+    """For ``due_snapshots``: the number of epochs since each subtask's last snapshot, including those of earlier runs. Bytes are
+    0, because only the manifests of all these epochs have them."""
     found: dict[int, tuple[int, int]] = {}
     for subtask in range(manifest.parallelism):
         start, stop = key_group_range(subtask, manifest.parallelism, manifest.max_parallelism)
@@ -342,8 +342,8 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
-    """The subtasks that should write a snapshot: changes since the last one (``history``: their epochs and bytes, by subtask)
-    span many epochs, or are larger than it. So a rebuild reads a limited number of files, and about twice the state."""
+    """The subtasks that should write a snapshot: changes since the last snapshot (``history``: epochs and bytes, by subtask) span
+    many epochs or exceed its size. A rebuild thus reads a limited number of files and about twice the state."""
     sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
         sizes[ref.subtask] += ref.bytes

@@ -1,4 +1,4 @@
-"""What was measured in an epoch, put together from the reports of its tasks. Pure."""
+"""The measurements of an epoch, aggregated from the reports of its tasks. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTABLE_MS = 10_000
 
 
 class UserReport(NamedTuple):
-    """What one subtask of an operator reports of a user metric."""
+    """One subtask's report of a user metric."""
 
     uid: str
     subtask: int
@@ -28,10 +28,10 @@ class UserReport(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """What holds back the watermark of a source, or of an operator that assigns timestamps: its slowest split; None if it has no
-    split yet. ``active_ms``: the processing time at which that had its last element, or was first seen; ``empty``: it has had
-    none. ``others``: how many more splits are as slow. ``next`` and ``furthest``: the slowest and the fastest of those that are
-    ahead, and their watermarks; None if none is."""
+    """The split that holds back the watermark of a source, or of an operator that assigns timestamps: the slowest; None before
+    the first split. ``active_ms``: the processing time of its last element, or of its discovery; ``empty``: it has had no
+    element. ``others``: the number of splits that are equally slow. ``next`` and ``furthest``: the slowest and the fastest split
+    ahead of it, with their watermarks; None if no split is ahead."""
 
     split: str | None
     watermark_ms: int
@@ -43,19 +43,19 @@ class Hold(NamedTuple):
 
     @property
     def behind_ms(self) -> int | None:
-        """How far it is behind the next one; None if it has no watermark yet, or none is ahead."""
+        """Its distance to the next split; None if it has no watermark yet, or no split is ahead."""
         return self.next[1] - self.watermark_ms if self.next is not None and is_time(self.watermark_ms) else None
 
     @property
     def notable(self) -> bool:
-        """Whether it is far behind the next one."""
+        """Whether it is far behind the next split."""
         return self.next is not None and (self.behind_ms is None or self.behind_ms >= NOTABLE_MS)
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Of one epoch alone, by operator uid: time at work, bytes in and out; changes of user metrics. At its end: the size of the
-    state's stores, and of each state (None if unknown), what sources have not planned yet, and what holds the watermarks back."""
+    """Measurements of one epoch, by operator uid: busy time, bytes in and out, changes of user metrics. At its end: the size of
+    the stores and of each state (None if unknown), the sources' backlogs, and the splits that hold watermarks back."""
 
     busy_us: Mapping[str, int] = field(default_factory=dict)
     bytes_in: Mapping[str, int] = field(default_factory=dict)
@@ -83,18 +83,18 @@ def measurements(
             read[uid] += measured.bytes_in
             written[uid] += measured.bytes_out
             user += (UserReport(uid, row.subtask, metric) for metric in measured.user)
-    return Measurements(busy, read, written, user, _added([r.state_size for r in rows]), backlog, holds, states)
+    return Measurements(busy, read, written, user, _sum_sizes([r.state_size for r in rows]), backlog, holds, states)
 
 
 def states_of(manifest: Manifest) -> list[StateMetrics] | None:
-    """How much there is of each state, as a manifest tells."""
+    """The size of each state, from a manifest."""
     if manifest.amounts is None:
         return None
-    known = {each.sid: (each.entries, each.bytes) for each in manifest.amounts}
+    known = {amount.sid: (amount.entries, amount.bytes) for amount in manifest.amounts}
     return [StateMetrics(s.uid, s.name, s.kind, *known.get(s.sid, (0, 0))) for s in manifest.states]
 
 
-def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
+def _sum_sizes(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
     known = [size for size in sizes if size is not None]
     if not known:
         return None
@@ -103,9 +103,9 @@ def _added(sizes: Sequence[StoreSize | None]) -> StoreSize | None:
 
 
 def holds(graph: JobGraph, manifest: Manifest, context: EpochContext) -> dict[str, Hold]:
-    """What holds each watermark back at the end of an epoch, by the uid of what generates it. Splits that are idle or read to
-    their ends don't; nor does an origin that has ended or is idle as a whole."""
-    from forkpoint.driver.commit.manifests import split_starts  # what asks for a job's problems needs none of this
+    """The split that holds back each watermark at the end of an epoch, by the uid of the watermark's origin. Splits that are idle
+    or finished do not count, nor do origins that have ended or are entirely idle."""
+    from forkpoint.driver.commit.manifests import split_starts  # clients that show a job's problems load none of this
     from forkpoint.graph.specs import WatermarkSpec
     from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 
@@ -126,7 +126,7 @@ def holds(graph: JobGraph, manifest: Manifest, context: EpochContext) -> dict[st
 
 
 def hold_of(splits: Mapping[str, SplitState]) -> Hold | None:
-    """What holds a watermark back, among the splits that count; None if there are none."""
+    """The split among these that holds a watermark back; None without splits."""
     ordered = sorted((state.watermark_ms, name) for name, state in splits.items())
     if not ordered:
         return None
@@ -145,7 +145,7 @@ def hold_of(splits: Mapping[str, SplitState]) -> Hold | None:
 
 
 def is_time(watermark_ms: int) -> bool:
-    """Whether a watermark is a point in time: neither from before the first element nor the final one."""
+    """Whether a watermark is a point in time: neither the initial nor the final one."""
     from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 
     return MIN_MS < watermark_ms < MAX_MS

@@ -1,8 +1,8 @@
-"""Publishes committed epochs' output, repeats that after a crash, and removes staged output that was never committed.
+"""Publishes the output of committed epochs, repeats that after a crash, and removes staged output that was never committed.
 
-Most sinks publish on the driver, before the next epoch begins. The output of a ``CommittingSink`` is committed by tasks beside
-the next epochs, that of several at once if the sink wants so; each manifest names what was not known to be published when it was
-written, for the next start.
+Most sinks publish on the driver, before the next epoch begins. Tasks commit the output of a ``CommittingSink`` while further
+epochs run, several epochs at once if the sink wants that. Each manifest lists the output that may be unpublished, for the next
+start.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from forkpoint import logs
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
 from forkpoint.contract.sink import CommitterContext, CommittingSink
-from forkpoint.driver.commit.skipping import Skipped, commit_accepted, skipping
+from forkpoint.driver.commit.skipping import Skipped, commit_accepted, skip_hint
 from forkpoint.driver.observe.events import Listener, PublishingProgressed
 from forkpoint.driver.run.executor import Executor
 from forkpoint.errors import ForkpointError, NotFound, OutputLost, OutputRefused, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.runtime.tasks.committing import Commit, SinkCommits, commit_here, commit_output
+from forkpoint.runtime.tasks.committing import SinkCommits, commit_here, commit_output
 
 log = logging.getLogger("forkpoint")
 
 MAX_UNPUBLISHED_EPOCHS = 4
-MAX_TOGETHER = 100  # epochs that wait to be committed together: all manifests meanwhile name their output
+MAX_BATCH = 100  # epochs in one commit; every manifest lists the output of those that wait
 POLL_SECONDS = 0.2
 SLOW_SECONDS = 5.0
-RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last one again and again
+RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last delay repeats
 
 
 def publish(graph: JobGraph, manifest: Manifest) -> None:
-    """Make the epoch's output visible in the sinks that publish on the driver; if it is cut short, the next start repeats it. All
-    sinks publish even if some lack staged output; then NotFound is raised."""
+    """Publish the epoch's output in the sinks that publish on the driver; the next start repeats an interrupted call. All sinks
+    publish, even if staged output of some is missing, which raises NotFound in the end."""
     missing: list[NotFound] = []
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec) and not isinstance(operator.spec.sink, CommittingSink):
@@ -50,14 +50,14 @@ def publish(graph: JobGraph, manifest: Manifest) -> None:
 
 
 def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
-    """Remove uncommitted output that runs up to this generation staged."""
+    """Remove uncommitted staged output of runs up to this generation."""
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec):
             operator.spec.sink.cleanup(operator.uid, job, generation)
 
 
 def committing_sinks(graph: JobGraph) -> dict[str, CommittingSink]:
-    """The sinks whose output tasks commit, by uid."""
+    """The sinks whose output is committed by tasks, by uid."""
     return {
         operator.uid: operator.spec.sink
         for operator in graph.sinks
@@ -65,23 +65,17 @@ def committing_sinks(graph: JobGraph) -> dict[str, CommittingSink]:
     }
 
 
-def unpublished_in(manifest: Manifest, uid: str) -> list[EpochOutput]:
-    """A sink's output that may not be published yet when all that is known is this manifest."""
-    own = manifest.sinks.get(uid, [])
-    return [*manifest.unpublished.get(uid, ()), *([EpochOutput(epoch=manifest.epoch, committables=own)] if own else ())]
-
-
-def together(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> Iterator[list[EpochOutput]]:
-    """A sink's output in the portions that are committed one after the other."""
-    size = 1 if sink.commit_every is None else MAX_TOGETHER
+def batches(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> Iterator[list[EpochOutput]]:
+    """A sink's output, divided into consecutive commits."""
+    size = 1 if sink.commit_every is None else MAX_BATCH
     for at in range(0, len(outputs), size):
         yield list(outputs[at : at + size])
 
 
 @dataclass
 class _Lane:
-    """One sink's committed output that is not known to be published, oldest first; why that doesn't get on, and since when
-    (monotonic) it is tried. ``due``: when (monotonic) the next portion is to be committed, if there is output."""
+    """A sink's queue of committed output that may be unpublished, oldest first. ``due``: the (monotonic) time of the next commit,
+    if there is output. ``problem``: why publishing fails; ``tried_since``: the (monotonic) time of the running commit's start."""
 
     sink: CommittingSink
     outputs: list[EpochOutput] = field(default_factory=list)
@@ -92,44 +86,41 @@ class _Lane:
 
     @property
     def full(self) -> bool:
-        return self._room <= 0
+        return self._capacity <= 0
 
     @property
     def behind(self) -> bool:
-        return self._room <= 1
+        return self._capacity <= 1
 
     @property
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         """How many more epochs may be unpublished."""
-        waiting = 0 if self.sink.commit_every is None else MAX_TOGETHER
+        waiting = 0 if self.sink.commit_every is None else MAX_BATCH
         return waiting + MAX_UNPUBLISHED_EPOCHS - len(self.outputs)
 
     def add(self, output: EpochOutput) -> None:
         if not self.outputs:
-            self._wait_anew()
+            self._set_due()
         self.outputs.append(output)
-
-    def next(self) -> list[EpochOutput]:
-        return next(together(self.sink, self.outputs))
 
     def published(self, count: int) -> None:
         del self.outputs[:count]
         self.problem = self.tried_since = None
-        self._wait_anew()
+        self._set_due()
 
-    def _wait_anew(self) -> None:
+    def _set_due(self) -> None:
         every = self.sink.commit_every
         self.due = time.monotonic() + (0 if every is None else every.total_seconds())
 
     def due_in_s(self, hurry: bool) -> float | None:
-        """How long until the next portion is to be committed; None if there is no output."""
+        """Time until the next commit; None if there is no output."""
         if not self.outputs:
             return None
-        return 0.0 if hurry or len(self.outputs) >= MAX_TOGETHER else max(0.0, self.due - time.monotonic())
+        return 0.0 if hurry or len(self.outputs) >= MAX_BATCH else max(0.0, self.due - time.monotonic())
 
 
 class Publisher:
-    """Publishes the output of one run's epochs. ``wake`` is called when a job that had to wait may go on. Thread-safe."""
+    """Publishes the output of one run's epochs. Calls ``wake`` when back pressure ends. Thread-safe."""
 
     def __init__(
         self,
@@ -154,19 +145,18 @@ class Publisher:
         self._hurried = 0  # calls of ``wait``
         self._newest: Manifest | None = None
         self._failure: BaseException | None = None
-        self.skipped: list[Skipped] | None = None  # the refused records, if they are to be skipped
-        self.through: int | None = None  # the last epoch whose output the driver's own sinks have published
+        self.skipped: list[Skipped] | None = None  # refused records; None: a refusal is an error
+        self.through: int | None = None  # the last epoch that the sinks on the driver have published
 
     # -- called by the run
 
     def begin(self) -> None:
-        """A new attempt of the run begins. What the last one left is forgotten, unless that continues without a break: a start
-        or restart has published it with ``publish_now``."""
+        """Begin a new attempt of the run."""
         with self._changed:
             self._attempt += 1
 
-    def start_over(self) -> None:
-        """Forget what is not published: the run resumes from a manifest, and publishes it again."""
+    def reset(self) -> None:
+        """Forget unpublished output: the run resumes from a manifest and publishes it again."""
         with self._changed:
             self._attempt += 1
             self._failure = None
@@ -174,7 +164,8 @@ class Publisher:
             self._changed.notify_all()
 
     def publish(self, manifest: Manifest) -> None:
-        """Publish a newly committed epoch, or let tasks do so. Raises NotFound for staged output of the driver's sinks."""
+        """Publish a newly committed epoch, or queue it for tasks. Raises NotFound if staged output of a sink on the driver is
+        gone."""
         publish(self._graph, manifest)
         with self._changed:
             self._newest, self.through = manifest, manifest.epoch
@@ -184,44 +175,42 @@ class Publisher:
                     if lane.thread is None:
                         lane.thread = self._start(uid, lane)
             self._changed.notify_all()
-        self._tell()
+        self._report()
 
-    def publish_now(self, manifest: Manifest, newest: Manifest) -> None:
-        """Publish everything that may not be published if this is the job's newest output, and wait for that. ``newest``: the
-        run's own newest manifest."""
+    def publish_now(self, manifest: Manifest, newest: Manifest, *, own: bool = True) -> None:
+        """Block until all output that this manifest lists is published: the unpublished output of earlier epochs, and unless
+        ``own`` is false the epoch's own. ``newest``: the run's newest manifest."""
         for uid, sink in self._sinks.items():
-            for outputs in together(sink, unpublished_in(manifest, uid)):
-                self._commit(uid, sink, newest, outputs)
-        publish(self._graph, manifest)
-
-    def publish_earlier(self, manifest: Manifest, newest: Manifest) -> None:
-        """Publish what may not be published of the epochs before a manifest whose own output is withheld, and wait for that."""
-        for uid, sink in self._sinks.items():
-            for outputs in together(sink, manifest.unpublished.get(uid, ())):
-                self._commit(uid, sink, newest, outputs)
+            outputs = list(manifest.unpublished.get(uid, ()))
+            if own and (committables := manifest.sinks.get(uid)):
+                outputs.append(EpochOutput(epoch=manifest.epoch, committables=committables))
+            for batch in batches(sink, outputs):
+                self._commit(uid, sink, newest, batch)
+        if own:
+            publish(self._graph, manifest)
 
     def unpublished(self) -> dict[str, list[EpochOutput]]:
-        """By uid, what is not known to be published."""
+        """Output that may be unpublished, by uid."""
         with self._changed:
             return {uid: list(lane.outputs) for uid, lane in self._lanes.items() if lane.outputs}
 
     @property
     def published(self) -> int | None:
-        """The epoch up to which everything is known to be published; None if something may not be."""
+        """The epoch up to which all output is published; None if some may be unpublished."""
         with self._changed:
             return None if self._pending or self._failure is not None else self.through
 
     @property
     def full(self) -> bool:
-        """Whether so much is unpublished that the job has to wait. Raises what has made publishing impossible."""
+        """Whether back pressure stops the job: too many epochs are unpublished. Raises the error that stopped publishing."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure
             return any(lane.full for lane in self._lanes.values())
 
     def wait(self, seconds: float) -> bool:
-        """Wait until everything is published, which then waits for nothing else, but no longer than this; whether it is. Raises
-        what has made that impossible."""
+        """Flush: wait up to ``seconds`` until all output is published, with no commit delayed; returns whether it is. Raises the
+        error that stopped publishing."""
         with self._changed:
             self._hurried += 1
             self._changed.notify_all()
@@ -232,8 +221,8 @@ class Publisher:
             return not self._pending
 
     def settle(self, cancelled: Callable[[], bool]) -> str | None:
-        """Wait until everything is published, unless the run is cancelled; if it is not, why. Raises what has made publishing
-        impossible, unless the run is cancelled."""
+        """Block until all output is published. If the run is cancelled before, return why output is unpublished; otherwise raise
+        the error that stopped publishing."""
         try:
             while not self.wait(POLL_SECONDS):
                 if (problem := self.problem) is not None and cancelled():
@@ -246,7 +235,7 @@ class Publisher:
 
     @property
     def problem(self) -> str | None:
-        """Why a sink's output is not published at the moment."""
+        """Why publishing is delayed, for the first sink where it is."""
         with self._changed:
             for uid, lane in self._lanes.items():
                 if lane.problem is not None:
@@ -261,8 +250,8 @@ class Publisher:
         return any(lane.outputs for lane in self._lanes.values())
 
     def close(self) -> None:
-        """Begin no further commit."""
-        self.start_over()
+        """Start no further commit."""
+        self.reset()
 
     def _start(self, uid: str, lane: _Lane) -> threading.Thread:
         thread = threading.Thread(target=logs.carried(self._work), args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True)
@@ -272,8 +261,16 @@ class Publisher:
     # -- on a sink's thread
 
     def _work(self, uid: str, lane: _Lane) -> None:
+        tries = 0
         try:
-            self._commit_all(uid, lane)
+            while self._wait_for_output(uid, lane):
+                if self._try(uid, lane):
+                    tries = 0
+                else:
+                    delay = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+                    tries += 1
+                    with self._changed:
+                        self._changed.wait_for(lambda: not self._uses(uid, lane), delay)
         except BaseException as error:
             with self._changed:
                 if self._uses(uid, lane):
@@ -281,30 +278,18 @@ class Publisher:
                 self._changed.notify_all()
             self._wake()
 
-    def _commit_all(self, uid: str, lane: _Lane) -> None:
-        """Commit a sink's output as long as it is this lane's."""
-        tries = 0
-        while self._wait_for_output(uid, lane):
-            if self._try(uid, lane):
-                tries = 0
-            else:
-                delay = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
-                tries += 1
-                with self._changed:
-                    self._changed.wait_for(lambda: not self._uses(uid, lane), delay)
-
     def _wait_for_output(self, uid: str, lane: _Lane) -> bool:
-        """Wait until output is to be committed; False if it is not this lane's any more."""
+        """Wait until a commit is due; returns False once another lane has replaced this one."""
         with self._changed:
             while self._uses(uid, lane) and (seconds := lane.due_in_s(self._hurried > 0)) != 0:
                 self._changed.wait(seconds)
             return self._uses(uid, lane)
 
     def _try(self, uid: str, lane: _Lane) -> bool:
-        """Commit a sink's oldest output; False if that has to be tried again. One portion at a time: what one group has of an
-        epoch may precede what another has of the next."""
+        """Commit a sink's oldest batch; returns False to retry. One batch at a time: one group's output of an epoch may have to
+        precede another group's output of the next."""
         with self._changed:
-            outputs, manifest, attempt = lane.next(), self._newest, self._attempt
+            outputs, manifest, attempt = next(batches(lane.sink, lane.outputs)), self._newest, self._attempt
             lane.tried_since = time.monotonic()
         assert manifest is not None
         try:
@@ -313,13 +298,13 @@ class Publisher:
             if not isinstance(error, Unavailable) and attempt == self._attempt:  # an attempt's end interrupts its tasks
                 raise
             lane.problem = str(error)
-            self._tell()
+            self._report()
             return False
         with self._changed:
             was_full = lane.full
             lane.published(len(outputs))
             self._changed.notify_all()
-        self._tell()
+        self._report()
         if was_full:
             self._wake()
         return True
@@ -328,7 +313,7 @@ class Publisher:
         return self._lanes[uid] is lane
 
     def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
-        """Commit output. ``newest``: the run's newest manifest. A newer run may have published it, and removed the files."""
+        """Commit output. ``newest``: the run's newest manifest. A newer run may have published it and removed the files."""
         assert newest.incarnation is not None
         root = self._history.storage.url
         context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
@@ -339,29 +324,25 @@ class Publisher:
                     self.skipped += commit_accepted(sink, context, outputs, newest.epoch, self._history.storage)
                     return
                 tasks = self._commits[uid].of(context, outputs, newest.epoch)
-                self._run(tasks, f"forkpoint: publish epoch {last} of {uid}")
+                if self._executor.has_other_hosts:
+                    description = f"forkpoint: publish epoch {last} of {uid}"
+                    self._executor.run_tasks(commit_output, [task.encode() for task in tasks], description)
+                else:  # in this process: Spark would give a group's output to varying processes, and each would connect anew
+                    commit_here(tasks)
         except NotFound as error:
             self._must_lead(newest)
             raise OutputLost(
-                f"job {newest.job!r}: epoch {last} is committed, but what sink {uid!r} staged for it is gone: {error}. "
-                "Put it back, or restore an earlier savepoint to compute it again"
+                f"job {newest.job!r}: epoch {last} is committed, but the output that sink {uid!r} staged for it is gone: "
+                f"{error}. Put it back, or restore an earlier savepoint to compute it again"
             ) from error
         except Unavailable as error:
             raise of_sink(uid, error) from error
         except OutputRefused as error:
             self._must_lead(newest)
-            raise of_sink(uid, OutputRefused(f"{error}{skipping(newest.job)}")) from error
+            raise of_sink(uid, OutputRefused(f"{error}{skip_hint(newest.job)}")) from error
         except ForkpointError as error:
             self._must_lead(newest)
             raise of_sink(uid, error) from error
-
-    def _run(self, tasks: Sequence[Commit], description: str) -> None:
-        """Run commits. On the driver's host this process does that itself: Spark would give a group's output now to one process
-        and now to another, and each would connect anew."""
-        if self._executor.has_other_hosts:
-            self._executor.run_tasks(commit_output, [task.encode() for task in tasks], description)
-        else:
-            commit_here(tasks)
 
     def _must_lead(self, mine: Manifest) -> None:
         """Raise StaleGeneration if a newer run leads the job."""
@@ -369,7 +350,7 @@ class Publisher:
         if newest is not None and newest.run != mine.run:
             raise self._history.stale(mine, newest)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         with self._changed:
             epochs: Mapping[str, int] = {u: len(lane.outputs) for u, lane in self._lanes.items() if lane.outputs}
             behind = [uid for uid, lane in self._lanes.items() if lane.behind]
@@ -378,8 +359,8 @@ class Publisher:
 
 @dataclass(frozen=True)
 class Republisher:
-    """Repeats the publishing of the job's last epoch at a start or restart. ``ended_well``: whether a run ended regularly;
-    one that was killed after its last commit may have unpublished output."""
+    """Publishes the job's last epoch again at a start or restart. ``ended_well``: whether a run ended regularly; a run that was
+    killed after its last commit may have unpublished output."""
 
     publisher: Publisher
     graph: JobGraph
@@ -388,19 +369,18 @@ class Republisher:
     ended_well: Callable[[str], bool]
 
     def repeat(self, mine: Manifest) -> None:
-        """Publish committed output that may not be visible yet, then remove uncommitted output. ``mine``: this run's newest
-        manifest.
+        """Publish committed output that may be unpublished, then remove uncommitted output. ``mine``: this run's newest manifest.
 
-        Withheld output is published if the next run continued from it, and dropped otherwise. The first manifest of that run
-        tells; later runs repeat this, as that run may have been killed.
+        It publishes withheld output if the next run continued from it, according to that run's first manifest, and drops it
+        otherwise. Later runs repeat this, because that run may have been killed.
         """
         if self.publish(mine):
             clean_sinks(self.graph, mine.job, mine.generation)
 
     def publish(self, newest: Manifest) -> bool:
-        """Publish the committed output up to the job's newest manifest that may not be visible yet. Whether nothing is withheld:
-        else, the next run decides on that."""
-        self.publisher.start_over()
+        """Publish committed output, up to the job's newest manifest, that may be unpublished. Returns whether uncommitted output
+        may be removed: not if output is withheld, as the next run decides about it."""
+        self.publisher.reset()
         self.history.must_be_newest(newest)
         last: Manifest | None = newest
         start = newest
@@ -410,7 +390,7 @@ class Republisher:
             own = last.run == self.run
             continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
             if last.withheld and not continued:
-                self.publisher.publish_earlier(last, newest)
+                self.publisher.publish_now(last, newest, own=False)
                 return not own
             if last.withheld or not self.ended_well(last.run):
                 self._publish_again(last, newest, must=own or continued)
@@ -422,7 +402,7 @@ class Republisher:
             self.publisher.publish_now(last, newest)
         except NotFound as error:
             log.warning(
-                "job %r: output of epoch %d was not found: %s. It was published before and has been removed since",
+                "job %r: output of epoch %d was not found: %s. It was published earlier and removed since",
                 last.job,
                 last.epoch,
                 error,

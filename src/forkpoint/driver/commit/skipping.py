@@ -1,5 +1,4 @@
-"""The way out for committed output that a system will never take as it is: the records that it refuses go to files, the others
-to the system."""
+"""Skips records of committed output that an external system refuses: writes them to files, and all others to the system."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class Skipped:
-    """Records of a committed epoch that their sink's system refused. ``file``: the URL of the Parquet file that has them."""
+    """Records of a committed epoch that the sink's system refused. ``file``: the URL of the Parquet file with these records."""
 
     uid: str
     epoch: int
@@ -32,19 +31,19 @@ class Skipped:
     file: str
 
 
-def skipping(job: str) -> str:
-    """What an error says to those whose committed output is refused."""
+def skip_hint(job: str) -> str:
+    """The end of an error about refused records."""
     return (
         ". Epochs with such records are committed: once the cause is corrected, the job publishes them. Or `forkpoint publish "
-        f"{shlex.quote(job)} --skip-refused` writes these records to a file, and publishes the others"
+        f"{shlex.quote(job)} --skip-refused` writes these records to a file and publishes the others"
     )
 
 
 def commit_accepted(
     sink: CommittingSink, context: CommitterContext, outputs: Sequence[EpochOutput], newest: int, storage: Storage
 ) -> list[Skipped]:
-    """Commit a sink's output of some epochs, here, without the records that are refused; these are in files before the rest is
-    visible, so an interrupted call loses nothing and can be repeated. The ``context`` is of no group."""
+    """Commit a sink's output in this process without the refused records. It writes these to files before it publishes the rest,
+    so an interrupted call loses no record and can be repeated. The ``context`` has no group."""
     found: list[Skipped] = []
     for group, own in by_group(sink, outputs):
         committer = sink.create_committer(replace(context, group=group))

@@ -1,1 +1,1 @@
-"""Which run leads a job, which one waits, and which one takes over."""
+"""Leadership of a job: leases, standbys and hand-off between runs."""

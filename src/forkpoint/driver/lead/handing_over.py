@@ -1,8 +1,8 @@
-"""Handing a running job over to another run, such as that of a new version, whose stores follow the job's epochs.
+"""Hands a running job over to another run, such as that of a new version, whose stores follow the job's epochs.
 
-The run that leads stops at the edge of an epoch, with all its output published, and names the successor in its lease. The
-successor's start manifest then fences it, as that of any newer run does. Until that exists the job belongs to the run that
-leads, which goes on if the successor takes too long.
+The leader stops between two epochs, with all its output published, and names the successor in its lease. The successor's start
+manifest then fences it, as that of any newer run does. Until the successor commits it, the job belongs to the leader, which
+continues if the successor takes too long.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE
 from forkpoint.checkpoint.manifest import RUN, Manifest
 from forkpoint.driver.lead.lease import LeaseKeeper
-from forkpoint.driver.lead.standby import Watch, after_commit, seen
+from forkpoint.driver.lead.standby import Watch, after_commit, after_lease
 from forkpoint.driver.run.requests import HandOverRequest
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, StorageError
 
 log = logging.getLogger("forkpoint")
 
 HOLD_SECONDS = 10.0
-WAY_BACK_EPOCHS = 100  # for so long, the last epoch of the run that was replaced can be saved
+ROLLBACK_EPOCHS = 100  # for this many epochs, the files of the replaced run's last epoch are kept for a savepoint of it
 LOOK_SECONDS = 0.05
 POLL_SECONDS = 0.1
 MAX_WAIT_SECONDS = 3600.0
-CLOSE_SECONDS = 1.0  # a round that takes less leaves little for the first epoch to make up for
-CLOSER = 0.7  # a round that takes more than this part of the one before does not get closer to the job
+CLOSE_SECONDS = 1.0  # a catch-up round below this time leaves little work for the first epoch
+CLOSER = 0.7  # a round that takes more than this share of the previous one does not get closer to the job
 
 
-class HandingOver:
-    """The side of the run that leads. For the driver's thread."""
+class HandOver:
+    """The leader's side of a hand-off. For the driver's thread."""
 
     def __init__(self, history: History, lease: LeaseKeeper) -> None:
         self._history = history
@@ -49,7 +49,7 @@ class HandingOver:
         return self._request is not None
 
     def begin(self, request: HandOverRequest) -> None:
-        """Hand over as soon as nothing else is in progress."""
+        """Hand over once nothing else is in progress."""
         if self._request is None:
             self._request = request
             return
@@ -58,8 +58,8 @@ class HandingOver:
         )
 
     def hand_over(self, manifest: Manifest, paused: Callable[[float], bool]) -> bool:
-        """Let the successor go on from this epoch; whether it does. ``paused`` waits for so many seconds, and tells whether the
-        run was cancelled meanwhile. Raises StaleGeneration if yet another run leads the job."""
+        """Offer the job to the successor from this epoch on; returns whether it took over. ``paused`` waits for the given seconds
+        and returns whether the run was cancelled. Raises StaleGeneration if a third run leads the job."""
         request, self._request = self._request, None
         assert request is not None
         self._lease.hand_to(request.successor)
@@ -71,12 +71,12 @@ class HandingOver:
             if newest.run != request.successor:
                 raise self._history.stale(manifest, newest)
             request.done.set_result(manifest.epoch)
-            log.info("job %r: run %s goes on from epoch %d", manifest.job, newest.run, manifest.epoch)
+            log.info("job %r: run %s continues from epoch %d", manifest.job, newest.run, manifest.epoch)
             return True
         self._lease.hand_to(None)
         late = f"run {request.successor} has not taken over job {manifest.job!r} within {HOLD_SECONDS:g} s"
-        log.warning("%s; run %s goes on", late, manifest.run)
-        request.done.set_exception(JobFailed(f"{late}; run {manifest.run} goes on"))
+        log.warning("%s; run %s continues", late, manifest.run)
+        request.done.set_exception(JobFailed(f"{late}; run {manifest.run} continues"))
         return False
 
     def close(self, error: BaseException) -> None:
@@ -87,14 +87,14 @@ class HandingOver:
     def _newest(self) -> Manifest | None:
         try:
             return self._history.newest()
-        except StorageError as error:  # the next look may succeed; else the next commit tells
+        except StorageError as error:  # the next attempt may succeed; otherwise the next commit tells
             log.debug("job %r: %s", self._history.paths.job, error)
             return None
 
 
 class Successor:
-    """The side of the run that is to lead: waits until run ``leader`` hands the job over. ``abandoned``: whether nobody
-    asks for that any more."""
+    """The successor's side of a hand-off: waits until run ``leader`` hands the job over. ``abandoned``: whether the hand-off was
+    given up."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class Successor:
         self._abandoned = abandoned
 
     def wait(self, cancelled: Callable[[float], bool]) -> None:
-        """Wait until this run is to lead, or ``cancelled`` (which waits for so many seconds). Raises JobFailed once the leader
-        can no longer hand over: from a driver that was killed, only a standby takes over."""
+        """Wait until the leader names this run, or until ``cancelled`` (which waits for the given seconds). Raises JobFailed once
+        the leader can no longer hand over: only a standby takes over from a killed driver."""
         paths, began = self._history.paths, self._clock()
         watch = Watch(self._leader, began)
         while not cancelled(POLL_SECONDS):
@@ -122,21 +122,21 @@ class Successor:
                 raise self._failed(f"has not handed the job over within {MAX_WAIT_SECONDS / 60:.0f} minutes")
             try:
                 lease = LEASE.load_if_whole(self._history.storage, paths.lease_file(self._leader))
-                watch = seen(watch, lease, self._clock())
+                watch = after_lease(watch, lease, self._clock())
                 if watch.successor == self._run:
                     return
                 if lease is None or watch.overdue(self._clock()):
-                    watch = self._look_closer(watch)
-            except StorageError as error:  # what can't be seen can't be judged
-                log.warning("job %r: run %s, which leads it, cannot be seen: %s", paths.job, self._leader, error)
+                    watch = self._check_leader(watch)
+            except StorageError as error:  # without storage, the leader's state is unknown
+                log.warning("job %r: the state of its leader, run %s, cannot be read: %s", paths.job, self._leader, error)
                 watch, lease = replace(watch, since=self._clock(), epoch=None), None
             if self._abandoned():
-                raise self._failed("goes on: the upgrade that started this run was killed before it asked for the job")
+                raise self._failed("continues: the upgrade that started this run was killed before it requested the hand-off")
             if lease is not None:
                 self._follow(lease.epoch)
 
-    def _look_closer(self, watch: Watch) -> Watch:
-        """The watch after a look at commits and at the leader's record. Raises JobFailed if it leads no more."""
+    def _check_leader(self, watch: Watch) -> Watch:
+        """Update the watch from commits and the leader's record. Raises JobFailed if that run no longer leads."""
         newest = self._history.newest()
         if newest is not None:
             watch = after_commit(watch, newest, self._clock())
@@ -154,13 +154,13 @@ class Successor:
 
 
 def is_close(took_seconds: float, last_seconds: float) -> bool:
-    """Whether stores are as close to the job as they get, after a round that took so long. ``last_seconds``: the one before."""
+    """Whether stores have caught up with the job as far as possible, given the time of the last round and the one before."""
     return took_seconds < CLOSE_SECONDS or took_seconds > CLOSER * last_seconds
 
 
 class Follower:
-    """Calls ``prepare`` with the newest manifests of the run that leads, on a thread of its own, one at a time. ``on_close`` is
-    called there with the epoch after each round that ends close to the job; what it raises, ``follow`` raises."""
+    """Calls ``prepare`` with the leader's newest manifests, one at a time, on its own thread. After each round that has caught up
+    with the job, it calls ``on_close`` with the epoch there; ``follow`` raises the errors of ``on_close``."""
 
     def __init__(
         self, history: History, prepare: Callable[[Manifest], None], on_close: Callable[[int], None] = lambda epoch: None
@@ -181,7 +181,7 @@ class Follower:
         self._thread.shutdown()
 
     def follow(self, epoch: int) -> None:
-        """Begin a round up to this epoch, unless one is running."""
+        """Begin a round up to this epoch, unless a round is running."""
         if self._error is not None:
             raise self._error
         if epoch > self._prepared and (self._round is None or self._round.done()):
@@ -192,7 +192,7 @@ class Follower:
         began = time.monotonic()
         try:
             self._prepare(self._history.load(epoch))
-        except ForkpointError as error:  # the leader has cleaned up: the next manifest is there
+        except ForkpointError as error:  # the leader has removed this manifest: a newer one exists
             log.debug("job %r: stores of epoch %d were not prepared: %s", self._history.paths.job, epoch, error)
             return
         except Exception:

@@ -1,4 +1,4 @@
-"""Renews a run's lease, on a thread of its own, as long as the run lasts."""
+"""Renews a run's lease until the run ends, on its own thread."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class LeaseKeeper:
             self._thread.start()
 
     def hand_to(self, successor: str | None) -> None:
-        """Say at once which run is to lead next; None: this one goes on."""
+        """Name the next leader at once; None: this run continues."""
         self._successor = successor
         self._renew()
 
     def close(self) -> None:
-        """Call this once the run's end is on record: without a lease, a standby looks there."""
+        """Call this once the run's end is recorded: without a lease, a standby reads the record."""
         if not self._started:
             return
         self._closing.set()
@@ -60,24 +60,20 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         with self._lock:
-            self._put()
-
-    def _put(self) -> None:
-        lease = Lease(
-            job=self._paths.job,
-            run=self._run,
-            renewals=self._renewals,
-            ttl_ms=self._ttl_ms,
-            epoch=self._epoch(),
-            successor=self._successor,
-        )
-        try:
-            self._storage.put(self._paths.lease_file(self._run), LEASE.dump(lease))
-            self._renewals += 1
-            self._reachable = True
-        except StorageError as error:
-            if self._reachable:
-                log.warning(
-                    "job %r: the lease was not renewed; a standby takes over unless epochs commit: %s", self._paths.job, error
-                )
-            self._reachable = False
+            lease = Lease(
+                job=self._paths.job,
+                run=self._run,
+                renewals=self._renewals,
+                ttl_ms=self._ttl_ms,
+                epoch=self._epoch(),
+                successor=self._successor,
+            )
+            try:
+                self._storage.put(self._paths.lease_file(self._run), LEASE.dump(lease))
+                self._renewals += 1
+                self._reachable = True
+            except StorageError as error:
+                if self._reachable:
+                    job = self._paths.job
+                    log.warning("job %r: the lease was not renewed; a standby takes over unless epochs commit: %s", job, error)
+                self._reachable = False

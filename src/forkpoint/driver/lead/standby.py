@@ -1,7 +1,7 @@
-"""A standby waits beside the run that leads the job, until that dies or ends.
+"""A standby waits until the job's leader dies or ends.
 
-It never compares clocks: it measures, on its own, for how long it has seen neither a renewal of the leader's lease nor a commit.
-If it is wrong and the leader lives, the leader ends: the standby's start manifest fences it, as any newer run's does.
+It never compares clocks of hosts: it measures with its own clock how long it has seen neither a renewal of the leader's lease nor
+a commit. If it is wrong and the leader lives, the standby's start manifest fences the leader, as any newer run's does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Watch:
-    """What is known of the leader. ``since``: when it last gave a sign of life, in seconds of this host's monotonic clock.
-    ``epoch``: its newest one when that was last looked at, since the lease has been overdue. ``successor``: the run that it hands
-    the job over to."""
+    """The known state of the leader. ``since``: its last sign of life, in seconds of this host's monotonic clock. ``epoch``: its
+    newest epoch, checked only while the lease is overdue. ``successor``: the run to which it hands the job over."""
 
     leader: str
     since: float
@@ -43,30 +42,30 @@ class Watch:
         return now - self.since > self.ttl_ms / 1000
 
 
-def seen(watch: Watch, lease: Lease | None, now: float) -> Watch:
-    """The watch after a look at the leader's lease."""
+def after_lease(watch: Watch, lease: Lease | None, now: float) -> Watch:
+    """The watch after a check of the leader's lease."""
     if lease is None or lease.renewals == watch.renewals:
         return watch
     return Watch(watch.leader, now, lease.renewals, lease.ttl_ms, successor=lease.successor)
 
 
 def after_commit(watch: Watch, newest: Manifest, now: float) -> Watch:
-    """The watch after a look at the job's newest manifest. A leader that commits lives, even if its lease cannot be written."""
+    """The watch after a check of the job's newest manifest. A leader that commits is alive, even if it cannot write its lease."""
     if newest.run != watch.leader:  # another standby leads
         return Watch(newest.run, now)
-    if watch.epoch is None or newest.epoch == watch.epoch:  # the first look does not tell when that was
+    if watch.epoch is None or newest.epoch == watch.epoch:  # the first check does not tell the time of the commit
         return replace(watch, epoch=newest.epoch)
     return replace(watch, since=now, epoch=newest.epoch)
 
 
 @dataclass(frozen=True)
 class LeaderEnded:
-    """The leader's record: it has ended for good, so there is nothing to take over."""
+    """The leader has ended for good, according to its record, so the standby has no job to take over."""
 
     record: Run
 
     def outcome(self) -> Literal["finished", "stopped", "cancelled"]:
-        """How it ended. Raises JobFailed if it has failed."""
+        """The leader's outcome. Raises JobFailed if it has failed."""
         record = self.record
         how = f"job {record.job!r}: run {record.run}, which this one stood by for, has ended ({record.outcome})"
         if record.outcome not in ("finished", "stopped", "cancelled"):
@@ -77,7 +76,7 @@ class LeaderEnded:
 
 @dataclass(frozen=True)
 class HandedOver:
-    """The leader has handed its job over to another version: this program must not take over from that."""
+    """The leader has handed its job over to another version, from which this program must not take over."""
 
     job: str
     leader: str
@@ -96,7 +95,7 @@ class HandedOver:
 
 @dataclass(frozen=True)
 class TakeOver:
-    """This run is to lead the job next, in place of ``leader`` and of no other; None: the job never ran."""
+    """This run takes over from ``leader``, and from no other run; None: the job never ran."""
 
     leader: str | None
 
@@ -105,13 +104,13 @@ Over = LeaderEnded | HandedOver
 
 
 def ended(record: Run | None) -> LeaderEnded | None:
-    """None if a new driver may go on with the job: the leader was killed, or lost its engine."""
+    """None if another driver may continue the job: the leader was killed or lost its engine."""
     over = record is not None and record.outcome is not None and not record.engine_lost
     return LeaderEnded(record) if over and record is not None else None
 
 
 class Standby:
-    """``follow`` is called with the leader's newest epochs, to keep local stores up to date."""
+    """Calls ``follow`` with the leader's newest epochs, to keep local stores up to date."""
 
     def __init__(self, history: History, follow: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._history = history
@@ -119,10 +118,8 @@ class Standby:
         self._clock = clock
 
     def wait(self, cancelled: Callable[[float], bool]) -> Over | TakeOver | None:
-        """Wait until the leader is gone; None if this run is ``cancelled`` (which waits for so many seconds).
-
-        A job without a leader is led at once: one that never ran, and one whose last run ended before this one looked.
-        """
+        """Wait until the leader is gone; None if this run is ``cancelled`` (which waits for the given seconds). A run leads at
+        once if the job never ran or its last run has already ended."""
         watch: Watch | None = None
         while not cancelled(POLL_SECONDS if watch is not None else 0):
             try:
@@ -133,7 +130,7 @@ class Standby:
                     watch = Watch(newest.run, self._clock())
                     log.info("job %r: standing by for run %s", self._history.paths.job, newest.run)
                 lease = LEASE.load_if_whole(self._history.storage, self._history.paths.lease_file(watch.leader))
-                watch = seen(watch, lease, self._clock())
+                watch = after_lease(watch, lease, self._clock())
                 if lease is not None:
                     self._follow(lease.epoch)
                 if lease is not None and not watch.overdue(self._clock()):
@@ -151,14 +148,14 @@ class Standby:
                     why = silent if record is None else "has lost its engine"
                     log.warning("job %r: run %s %s; this run takes over", self._history.paths.job, watch.leader, why)
                     return TakeOver(watch.leader)
-            except StorageError as error:  # what can't be seen can't be judged
-                log.warning("job %r: the standby cannot look after its leader: %s", self._history.paths.job, error)
+            except StorageError as error:  # without storage, the leader's state is unknown
+                log.warning("job %r: the standby cannot read its leader's state: %s", self._history.paths.job, error)
                 watch = None if watch is None else replace(watch, since=self._clock(), epoch=None)
         return None
 
     def _was_handed_over(self, watch: Watch, run: str) -> bool:
-        """Whether the leader let this run take its place, rather than being replaced as it seemed dead. It says so in its lease,
-        which it removes only after it has recorded its end."""
+        """Whether the leader handed the job over to ``run``, rather than being replaced because it seemed dead. Its lease names
+        the successor; it removes the lease only after it has recorded its end."""
         if run == watch.leader:
             return False
         lease = LEASE.load_if_whole(self._history.storage, self._history.paths.lease_file(watch.leader))
@@ -168,6 +165,6 @@ class Standby:
         return record is not None and record.outcome in ("stopped", "finished", "cancelled")
 
     def _record(self, run: str) -> Run | None:
-        """The run's record if that has an end."""
+        """The record of a run that has ended; None if it has not."""
         record = RUN.load_if_whole(self._history.storage, self._history.paths.run_file(run))
         return None if record is None or record.outcome is None else record

@@ -1,4 +1,4 @@
-"""How a run comes to lead a job that another run leads: as its standby, or as a successor that it is handed over to."""
+"""Takes over a job from another run, as its standby or as the successor in a hand-off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.driver.observe.events import CaughtUp, Leading, Listener, Standin
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.requests import Inbox
 from forkpoint.driver.scale.layouts import Layouts
-from forkpoint.driver.start.preflight import rehearse
+from forkpoint.driver.start.preflight import dry_run
 from forkpoint.driver.start.restorer import Restorer
 from forkpoint.driver.start.starter import Overtaken, Starter
 from forkpoint.errors import JobFailed, RestoreRefused, StaleGeneration
@@ -25,21 +25,21 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class Led:
-    """``manifest``: this run's first one; None if the job has already finished. ``layout``: that of prepared stores."""
+    """``manifest``: this run's first manifest; None if the job has already finished. ``layout``: of the prepared stores, if
+    any."""
 
     manifest: Manifest | None
     layout: JobSpec | None
 
 
 class NotInPlace(RestoreRefused):
-    """The program fits a job's state, but has to convert it, so its stores cannot follow the job."""
+    """The program fits a job's state but has to convert it, so its stores cannot follow the job."""
 
 
 @dataclass
 class Succession:
     """A run that waits to lead its job, with stores that follow the leader's epochs. ``succeeds``: the run that hands the job
-    over to this one; None for a standby, which takes over when any leader dies. ``abandoned``: see
-    ``Successor``."""
+    over to it; None for a standby, which takes over when any leader dies. ``abandoned``: see ``Successor``."""
 
     starter: Starter
     restorer: Restorer
@@ -50,10 +50,10 @@ class Succession:
     succeeds: str | None = None
     abandoned: Callable[[], bool] = lambda: False
     _layout: JobSpec | None = field(default=None, init=False)
-    _rehearsed: bool = field(default=False, init=False)
+    _dry_run_done: bool = field(default=False, init=False)
 
     def lead(self) -> Led | Over | None:
-        """Wait until this run leads the job; None if it is cancelled before."""
+        """Wait until this run leads the job; None if it is cancelled first."""
         if self.succeeds is not None:
             self._must_fit(self.succeeds)
         while True:
@@ -69,7 +69,7 @@ class Succession:
             except (StaleGeneration, Overtaken) as error:  # another standby was faster
                 if self.succeeds is not None:
                     raise
-                log.warning("%s; it stands by again", error)
+                log.warning("%s; this run stands by again", error)
                 continue
             if manifest is None or self._layout is None or self._layout.parallelism != manifest.parallelism:
                 return Led(manifest, None)
@@ -85,16 +85,16 @@ class Succession:
             return TakeOver(self.succeeds)
 
     def _must_fit(self, leader: str) -> None:
-        """Raise NotInPlace if the stores could not follow the job, and JobFailed if another run leads it by now."""
+        """Raise NotInPlace if the stores could not follow the job, JobFailed if another run leads it now."""
         newest = self.restorer.history.newest()
         if newest is None or newest.run != leader:
-            now = "nobody" if newest is None else f"run {newest.run}"
-            raise JobFailed(f"job {self.layouts.job!r} is not led by run {leader}, which this run is to replace, but by {now}")
+            now = "no run" if newest is None else f"run {newest.run}"
+            raise JobFailed(f"job {self.layouts.job!r} is led by {now}, not by run {leader}, which this run is to replace")
         if not self.restorer.fits(newest):
             raise NotInPlace(f"job {newest.job!r}: its state has to be converted for this program")
 
     def _prepare(self, manifest: Manifest) -> None:
-        """Bring the stores up to a manifest of the leader, if this run would resume from its files in place."""
+        """Catch the stores up with a manifest of the leader, if this run can use its files in place."""
         if not self.restorer.fits(manifest):
             return
         parallelism = self.restorer.parallelism_after(manifest)
@@ -106,16 +106,12 @@ class Succession:
         self.executor.prepare(self._layout, manifest.epoch)
 
     def _caught_up(self, epoch: int) -> None:
-        if not self._rehearsed and self._layout is not None:
-            self._rehearsed = True
-            self._rehearse(self.layouts.another(self._layout))
+        if not self._dry_run_done and self._layout is not None:
+            self._dry_run_done = True
+            try:
+                dry_run(self.executor, self.layouts.another(self._layout))
+            except Exception as error:
+                if self.succeeds is not None:  # the new version must not replace one that works; a standby may work later
+                    raise
+                log.warning("job %r: the standby's dry run has failed: %s", self.layouts.job, error)
         self.listener.on_event(CaughtUp(epoch))
-
-    def _rehearse(self, layout: JobSpec) -> None:
-        """Warm the engine up. A program that fails at this does not replace one that runs; a standby may find a better day."""
-        try:
-            rehearse(self.executor, layout)
-        except Exception as error:
-            if self.succeeds is not None:
-                raise
-            log.warning("job %r: the standby's first epoch on trial has failed: %s", self.layouts.job, error)

@@ -1,7 +1,7 @@
 """The events of a run, for its status and metrics, progress bars and tests.
 
-Listeners are called in order, on the thread of the event. An error that a listener raises ends the run as a failure of that
-step. Times are in ms since 1970.
+The driver calls listeners in order, on the thread of the event. An error of a listener ends the run like a failure of that step.
+Times are in ms since 1970.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Leading:
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """The stores of a run that waits to lead are close to the job's epochs: they have come to this one."""
+    """The stores of a run that waits to lead have caught up with the job, to this epoch."""
 
     epoch: int
 
@@ -47,8 +47,8 @@ class RestoreProgressed:
 
 @dataclass(frozen=True)
 class AttemptStarted:
-    """Epochs begin to run, at the start or after the ``restarts``-th restart. ``epoch`` is the last committed one;
-    ``states``: how much there is of each state; None if unknown. ``from_nothing``: the job begins, with no state."""
+    """Epochs begin to run, at the start or after the ``restarts``-th restart. ``epoch``: the last committed one. ``states``: the
+    size of each state; None if unknown. ``from_nothing``: the job starts without state."""
 
     epoch: int
     restarts: int
@@ -72,9 +72,9 @@ class EpochReached:
 class EpochCommitted:
     """The result of an epoch, sent once its output is published or withheld. Counts are by operator uid, of this epoch alone.
 
-    ``watermarks``: at its end. ``changes_bytes`` and ``snapshot_bytes``: size of the state its tasks wrote. ``catch_ups``: how
-    tasks brought their local stores to the epoch's initial state; ``stores_reused``: the tasks that found it there already.
-    ``measured``: what was measured beside that.
+    ``watermarks``: at its end. ``changes_bytes`` and ``snapshot_bytes``: the size of the written state. ``catch_ups``: how local
+    stores caught up with the epoch's initial state; ``stores_reused``: the number of stores that were up to date. ``measured``:
+    further measurements.
     """
 
     epoch: int
@@ -92,8 +92,8 @@ class EpochCommitted:
 def added_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The sum of several counts by uid."""
     total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
+    for count in counts:
+        total.update(count)
     return dict(total)
 
 
@@ -118,7 +118,7 @@ class SavepointProgressed:
 
 @dataclass(frozen=True)
 class SavepointEnded:
-    """A savepoint is complete, at ``path``, since ``at_ms``, or has failed."""
+    """A savepoint has failed, or was completed at ``at_ms``, in ``path``."""
 
     savepoint: str
     epoch: int
@@ -129,7 +129,7 @@ class SavepointEnded:
 
 @dataclass(frozen=True)
 class RescaleStarted:
-    """Stores for another parallelism are being built beside the epochs."""
+    """The driver builds stores for another parallelism while epochs run."""
 
     parallelism: int
     epoch: int
@@ -137,7 +137,7 @@ class RescaleStarted:
 
 @dataclass(frozen=True)
 class RescaleEnded:
-    """The job runs at this parallelism from ``epoch`` on, or goes on as before because of a failure."""
+    """The job runs at this parallelism from ``epoch`` on, or keeps the old one because of a failure."""
 
     parallelism: int
     epoch: int | None = None
@@ -146,8 +146,8 @@ class RescaleEnded:
 
 @dataclass(frozen=True)
 class PublishingProgressed:
-    """How many committed epochs each sink has not published yet, by uid. ``behind``: the sinks with so many that the job waits,
-    or is about to."""
+    """``unpublished``: the number of committed epochs that each sink has not published yet, by uid. ``behind``: the sinks that
+    cause back pressure, or would with one more epoch."""
 
     unpublished: Mapping[str, int]
     behind: Collection[str] = ()
@@ -183,7 +183,7 @@ class Listener(Protocol):
 
 
 class Steps(Protocol):
-    """Receives the phases of a run's epochs only."""
+    """Receives only the phases of a run's epochs."""
 
     def on_step(self, step: str, epoch: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What has happened in a run lately, made of its events: epochs, failures, savepoints. For people who look into a job."""
+"""The recent history of a run, from its events: epochs, failures, savepoints. For people who inspect a job."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ KEPT_EPOCHS, KEPT_FAILURES, KEPT_SAVEPOINTS = 200, 20, 50
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """The newest entries of each kind, oldest first. ``committed`` and ``failed``: how many epochs were committed, and attempts
-    failed, in all; ``restored``: the epoch that the run has started or restarted from, and when; None if
-    that was from nothing."""
+    """The newest entries of each kind, oldest first. ``committed`` and ``failed``: the total numbers of committed epochs and
+    failed attempts. ``restored``: the epoch from which the run has (re)started, and the time; None without initial state."""
 
     epochs: tuple[EpochEntry, ...] = ()
     failures: tuple[FailureEntry, ...] = ()
@@ -62,11 +61,8 @@ def after(journal: Journal, event: Event, now_ms: int) -> Journal:
         case EpochCommitted():
             counted = replace(journal, committed=journal.committed + 1)
             return _with_newest(counted, event.epoch, lambda entry: _sized(entry, event))
-        case Restarting(failure, restarts):
-            entry = FailureEntry(now_ms, failure, restarts)
-            return replace(journal, failed=journal.failed + 1, failures=(*journal.failures, entry)[-KEPT_FAILURES:])
-        case RunEnded(failure=str(failure)):
-            entry = FailureEntry(now_ms, failure, None)
+        case Restarting(failure=str(failure)) | RunEnded(failure=str(failure)):
+            entry = FailureEntry(now_ms, failure, event.restarts if isinstance(event, Restarting) else None)
             return replace(journal, failed=journal.failed + 1, failures=(*journal.failures, entry)[-KEPT_FAILURES:])
         case SavepointProgressed() | SavepointEnded():
             return replace(journal, savepoints=_savepoints(journal.savepoints, event, now_ms))
@@ -74,7 +70,7 @@ def after(journal: Journal, event: Event, now_ms: int) -> Journal:
 
 
 def _with_newest(journal: Journal, epoch: int, change: Callable[[EpochEntry], EpochEntry]) -> Journal:
-    """With a change to the newest epoch's entry, if it is of this epoch."""
+    """Change the newest epoch's entry, if it has this epoch."""
     if not journal.epochs or journal.epochs[-1].epoch != epoch:
         return journal
     return replace(journal, epochs=(*journal.epochs[:-1], change(journal.epochs[-1])))

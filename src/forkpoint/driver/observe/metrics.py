@@ -1,7 +1,7 @@
-"""The metrics of a run, made of its events.
+"""The metrics of a run, from its events.
 
-They add up committed epochs only: what an attempt that failed has read or counted is not in them, as it is not in the job's state
-and output. Counts begin anew with each (re)start, except those of restarts and savepoints, which are of the run.
+They cover only committed epochs: like state and output, they exclude elements that a failed attempt has read or counted. Each
+(re)start resets the counts, except those of restarts and savepoints.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forkpoint.protocol.messages import Phase, StateMetrics
 
 if TYPE_CHECKING:
     from forkpoint.contract.source import Backlog
-    from forkpoint.driver.commit.measurements import Hold, UserReport
+    from forkpoint.driver.commit.measurements import Hold
     from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
     from forkpoint.state import StoreSize
 
@@ -54,8 +54,8 @@ WHOLE: EpochPart = "epoch"
 
 @dataclass(frozen=True)
 class Durations:
-    """How many durations there were, and their sum. ``up_to``: how many of at most ``BOUNDS_MS[i]`` and more than the bound
-    before; the last number counts the rest."""
+    """A histogram: the number of durations and their sum. ``up_to``: the number above the previous bound and up to
+    ``BOUNDS_MS[i]``; the last item counts the rest."""
 
     count: int = 0
     sum_ms: int = 0
@@ -68,7 +68,7 @@ class Durations:
 
 
 class UserKey(NamedTuple):
-    """Names a user metric. ``subtask``: None but for gauges."""
+    """The name of a user metric. ``subtask``: for gauges only."""
 
     uid: str
     group: str
@@ -89,37 +89,34 @@ class UserValue:
     def after(self, metric: UserMetric) -> UserValue:
         if metric.kind == "gauge":
             return UserValue(metric.value)
-        return UserValue(
-            self.value + metric.value,
-            self.sum + metric.sum,
-            _least(self.least, metric.least),
-            _greatest(self.greatest, metric.greatest),
-        )
+        least = min((n for n in (self.least, metric.least) if n is not None), default=None)
+        greatest = max((n for n in (self.greatest, metric.greatest) if n is not None), default=None)
+        return UserValue(self.value + metric.value, self.sum + metric.sum, least, greatest)
 
 
 @dataclass(frozen=True)
 class CatchUps:
-    """How often stores were brought to an epoch's initial state in one way, and how long that took."""
+    """How often stores caught up with an epoch's initial state in one way, and the total time."""
 
     count: int = 0
     sum_ms: int = 0
 
 
-class BacklogThen(NamedTuple):
-    """How large a source's backlog was at a time."""
+class BacklogSample(NamedTuple):
+    """The size of a source's backlog at a time."""
 
     at_ms: int
     amount: int
 
 
 class JobMetrics(msgspec.Struct, frozen=True):
-    """A run's metrics. Counts by operator uid, durations, catch-ups and bytes of state written are since the last (re)start.
+    """A run's metrics. Counts by operator uid, durations, catch-ups and bytes of written state are since the last (re)start.
 
-    ``since_ms``: when that was. ``epochs``: the number of epochs committed; ``committed_ms``: when the last one was.
-    ``began_ms``: when the epoch under way began; None between epochs. ``stores_reused``: tasks that found their store up to
-    date. ``savepoint_ms``: when this run's last savepoint was complete. ``read_ms``: when an epoch was last committed that has
-    read elements of a source. ``backlogs``: those of the last minutes, oldest first. ``behind_ms``: since when so much of a
-    sink's output is unpublished that the job waits, or is about to.
+    ``since_ms``: the time of the last (re)start. ``epochs``: the number of committed epochs; ``committed_ms``: the time of the
+    last commit. ``began_ms``: the start of the running epoch; None between epochs. ``stores_reused``: tasks that found their
+    store up to date. ``savepoint_ms``: the completion of this run's last savepoint. ``read_ms``: by source, the last commit of an
+    epoch with elements of it. ``backlogs``: samples of the last minutes, oldest first. ``behind_ms``: by sink, the start of back
+    pressure, or of one more epoch being enough for it.
     """
 
     since_ms: int | None = None
@@ -138,7 +135,7 @@ class JobMetrics(msgspec.Struct, frozen=True):
     read_ms: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
-    backlogs: Mapping[str, tuple[BacklogThen, ...]] = field(default_factory=dict)
+    backlogs: Mapping[str, tuple[BacklogSample, ...]] = field(default_factory=dict)
     user: Mapping[UserKey, UserValue] = field(default_factory=dict)
     durations: Mapping[EpochPart, Durations] = field(default_factory=dict)
     changes_bytes: int = 0
@@ -191,7 +188,7 @@ def after(metrics: JobMetrics, event: Event) -> JobMetrics:
 
 
 def _started(metrics: JobMetrics, event: AttemptStarted) -> JobMetrics:
-    """Counts begin anew; what is about the run or the job goes on."""
+    """Reset counts; keep the values of the run and the job."""
     return JobMetrics(
         since_ms=event.at_ms,
         restarts=event.restarts,
@@ -211,7 +208,7 @@ def _started(metrics: JobMetrics, event: AttemptStarted) -> JobMetrics:
 
 
 def _reached(metrics: JobMetrics, event: EpochReached) -> JobMetrics:
-    """An epoch that is planned again, because it could not be committed as it was, counts once more."""
+    """An epoch that the driver discards and plans again counts again."""
     took = {PARTS[event.phase]: event.at_ms - event.since_ms}
     began_ms = event.since_ms if event.phase == "planned" else metrics.began_ms
     if event.phase == "published" and began_ms is not None:
@@ -236,7 +233,7 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
         bytes_in=added_up((metrics.bytes_in, measured.bytes_in)),
         bytes_out=added_up((metrics.bytes_out, measured.bytes_out)),
         watermarks=event.watermarks,
-        read_ms={**metrics.read_ms, **_read(metrics.committed_ms, event.records_in)},
+        read_ms=_with_read(metrics, event),
         holds=measured.holds,
         backlog=measured.backlog,
         backlogs=_with_backlogs(metrics.backlogs, measured.backlog, metrics.committed_ms),
@@ -250,21 +247,22 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
     )
 
 
-def _read(at_ms: int | None, records_in: Mapping[str, int]) -> dict[str, int]:
-    return {} if at_ms is None else {uid: at_ms for uid, count in records_in.items() if count}
+def _with_read(metrics: JobMetrics, event: EpochCommitted) -> Mapping[str, int]:
+    at_ms = metrics.committed_ms
+    return {**metrics.read_ms, **{uid: at_ms for uid, count in event.records_in.items() if count and at_ms is not None}}
 
 
 def _with_backlogs(
-    known: Mapping[str, tuple[BacklogThen, ...]], now: Mapping[str, Backlog], at_ms: int | None
-) -> Mapping[str, tuple[BacklogThen, ...]]:
-    """With the present ones, unless there is one of the last moments; without those that are too old."""
+    known: Mapping[str, tuple[BacklogSample, ...]], now: Mapping[str, Backlog], at_ms: int | None
+) -> Mapping[str, tuple[BacklogSample, ...]]:
+    """Add samples of the present backlogs, where the last one is old enough, and drop samples outside of the window."""
     if at_ms is None:
         return known
-    found: dict[str, tuple[BacklogThen, ...]] = {}
+    found: dict[str, tuple[BacklogSample, ...]] = {}
     for uid, backlog in now.items():
-        recent = tuple(each for each in known.get(uid, ()) if at_ms - each.at_ms <= BACKLOG_WINDOW_MS)
+        recent = tuple(sample for sample in known.get(uid, ()) if at_ms - sample.at_ms <= BACKLOG_WINDOW_MS)
         is_due = not recent or at_ms - recent[-1].at_ms >= BACKLOG_EVERY_MS
-        found[uid] = (*recent, BacklogThen(at_ms, backlog.amount)) if is_due else recent
+        found[uid] = (*recent, BacklogSample(at_ms, backlog.amount)) if is_due else recent
     return found
 
 
@@ -272,29 +270,15 @@ def _with_user(known: Mapping[UserKey, UserValue], event: EpochCommitted) -> Map
     if not event.measured.user:
         return known
     values = dict(known)
-    for report in event.measured.user:
-        key = _key(report)
-        values[key] = values.get(key, UserValue()).after(report.metric)
+    for uid, subtask, metric in event.measured.user:
+        key = UserKey(uid, metric.group, metric.name, metric.kind, subtask if metric.kind == "gauge" else None)
+        values[key] = values.get(key, UserValue()).after(metric)
     return values
-
-
-def _key(report: UserReport) -> UserKey:
-    metric = report.metric
-    subtask = report.subtask if metric.kind == "gauge" else None
-    return UserKey(report.uid, metric.group, metric.name, metric.kind, subtask)
 
 
 def _with_catch_ups(known: Mapping[CatchUpKind, CatchUps], event: EpochCommitted) -> Mapping[CatchUpKind, CatchUps]:
     found = dict(known)
-    for each in event.catch_ups:
-        before = found.get(each.by, CatchUps())
-        found[each.by] = CatchUps(before.count + 1, before.sum_ms + each.duration_ms)
+    for catch_up in event.catch_ups:
+        before = found.get(catch_up.by, CatchUps())
+        found[catch_up.by] = CatchUps(before.count + 1, before.sum_ms + catch_up.duration_ms)
     return found
-
-
-def _least(a: float | None, b: float | None) -> float | None:
-    return min((n for n in (a, b) if n is not None), default=None)
-
-
-def _greatest(a: float | None, b: float | None) -> float | None:
-    return max((n for n in (a, b) if n is not None), default=None)

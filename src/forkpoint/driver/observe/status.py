@@ -1,4 +1,4 @@
-"""The status of a run, made of its events."""
+"""The status of a run, from its events."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from forkpoint.protocol.messages import DriverState
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A run's status, as ``list`` and the control port show it. ``records`` (received, or emitted where there is no input) and
+    """A run's status, as ``list`` and the control port show it. ``records`` (received, or emitted by operators without input) and
     ``late_records_dropped`` count by operator uid since the last (re)start, ``run_records`` since the run's start.
-    ``ignored_files``: by source, the number of files that appeared too late to be read. ``restored`` and
-    ``savepoint_progress``: parts done and in total; None if nothing is restored or no savepoint is made. ``rescaling_to``: the
-    parallelism that the job will have soon. ``caught_up``: whether the stores of a run that waits to lead are close to the job's
-    epochs. ``unpublished``: how many committed epochs each sink has not published yet, by uid; ``publishing_problem``: why it
-    doesn't. ``reading_problems``: by source, the fault for which it has nothing to read for now."""
+    ``ignored_files``: by source, the number of files that appeared too late. ``restored`` and ``savepoint_progress``: completed
+    and total parts; None without a restore or savepoint in progress. ``rescaling_to``: the target of a rescaling in progress.
+    ``caught_up``: whether the stores of a run that waits to lead have caught up with the job. ``unpublished``: the number of
+    unpublished committed epochs, by sink; ``publishing_problem``: the reason for the delay. ``reading_problems``: by source, the
+    fault because of which it has no input for now."""
 
     job: str
     run: str

@@ -1,4 +1,4 @@
-"""What a run is, and what it has: the request that it fulfils, and the collaborators among which its work is divided."""
+"""Assembles a run: its request and its collaborators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forkpoint.contract.source import SourceContext
 from forkpoint.driver.commit.garbage import GarbageCollection
 from forkpoint.driver.commit.publishing import Publisher
 from forkpoint.driver.commit.trial import Trial
-from forkpoint.driver.lead.handing_over import HandingOver
+from forkpoint.driver.lead.handing_over import HandOver
 from forkpoint.driver.lead.lease import LeaseKeeper
 from forkpoint.driver.lead.succession import Succession
 from forkpoint.driver.observe.events import Listener, Listeners, RestoreProgressed, StepListener, Steps
@@ -39,12 +39,12 @@ from forkpoint.storage.base import Storage
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it is asked for.
+    """A requested run.
 
-    ``restore``: what it starts from. ``until``: where a replay stops. ``trial``: how long its output is withheld. ``standby``: it
-    waits beside the run that leads the job. ``succeeds``: the run that hands the job over to it. ``lease``: it gives signs of
-    life. ``pinned``: it starts at this parallelism even if the job was rescaled to another one. ``predecessor``: the run that it
-    succeeds unless it stands by; None: whichever is the newest.
+    ``restore``: its initial state. ``until``: the end of a replay. ``trial``: how long to withhold its output. ``standby``: wait
+    until the job's leader dies. ``succeeds``: the run that hands the job over to it. ``lease``: whether to keep a lease.
+    ``pinned``: start at this parallelism even if the job was rescaled. ``predecessor``: the run that it succeeds unless it is a
+    standby; None: the newest run.
     """
 
     job: str
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Parts:
-    """A run's collaborators. ``graph``: with its sources and sinks made for this job."""
+    """A run's collaborators. ``graph``: with sources and sinks bound to this job."""
 
     storage: Storage
     graph: JobGraph
@@ -86,7 +86,7 @@ class Parts:
     lease: LeaseKeeper
     publisher: Publisher
     starter: Starter
-    handing_over: HandingOver
+    handing_over: HandOver
     succession: Succession
 
 
@@ -99,7 +99,7 @@ def assemble(
     listeners: Sequence[Listener],
     abandoned: Callable[[], bool],
 ) -> Parts:
-    """The collaborators of a run. ``abandoned``: whether nobody asks any more for the job to be handed over."""
+    """``abandoned``: whether the hand-off that the run waits for was given up."""
     job, options, began_ms = run.job, run.options, now_ms()
     graph = run.graph.with_specs(lambda operator: _for_job(operator, job, storage.url))
     history, inbox = History(storage, JobPaths(job)), Inbox()
@@ -107,7 +107,7 @@ def assemble(
     status, journal, metrics = StatusListener(job, run.id, began_ms), JournalListener(now_ms), MetricsListener()
     autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale)
     observers = (autoscaler, None if steps is None else StepListener(steps))
-    listener = Listeners([status, journal, metrics, *listeners, *(each for each in observers if each is not None)])
+    listener = Listeners([status, journal, metrics, *listeners, *(o for o in observers if o is not None)])
 
     records = RunRecords(storage, history.paths, options, plan_of(graph), began_ms)
     lease = LeaseKeeper(storage, history.paths, run.id, lambda: status.status.epoch)
@@ -144,7 +144,7 @@ def assemble(
         lease=lease,
         publisher=publisher,
         starter=starter,
-        handing_over=HandingOver(history, lease),
+        handing_over=HandOver(history, lease),
         succession=Succession(starter, restorer, executor, layouts, listener, inbox, run.succeeds, abandoned),
     )
 
@@ -157,7 +157,7 @@ def _schedule(run: Run, history: History, now_ms: Callable[[], int]) -> Schedule
 
 
 def _for_job(operator: Operator, job: str, state_root: str) -> OperatorSpec:
-    """An operator's spec, with its source or sink made for this job."""
+    """An operator's spec, with its source or sink bound to this job."""
     spec = operator.spec
     if isinstance(spec, SourceSpec):
         return replace(spec, source=spec.source.for_job(SourceContext(operator.uid, job, state_root)))

@@ -1,4 +1,4 @@
-"""Runs a job's epochs: plan, compute, commit, publish."""
+"""Runs a job's epochs: plans, computes, commits, publishes."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ SNAPSHOT_RATIO = 1.0
 
 @dataclass
 class Progress:
-    """What a run knows in addition to its manifest. ``previous``: the subtasks' attempts that wrote the last epoch, by
-    "stage-subtask". ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: by subtask the
-    epochs and bytes of changes since its last snapshot. ``amounts``: how much there is of each state."""
+    """A run's progress beyond its manifest. ``previous``: the task attempts that wrote the last epoch, by "stage-subtask".
+    ``in_flight``: elements within iterations (1 before the first count). ``since_snapshot``: epochs and bytes of changes since
+    the last snapshot, by subtask. ``amounts``: the size of each state."""
 
     previous: dict[str, str] = field(default_factory=dict)
     next_timer_ms: int | None = None
@@ -97,9 +97,9 @@ class EpochRunner:
         self.epoch_began_ms: int | None = None  # while an epoch is computed
         self._since_ms = now_ms()  # when the current phase began
         self._listens = bool(listeners_of(graph))
-        self._notified = manifest.epoch  # functions know that this epoch is complete
-        self.undecided: Manifest | None = None  # the manifest whose commit is under way, or has failed
-        # Operators by uid: those whose outputs are taken one by one, that have had outputs, that have had mutable ones.
+        self._notified = manifest.epoch  # the last epoch that functions were notified of
+        self.undecided: Manifest | None = None  # the manifest whose commit is in flight or has failed
+        # Uids of operators: whose outputs are taken one by one, that have emitted, that have emitted mutable values.
         self._one_by_one: set[str] = set()
         self._with_outputs: set[str] = set()
         self._with_mutable_outputs: set[str] = set()
@@ -111,7 +111,7 @@ class EpochRunner:
         )
 
     def retire(self) -> None:
-        """Run no further epoch, also if a DataFrame's batch arrives: another layout takes over."""
+        """Refuse further epochs, including DataFrame batches: another layout takes over."""
         self._failure = JobFailed(f"job {self.manifest.job!r} has been rescaled; the new layout reads this batch again")
 
     def close(self) -> None:
@@ -119,18 +119,18 @@ class EpochRunner:
         self._timeout.close()
         self.planner.close()
 
-    # -- what the next epoch would do
+    # -- planning
 
     def due_ms(self) -> int | None:
-        """When an epoch is due without new input: for a timer, a split that becomes idle, or elements in iterations."""
+        """When an epoch is due without new input: for a timer, an idleness timeout, or elements in iterations."""
         if self.progress.in_flight:
             return 0
         times = (self.progress.next_timer_ms, next_idle_ms(self.graph, self.manifest, self.now_ms()), self.trial.ends_at_ms())
         return min((t for t in times if t is not None), default=None)
 
     def step(self, *, drain: bool = False, frame: Any = None, frames: Mapping[str, SourcePosition] | None = None) -> bool:
-        """Run one epoch if there is anything to do and sinks keep up; False if not. After an error every call raises it again:
-        the planner is then ahead of the committed positions."""
+        """Run one epoch if there is work and no back pressure from sinks; returns whether it ran. After an error, every call
+        raises it again, because the planner is ahead of the committed positions."""
         if self._failure is not None:
             raise self._failure
         if self._publisher.full and not drain and frame is None:
@@ -160,7 +160,8 @@ class EpochRunner:
             self.planner.rewind(_native(self.manifest))
 
     def _limits(self, now_ms: int) -> Mapping[str, int | None] | None:
-        """The sources that the next epoch reads, with the maximum number of elements of each. None: all, as usual."""
+        """The maximum number of elements for each source that the next epoch reads. None: all sources, with their usual
+        limits."""
         if not self._alignment.aligns:
             return self.bound.limits()
         silent = silent_origins(self.graph, self.manifest, self._began_ms, now_ms)
@@ -177,18 +178,19 @@ class EpochRunner:
     @property
     def reached(self) -> bool:
         """Whether the run has reached its ``until``."""
-        stops = self.bound.frame_stops or {}
-        stopped = {uid for uid, stop in stops.items() if _offset(self.manifest, uid) == stop.spark_offset}
+        stops, positions = self.bound.frame_stops or {}, self.manifest.sources
+        stopped = {u for u, stop in stops.items() if u in positions and positions[u].spark_offset == stop.spark_offset}
         return self.bound.reached({*self.planner.at_stop(), *stopped}, self.planner.finished())
 
     # -- one epoch
 
     def _epoch(self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool) -> bool:
-        """Compute and commit an epoch; False if it was discarded and has to be planned again, for one of these reasons:
+        """Compute and commit an epoch. Returns False if the driver discards it and has to plan it again, for one of these
+        reasons:
 
         - It went beyond ``until``.
-        - A function at a source read the watermark, which only a task that reads a whole split knows: from now on one does.
-        - An operator emitted mutable values: from now on its outputs are taken one by one.
+        - A function at a source read the watermark, which requires that one task reads a whole split. Later plans do so.
+        - An operator emitted mutable values. Later epochs take its outputs one by one.
         """
         context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
@@ -208,7 +210,7 @@ class EpochRunner:
         self._reached(epoch, "computed")
         self._with_mutable_outputs |= {uid for row in rows for uid in row.mutable}
         self._with_outputs |= {uid for row in rows for uid, count in row.records_out.items() if count}
-        stops = drain and not ends  # a drain's early output is withheld until the job has stopped with its savepoint
+        stops = drain and not ends  # withhold a drain's early output until the job has stopped with its savepoint
         withheld = stops or self.trial.withholds(now_ms, last=drain)
         self.planner.confirm()
         self._check_sinks(rows)
@@ -236,16 +238,17 @@ class EpochRunner:
         self._alignment.committed(before, manifest)
         self._reached(epoch, "committed")
         self.trial.committed(withheld, self.now_ms())
-        if not withheld:  # what is withheld may be undone: systems must still have what the epoch before it needs
+        if not withheld:  # a withheld epoch may be rolled back: sources must keep the input of the epoch before it
             self.planner.committed(_native(manifest))
             self._publish(manifest)
         self._reached(epoch, "published")
-        self._remember(context, rows)
-        self._listener.on_event(_committed(manifest, rows, self._measured(context, rows)))
+        self._remember(rows)
+        measured = measurements(rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest))
+        self._listener.on_event(_committed(manifest, rows, measured))
         return True
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
-        """Raise ForkpointError if staged output cannot be published, before a manifest commits to it."""
+        """Raise ForkpointError before the commit if staged output cannot be published."""
         for operator in self.graph.sinks:
             if isinstance(operator.spec, SinkSpec):
                 try:
@@ -255,18 +258,18 @@ class EpochRunner:
                     raise of_sink(operator.uid, error) from error
 
     def _publish(self, manifest: Manifest) -> None:
-        """Make the epoch's output visible, for the first time."""
+        """Publish the epoch's output for the first time."""
         try:
             self._publisher.publish(manifest)
         except NotFound as error:
             self._history.must_be_newest(manifest)  # a newer run may have published it
             raise OutputLost(
-                f"job {manifest.job!r}: epoch {manifest.epoch} is committed but cannot be published: {error}. Its staged "
-                "output was removed: put it back, or restore an earlier savepoint to compute it again"
+                f"job {manifest.job!r}: epoch {manifest.epoch} is committed but cannot be published: {error}. Its staged output "
+                "was removed: put it back, or restore an earlier savepoint to compute it again"
             ) from error
 
     def end_drain(self, savepoint: str) -> None:
-        """Complete a drain with this savepoint: commit it, and publish its output."""
+        """Complete a drain: commit its savepoint and publish its output."""
         before = self.manifest
         manifest = before.replace(
             epoch=before.epoch + 1,
@@ -282,8 +285,8 @@ class EpochRunner:
         self._publish(manifest)
 
     def notify(self) -> None:
-        """Tell functions that listen that the last epoch is complete. The next one's tasks would do so, but it may be long in
-        coming, or be none."""
+        """Notify listening functions of the last epoch now: the tasks of the next epoch would, but it may be late or never
+        come."""
         if self._listens and self._notified < self.manifest.epoch and not self.manifest.withheld:
             self._notified = self.manifest.epoch
             now_ms = max(self.now_ms(), self.manifest.processing_time_ms)
@@ -316,7 +319,7 @@ class EpochRunner:
         )
 
     def _finished_splits(self, finished: frozenset[str]) -> dict[str, Collection[str]]:
-        """The finished splits by source: those that the source reports, or all of a source that has ended."""
+        """The finished splits by source: reported by the source, or all splits of a source that has ended."""
         splits = self.planner.finished_splits()
         for uid in finished:
             known = self.manifest.sources.get(uid)
@@ -343,14 +346,14 @@ class EpochRunner:
         return rows
 
     def _write_epoch_sinks(self, rows: Sequence[CommitRow], epoch: int) -> None:
-        """Call sinks that write by the engine's own means. This precedes the manifest, so they may see an epoch twice."""
+        """Call sinks that write with the engine's own means. This precedes the commit, so they may receive an epoch twice."""
         for operator in self.graph.sinks:
             if isinstance(operator.spec, EpochSinkSpec):
                 self._history.must_be_newest(self.manifest)
                 paths = [c["path"] for row in rows for c in row.committables.get(operator.uid, ())]
                 operator.spec.fn(self._executor.staged_frame(paths, operator.spec.type), epoch)
 
-    def _remember(self, context: EpochContext, rows: Sequence[CommitRow]) -> None:
+    def _remember(self, rows: Sequence[CommitRow]) -> None:
         progress = self.progress
         progress.previous = {f"{row.stage}-{row.subtask}": row.attempt for row in rows if row.stage > 0}  # 0 has no state
         timers = [row.next_processing_timer_ms for row in rows if row.next_processing_timer_ms is not None]
@@ -369,18 +372,9 @@ class EpochRunner:
         since_ms, self._since_ms = self._since_ms, self._wall_ms()
         self._listener.on_event(EpochReached(epoch, phase, self._since_ms, since_ms))
 
-    def _measured(self, context: EpochContext, rows: Sequence[CommitRow]) -> Measurements:
-        manifest = self.manifest
-        return measurements(rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest))
-
 
 def _native(manifest: Manifest) -> dict[str, Any]:
     return {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
-
-
-def _offset(manifest: Manifest, uid: str) -> str | None:
-    position = manifest.sources.get(uid)
-    return None if position is None else position.spark_offset
 
 
 def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: int | None) -> Bound:

@@ -1,4 +1,4 @@
-"""The failures of one run: whether and when it restarts after each, and since when it has been waiting for something."""
+"""The failures of one run, its restarts, and outages of the systems that it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from forkpoint.graph.options import RestartStrategy
 
 log = logging.getLogger("forkpoint")
 
-
 _BUGS = (AssertionError, AttributeError, ImportError, NameError, TypeError)  # user code raises UserFunctionError
 FATAL = (StaleGeneration, OutputLost, InputLost, RestoreRefused, SavepointCorrupt, GraphError, ConfigError, EngineLost, *_BUGS)
 """Errors that a restart cannot cure."""
@@ -36,7 +35,7 @@ FATAL = (StaleGeneration, OutputLost, InputLost, RestoreRefused, SavepointCorrup
 
 @dataclass(frozen=True)
 class Failures:
-    """The failures so far: the times (ms) of those that count, the last delay, and the time of the last failure."""
+    """The failures so far: the times (ms) of those that count as attempts, the last delay, and the time of the last failure."""
 
     times_ms: tuple[int, ...] = ()
     delay_ms: int = 0
@@ -48,9 +47,9 @@ def next_delay_ms(
 ) -> tuple[int | None, Failures]:
     """The delay before the next attempt (None: give up), and the failures including this one.
 
-    Storage, or another system, that does not work uses up no attempts: it cannot be cured by giving up. ``proven``: the run has
-    committed an epoch. Before that, denied access to storage is a configuration error, not worth a retry, and a system that can't
-    be reached may be one.
+    An outage of storage or another system uses up no attempts, because giving up would not cure it. ``proven``: the run has
+    committed an epoch. Before that, denied access to storage is a configuration error, not worth a retry, and an unreachable
+    system may be one.
     """
     if isinstance(error, FATAL) or not isinstance(error, Exception) or strategy.kind == "none":
         return None, failures
@@ -77,22 +76,15 @@ def next_delay_ms(
 
 @dataclass(frozen=True)
 class Outage:
-    """Storage, or another system, has failed ``since_ms``, and nothing has been committed after ``epoch`` in the meantime."""
+    """Storage, or another system, has been unavailable ``since_ms``, and no epoch after ``epoch`` has been committed since."""
 
     since_ms: int
     epoch: int
 
     def explain(self, error: BaseException) -> str:
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC)
-        what = "storage" if isinstance(error, StorageUnavailable) else "a system that it needs"
-        return f"paused, as {what} has not worked since {since:%Y-%m-%d %H:%M:%S} UTC: {error}"
-
-
-def outage_after(before: Outage | None, error: BaseException, epoch: int, now_ms: int) -> Outage | None:
-    """The outage that an error belongs to, if it is one. ``epoch``: the last committed one."""
-    if not isinstance(error, Unavailable):
-        return None
-    return before if before is not None and before.epoch == epoch else Outage(now_ms, epoch)
+        system = "storage" if isinstance(error, StorageUnavailable) else "a system that it needs"
+        return f"paused because {system} has been unavailable since {since:%Y-%m-%d %H:%M:%S} UTC: {error}"
 
 
 @dataclass
@@ -108,10 +100,14 @@ class FailureRecord:
     _rng: random.Random = field(default_factory=random.Random)
 
     def after(self, error: BaseException, epoch: int, *, proven: bool) -> Restarting | None:
-        """The next restart; None if there is none. ``epoch``: the last committed one. ``proven``: see `next_delay_ms`."""
+        """The next restart; None to give up. ``epoch``: the last committed one. ``proven``: see `next_delay_ms`."""
         monotonic_ms = time.monotonic_ns() // 10**6  # nobody sets this clock
         delay_ms, self._failures = next_delay_ms(self.strategy, self._failures, error, monotonic_ms, self._rng, proven=proven)
-        before, self.outage = self.outage, outage_after(self.outage, error, epoch, self.now_ms())
+        before = self.outage
+        if not isinstance(error, Unavailable):
+            self.outage = None
+        elif before is None or before.epoch != epoch:
+            self.outage = Outage(self.now_ms(), epoch)
         if delay_ms is None:
             return None
         if before is None or before is not self.outage:
@@ -120,8 +116,8 @@ class FailureRecord:
         return Restarting(failure, self.restarts, delay_ms)
 
     def committed(self) -> None:
-        """An epoch was committed, so everything works."""
+        """An epoch was committed, which ends an outage."""
         if self.outage is not None:
             passed_s = max(0, self.now_ms() - self.outage.since_ms) / 1000
-            log.info("job %r goes on: what it needs works again, after %.0f s", self.job, passed_s)
+            log.info("job %r continues after an outage of %.0f s", self.job, passed_s)
             self.outage = None

@@ -16,7 +16,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.commit.measurements import states_of
 from forkpoint.driver.commit.publishing import clean_sinks
 from forkpoint.driver.commit.skipping import Skipped
-from forkpoint.driver.lead.handing_over import WAY_BACK_EPOCHS
+from forkpoint.driver.lead.handing_over import ROLLBACK_EPOCHS
 from forkpoint.driver.lead.standby import HandedOver, LeaderEnded
 from forkpoint.driver.lead.succession import Led
 from forkpoint.driver.observe.events import AttemptStarted, Listener, Outcome, RunEnded, Steps
@@ -56,7 +56,7 @@ log = logging.getLogger("forkpoint")
 
 
 class JobDriver:
-    """One run of a job, from its start to its end. ``run()`` blocks; everything else may be called from other threads."""
+    """One run of a job, from start to end. ``run()`` blocks; other threads may call all other methods."""
 
     def __init__(
         self,
@@ -72,28 +72,28 @@ class JobDriver:
         self.request, self.parts = run, parts
         self.job, self.run_id, self.graph, self.options = run.job, run.id, parts.graph, run.options
         self.executor, self.history, self.starter, self.now_ms = executor, parts.history, parts.starter, now_ms
-        self.parallelism = run.parallelism  # of the attempt that runs
+        self.parallelism = run.parallelism  # of the current attempt
         self.standby = False
-        self.over = threading.Event()  # set once the run has ended and its resources are released
+        self.over = threading.Event()  # set once the run has ended and released its resources
         self.on_stuck: Callable[[], None] = lambda: None  # called when a cancelled run does not end
         self.on_leading: Callable[[], None] = lambda: None  # called when a standby takes over
-        self.abandoned: Callable[[], bool] = lambda: False  # whether nobody asks any more for the job to be handed over
+        self.abandoned: Callable[[], bool] = lambda: False  # whether the hand-off that this run waits for was given up
         self._lock = threading.RLock()  # held while an epoch runs
         self._closing = False
         self._trial = run.trial
         self._runner: EpochRunner | None = None
-        self._unsettled: str | None = None  # why the last epoch may be unpublished though the run was cancelled
-        self._way_back: int | None = None  # the last epoch of the run that this one has succeeded
+        self._unsettled: str | None = None  # why a cancelled run may leave its last epoch unpublished
+        self._rollback_epoch: int | None = None  # the last epoch of the run that this one succeeded
         self._stopping = Stopping(run.id, run.job, parts.savepoints, self._settle)
         if run.standby or run.succeeds is not None:
             self.stand_by()
 
     def stand_by(self) -> None:
-        """Wait beside the run that leads the job, instead of leading at once. Call this before ``run()``."""
+        """Make this run a standby of the run that leads the job. Call this before ``run()``."""
         if self.request.restore.savepoint is not None:
             raise ConfigError(
-                f"job {self.job!r}: a standby goes on from the checkpoint of the run that it takes over from; start it without "
-                f"a savepoint to restore ({self.request.restore.savepoint})"
+                f"job {self.job!r}: a standby resumes from the checkpoint of the run that it replaces; start it without a "
+                f"savepoint to restore ({self.request.restore.savepoint})"
             )
         self.standby = True
 
@@ -110,13 +110,13 @@ class JobDriver:
         skip_unreadable: bool = False,
         epoch: int | None = None,
     ) -> SavepointRequest:
-        """Ask for a savepoint of the next committed epoch or an earlier one; with ``stop``, no epoch is committed after it."""
+        """Request a savepoint of the last committed epoch, or of ``epoch``. With ``stop``, the run commits no further epoch."""
         request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable, epoch=epoch)
         self._enqueue(request)
         return request
 
     def rescale(self, parallelism: int) -> RescaleRequest:
-        """Ask the job to go on at another parallelism, without a restart."""
+        """Request another parallelism, without a restart."""
         request = RescaleRequest(parallelism)
         if self._on_trial:
             request.done.set_exception(ConfigError(f"job {self.job!r} is on trial; it can be rescaled once that is over"))
@@ -125,27 +125,27 @@ class JobDriver:
         return request
 
     def hand_over(self, successor: str) -> HandOverRequest:
-        """Ask the job to go on in another run, which waits for that."""
+        """Request a hand-off to the run ``successor``, which is waiting for it."""
         request = HandOverRequest(successor)
         self._enqueue(request)
         return request
 
     def cancel(self) -> CancelRequest:
-        """Ask the job to end without a savepoint; a running epoch is abandoned."""
+        """Request the end of the job without a savepoint; the driver abandons a running epoch."""
         request = CancelRequest()
         self._enqueue(request)
-        interrupting = partial(
+        interrupt = partial(
             interrupt_until_over,
             self.executor,
             self.over,
             starting=lambda: self.parts.status.status.state in ("starting", "standby"),
             stuck=lambda: self.on_stuck(),
         )
-        threading.Thread(target=interrupting, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
+        threading.Thread(target=interrupt, name=f"forkpoint-cancel-{self.job}", daemon=True).start()
         return request
 
-    def note_cancelled(self) -> None:
-        """Record that the run was cancelled, on behalf of a driver thread that is stuck."""
+    def record_cancelled(self) -> None:
+        """Record the cancellation on behalf of a stuck driver thread."""
         self.parts.records.end("cancelled", f"ended by force, at {self.doing()}", self.now_ms())
 
     @property
@@ -155,7 +155,7 @@ class JobDriver:
         return self.now_ms() - began_ms if began_ms is not None else 0
 
     def doing(self) -> str:
-        """What the run is doing, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
+        """The run's current activity, for people: "epoch 7, for 12.3 s, in operator 'x' (spin, app.py:7)"."""
         runner, status = self._runner, self.parts.status.status
         if runner is not None and (passed_ms := self.epoch_ms):
             step = f"epoch {runner.manifest.epoch + 1}, for {passed_ms / 1000:.1f} s"
@@ -188,7 +188,7 @@ class JobDriver:
 
     @property
     def manifest(self) -> Manifest | None:
-        """The last committed one; None before the first epoch may begin."""
+        """The last committed manifest; None before the first attempt."""
         return None if self._runner is None else self._runner.manifest
 
     def metrics(self) -> JobMetrics:
@@ -197,27 +197,28 @@ class JobDriver:
     # -- the run
 
     def run(self) -> Result:
-        """Restore the job and run it to its end. Raises the error that ended it once its restart strategy has given up."""
+        """Restore the job and run it to its end. Raises the final error once the restart strategy has given up."""
         with logs.within(self), values_of(Program(allow_pickle=self.options.allow_pickle)):
             return self._run_to_end(self._run)
 
     def publish(self, skipped: list[Skipped] | None = None) -> Result:
-        """Publish what the job's last run has committed and left unpublished, instead of running the job. If ``skipped`` is
-        given, records that are refused are skipped, and added to it."""
+        """Publish the committed output that the job's last run left unpublished, without running the job. If ``skipped`` is
+        given, the driver skips refused records and appends them to it."""
+
+        def work() -> Result:
+            check_sinks(self.graph)
+            newest = self.starter.publish()
+            return Result(self.run_id, "stopped", 0 if newest is None else newest.epoch)
+
         self.parts.publisher.skipped = skipped
         with logs.within(self):
-            return self._run_to_end(self._publish_left)
-
-    def _publish_left(self) -> Result:
-        check_sinks(self.graph)
-        newest = self.starter.publish()
-        return Result(self.run_id, "stopped", 0 if newest is None else newest.epoch)
+            return self._run_to_end(work)
 
     def takes(self, record: logging.LogRecord) -> bool:
         return True
 
     def about(self) -> dict[str, Any]:
-        """What lines of the log are about: the epoch is that which is computed, or else the newest."""
+        """The fields of log lines. ``epoch``: the running epoch, or the last committed one."""
         runner, known = self._runner, {"job": self.job, "run": self.run_id}
         if runner is None:
             return known
@@ -253,7 +254,7 @@ class JobDriver:
             self.standby = False
             self.on_leading()
         if self.parts.succession.succeeds is not None:
-            self._way_back = led.manifest.parent.epoch
+            self._rollback_epoch = led.manifest.parent.epoch
         return self._run_attempts(led.manifest, led.layout)
 
     def _end(self, error: BaseException, outcome: Outcome | Literal["superseded"], reason: str | None) -> None:
@@ -327,15 +328,15 @@ class JobDriver:
         return self.starter.resume(manifest, failed, None if self._runner is None else self._runner.undecided)
 
     def _settle(self, outcome: Outcome) -> bool:
-        """Wait until what was committed is published; whether it is."""
+        """Block until committed output is published; returns whether that succeeded."""
         unsettled = self.parts.publisher.settle(lambda: outcome == "cancelled" or self.parts.inbox.cancelled)
         self._unsettled = unsettled or self._unsettled
         return unsettled is None
 
     def _given_up(self, manifest: Manifest, error: Exception) -> Result:
-        """The end of a run that is not restarted: cancelled, or with the error."""
+        """End a run that does not restart: returns if it was cancelled, else raises the error."""
         if isinstance(error, SavepointCorrupt):
-            self.starter.newest_own(manifest, error)  # a newer run may have removed the missing files
+            self.starter.newest_own(manifest, error)  # StaleGeneration if a newer run has removed the missing files
         if not self.parts.inbox.cancelled or isinstance(error, StaleGeneration):
             raise error
         if self.parts.failures.outage is not None:
@@ -408,7 +409,7 @@ class JobDriver:
                     self.parts.savepoints.finish(self.parts.inbox, runner.manifest)
                     return Result(self.run_id, "finished", runner.manifest.epoch)
                 if runner.reached:
-                    return self._stopped_at_bound(runner)
+                    return self._stop_at_bound(runner)
                 if not runner.trial.active:
                     self._trial = None
             self._autoscale(runner, full=worked and runner.planner.full)
@@ -418,7 +419,7 @@ class JobDriver:
             self._wait(runner, worked, began, pace)
 
     def _notify_last(self, runner: EpochRunner, ended: Result | Switched) -> None:
-        """Tell functions of the last epoch. It is committed, whatever they make of it."""
+        """Notify functions of the last epoch. It stays committed even if they fail."""
         if isinstance(ended, Result) and ended.outcome == "cancelled":
             return
         try:
@@ -439,7 +440,7 @@ class JobDriver:
             self.parts.inbox.put(RescaleRequest(wanted))
 
     def _switched(self, runner: EpochRunner) -> Switched | None:
-        """Switch to another parallelism if one is prepared. Savepoints in progress would be lost, so they come first."""
+        """Switch to another parallelism if its stores are ready. Savepoints in progress would be lost, so they complete first."""
         if not self.parts.rescaling.due(runner.manifest, wait=bool(self.parts.savepoints.pinned())):
             return None
         switched = self.parts.rescaling.switch(runner.manifest)
@@ -448,7 +449,7 @@ class JobDriver:
         return switched
 
     def _handed_over(self, runner: EpochRunner) -> Result | None:
-        """Hand the job over if that was requested. Savepoints and rescalings in progress would be lost, so they come first."""
+        """Hand the job over if requested. Savepoints and rescalings in progress would be lost, so they complete first."""
         in_progress = self.parts.savepoints.pinned() or self.parts.rescaling.in_progress
         if not self.parts.handing_over.wanted or in_progress or runner.progress.in_flight:
             return None
@@ -457,7 +458,8 @@ class JobDriver:
         return Result(self.run_id, "stopped", runner.manifest.epoch) if self._closing else None
 
     def _wait(self, runner: EpochRunner, worked: bool, began: float, pace: Pace) -> None:
-        """Wait until the next epoch may begin or is due, or a request arrives. Meanwhile, functions hear of the last one."""
+        """Wait until the next epoch may begin or is due, or a request arrives. Before a wait, notify functions of the last
+        epoch."""
 
         def wait_ms() -> float:
             due = runner.due_ms()
@@ -476,7 +478,7 @@ class JobDriver:
         (self.parts.inbox.pause if runner.trial.active else self.parts.inbox.wait)(wait_ms() / 1000)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
-        """Run a batch of DataFrame sources as an epoch, on the streams' own thread."""
+        """Run a batch of DataFrame sources as an epoch, on the streams' thread."""
         while self.parts.publisher.full and not self._closing:
             self.parts.publisher.wait(IDLE_WAIT_MS / 1000)
         with self._lock:
@@ -489,7 +491,7 @@ class JobDriver:
     # -- requests
 
     def _handle_requests(self, runner: EpochRunner) -> Result | None:
-        """Handle pending requests; a result if the job is to end."""
+        """Handle pending requests; returns a result if one ends the job."""
         if runner.trial.active:
             return self._cancelled(runner.manifest.epoch) if self.parts.inbox.cancelled else None
         if self.parts.schedule is not None and (due := self.parts.schedule.due(runner.manifest)) is not None:
@@ -514,8 +516,8 @@ class JobDriver:
             self._closing = False
         return None
 
-    def _stopped_at_bound(self, runner: EpochRunner) -> Result:
-        """The run has reached its ``until``: it ends with a savepoint, as if one had been requested."""
+    def _stop_at_bound(self, runner: EpochRunner) -> Result:
+        """End a run that has reached its ``until`` with a savepoint."""
         assert self.request.until is not None
         request = SavepointRequest(note=f"replayed until {self.request.until.name}", stop=True)
         path = self.parts.savepoints.make(request, runner.manifest)
@@ -528,8 +530,9 @@ class JobDriver:
         return Result(self.run_id, "cancelled", epoch)
 
     def _pinned(self, runner: EpochRunner) -> set[int]:
-        """Epochs whose files are still needed, by other things than restarts."""
+        """Epochs whose files savepoints, rescalings or a rollback still need."""
         pinned = self.parts.savepoints.pinned() | self.parts.rescaling.pinned(runner.manifest)
-        if self._way_back is not None and (self._on_trial or runner.manifest.epoch < self._way_back + WAY_BACK_EPOCHS):
-            pinned.add(self._way_back)
+        rollback = self._rollback_epoch
+        if rollback is not None and (self._on_trial or runner.manifest.epoch < rollback + ROLLBACK_EPOCHS):
+            pinned.add(rollback)
         return pinned

@@ -1,8 +1,8 @@
-"""Plans what each epoch reads from native sources, and in which tasks.
+"""Plans the ranges that each epoch reads from native sources, and their tasks.
 
-Watermark alignment keeps the sources of a group within a maximum drift: before each epoch, splits whose watermark is ahead of
-the group's slowest by more than the drift are paused. So a source gets ahead by at most the drift and what it reads in one
-epoch, which is limited to about one drift's worth of elements, as measured in earlier epochs.
+Watermark alignment keeps the sources of a group within a maximum drift: before each epoch, it pauses splits whose watermark is
+ahead of the group's slowest by more than the drift. A source thus gets ahead by at most the drift plus one epoch's input, which
+is limited to about one drift's worth of elements, as measured in earlier epochs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from forkpoint.runtime.exchange.control import SplitStart
 
 Assignment = tuple[int, SplitRange]  # operator id, range
 MIN_ROWS = 1000
-"""The initial and lowest limit of elements that an epoch reads from an aligned source."""
+"""The initial and lowest limit of elements per epoch from an aligned source."""
 
 
 class SourcePlanner:
@@ -59,8 +59,8 @@ class SourcePlanner:
                 enumerator.stop_at(self._stops[operator.uid])
 
     def plan(self, limits: Mapping[str, int | None] | None = None) -> list[bytes]:
-        """One blob for each task of stage 0; none if there is nothing to read. With ``limits``, only these sources are read,
-        each up to its limit, or its usual one if that is None."""
+        """One blob for each task of stage 0; none without new input. With ``limits``, it reads only these sources, each up to its
+        limit, or its usual limit if that is None."""
         assignments: list[Assignment] = []
         self.planned = {}
         unread = {operator.id for operator, enumerator in self._operators if not enumerator.finished}
@@ -85,7 +85,7 @@ class SourcePlanner:
         self._open(positions)
 
     def confirm(self) -> None:
-        """Raise if a source may have read something else than what was planned."""
+        """Raise if a source may have read other elements than planned."""
         for operator, enumerator in self._operators:
             if self.planned.get(operator.uid):
                 enumerator.confirm()
@@ -97,18 +97,18 @@ class SourcePlanner:
 
     @property
     def full(self) -> bool:
-        """Whether the last plan reads as much of a source as an epoch may, so that there is probably more."""
+        """Whether the last plan reaches a source's limit, so that there is probably more input."""
         return any(sum(r.rows or 0 for r in ranges) >= self.limits[uid] for uid, ranges in self.planned.items())
 
     def at_stop(self) -> set[str]:
-        """The sources that are planned up to their stops."""
+        """The sources whose plans have reached their stops."""
         return {o.uid for o, enumerator in self._operators if o.uid in self._stops and enumerator.at_stop}
 
     def positions(self) -> dict[str, Any]:
         return {operator.uid: enumerator.position for operator, enumerator in self._operators}
 
     def backlog(self) -> dict[str, Backlog]:
-        """What sources know of and have not planned yet, of those that can tell."""
+        """The known input that is not planned yet, of sources that can tell."""
         found = ((operator.uid, enumerator.backlog()) for operator, enumerator in self._operators)
         return {uid: backlog for uid, backlog in found if backlog is not None}
 
@@ -117,7 +117,7 @@ class SourcePlanner:
         return {operator.uid: enumerator.ignored for operator, enumerator in self._operators if enumerator.ignored}
 
     def problems(self) -> dict[str, str]:
-        """Why sources have nothing to read for now, of those for which that is a fault."""
+        """The faults because of which sources have no input for now."""
         found = ((operator.uid, enumerator.problem) for operator, enumerator in self._operators)
         return {uid: problem for uid, problem in found if problem is not None}
 
@@ -138,16 +138,15 @@ def source_limits(graph: JobGraph, max_rows: int | None) -> dict[str, int]:
 
 
 def discard_sources(graph: JobGraph) -> None:
-    """Remove what systems keep for a job that cannot be resumed, for want of a state root. ``graph``: its driver's."""
+    """Remove resources that external systems hold for a job without a state root, which cannot resume. ``graph``: its
+    driver's."""
     for operator in graph.native_sources:
         operator.source.discard()
 
 
 def spread(assignments: Sequence[Assignment], tasks: int, whole: Collection[int] = frozenset()) -> list[list[Assignment]]:
-    """Divide ranges into tasks of about equally many rows, in order, so that each task has neighbouring pieces.
-
-    All pieces of a split of a ``whole`` source go to one task, in the split's order.
-    """
+    """Divide ranges, in order, into tasks with about the same number of rows, so that each task has neighbouring pieces. All
+    pieces of a split of a ``whole`` source go to one task, in the split's order."""
     units: dict[Any, list[Assignment]] = {}
     for i, (operator, range_) in enumerate(assignments):
         units.setdefault((operator, range_.split) if operator in whole else i, []).append((operator, range_))
@@ -168,7 +167,7 @@ Pause = Callable[[str, Collection[str]], bool]
 
 class Alignment:
     """The aligned sources of one run. ``paused``: splits that this epoch does not read, by source uid. ``recently_paused``:
-    those and the previous epoch's. They are not idle, as they were not read."""
+    paused in this or the previous epoch; these splits do not count as idle."""
 
     def __init__(self, graph: JobGraph) -> None:
         self._members: dict[str, tuple[Operator, WatermarkAlignment]] = {}
@@ -195,10 +194,10 @@ class Alignment:
         inactive: Collection[str],
         pause: Pause,
     ) -> Limits:
-        """How much the next epoch may read, within ``limits`` (None: all sources; None for one: its ``usual`` limit).
+        """The next epoch's limits, within ``limits`` (None: all sources; None for a source: its ``usual`` limit).
 
-        Others do not wait for ``finished`` splits, for ``inactive`` sources (ended, or silent for longer than their idleness
-        timeout) or for sources that ``limits`` leaves out. ``pause`` pauses splits of a source; it returns whether the source
+        The group does not wait for ``finished`` splits, for ``inactive`` sources (ended, or silent for longer than their idleness
+        timeout) or for sources that ``limits`` leaves out. ``pause`` pauses splits of a source and returns whether the source
         supports that.
         """
         given: dict[str, int | None] = dict.fromkeys(usual) if limits is None else dict(limits)
@@ -225,7 +224,7 @@ class Alignment:
         return given
 
     def committed(self, before: Manifest, after: Manifest) -> None:
-        """Measure by this epoch how many elements are one drift's worth."""
+        """Measure how many elements of each source are one drift's worth, by this epoch."""
         for uid, (_, alignment) in self._members.items():
             was, now = before.sources.get(uid), after.sources[uid]
             old = {} if was is None else was.splits

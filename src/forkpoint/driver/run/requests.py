@@ -1,4 +1,4 @@
-"""Requests to a running job from other threads, and how cancelling interrupts its work."""
+"""Requests to a running job from other threads, and the interrupts of a cancellation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from forkpoint.errors import JobFailed
 
 log = logging.getLogger("forkpoint")
 STUCK_SECONDS = 30.0
-ABANDON_SECONDS = 10.0  # that savepoints in progress get to complete once the job is cancelled
+ABANDON_SECONDS = 10.0  # time for savepoints in progress to complete after a cancellation
 
 
 @dataclass(frozen=True, eq=False)
 class SavepointRequest:
-    """``stop``: end the job with it; ``drain``: and fire all timers first. ``schedule_ms``: the interval of the schedule
-    that requested it. ``skip_unreadable``: leave out entries that don't fit their types. ``epoch``: an earlier one, whose files
-    are still there; None: the last committed one."""
+    """``stop``: end the job with this savepoint. ``drain``: fire all timers first. ``schedule_ms``: the interval of the
+    requesting schedule. ``skip_unreadable``: leave out entries that don't fit their types. ``epoch``: an earlier epoch whose
+    files still exist; None: the last committed one."""
 
     directory: str | None = None
     label: str | None = None
@@ -43,8 +43,8 @@ class CancelRequest:
 
 @dataclass(frozen=True, eq=False)
 class RescaleRequest:
-    """``done`` receives the epoch from which the job runs at this parallelism. ``prepared`` is set while its stores are close
-    enough to the job to switch to them, and if they cannot be built."""
+    """``done`` receives the first epoch at this parallelism. ``prepared`` is set while its stores have caught up with the job,
+    and if they cannot be built."""
 
     parallelism: int
     prepared: threading.Event = field(default_factory=threading.Event)
@@ -53,7 +53,7 @@ class RescaleRequest:
 
 @dataclass(frozen=True, eq=False)
 class HandOverRequest:
-    """``done`` receives the last epoch before that of ``successor``, which leads the job then."""
+    """``done`` receives the last epoch before ``successor`` leads the job."""
 
     successor: str
     done: Future[int] = field(default_factory=Future)
@@ -61,7 +61,7 @@ class HandOverRequest:
 
 Request = SavepointRequest | CancelRequest | RescaleRequest | HandOverRequest
 
-_WANTED = {SavepointRequest: "its savepoint was made", RescaleRequest: "it was rescaled", HandOverRequest: "it was handed over"}
+_UNMET = {SavepointRequest: "its savepoint was made", RescaleRequest: "it was rescaled", HandOverRequest: "it was handed over"}
 
 
 class Inbox:
@@ -88,14 +88,14 @@ class Inbox:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait until there is a request, ``wake`` is called or the time has passed."""
+        """Wait for a request, a call of ``wake`` or the end of the time."""
         with self._changed:
             if not self._requests and not self._awake and seconds > 0:
                 self._changed.wait(seconds)
             self._awake = False
 
     def pause(self, seconds: float) -> bool:
-        """Wait until the time has passed or there is a request to cancel; whether there is one."""
+        """Wait for a request to cancel, or the end of the time; returns whether there is such a request."""
         with self._changed:
             return self._changed.wait_for(lambda: self.cancelled, seconds)
 
@@ -105,12 +105,12 @@ class Inbox:
             return any(isinstance(r, CancelRequest) for r in self._requests)
 
     def cancel_all(self, job: str) -> None:
-        """Answer everything, as the job has been cancelled."""
+        """Answer all requests of a cancelled job."""
         while (request := self.take()) is not None:
             if isinstance(request, CancelRequest):
                 request.done.set_result(None)
             else:
-                request.done.set_exception(JobFailed(f"job {job!r} was cancelled before {_WANTED[type(request)]}"))
+                request.done.set_exception(JobFailed(f"job {job!r} was cancelled before {_UNMET[type(request)]}"))
 
     def fail_all(self, error: BaseException) -> None:
         while (request := self.take()) is not None:
@@ -120,8 +120,8 @@ class Inbox:
 def interrupt_until_over(
     executor: Executor, over: threading.Event, *, starting: Callable[[], bool], stuck: Callable[[], None]
 ) -> None:
-    """Interrupt repeatedly until the run is ``over``: work may start just after an interrupt, or survive it. ``stuck`` is called
-    if it still is not after a while."""
+    """Interrupt repeatedly until the run is ``over``: work may start just after an interrupt, or survive it. Calls ``stuck`` if
+    the run takes longer than ``STUCK_SECONDS``."""
     began = time.monotonic()
     while not over.is_set():
         try:

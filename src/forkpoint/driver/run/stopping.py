@@ -1,4 +1,4 @@
-"""How a run ends, and stopping one with a savepoint."""
+"""Stops a run with a savepoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. ``savepoint``: the directory of the savepoint that it was stopped with."""
+    """The end of a run. ``savepoint``: the directory of the savepoint that it stopped with."""
 
     run: str
     outcome: Outcome
@@ -28,8 +28,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Stopping:
-    """Stops a run. ``settle`` waits until what was committed is published, and tells whether
-    it is."""
+    """Stops a run. ``settle`` blocks until committed output is published and returns whether that succeeded."""
 
     run: str
     job: str
@@ -37,16 +36,19 @@ class Stopping:
     settle: Callable[[Outcome], bool]
 
     def stop(self, request: SavepointRequest, runner: EpochRunner) -> Result | None:
-        """Stop with a savepoint. None if that could not be made: the job goes on."""
+        """Stop with a savepoint. Returns None, and the job continues, if the savepoint fails."""
         try:
             if request.drain:
                 runner.step(drain=True)
-            path = self._savepoint(request, runner)
-            if path is None:
-                error = request.done.exception()
+            try:
+                path = self.savepoints.make(request, runner.manifest)
+            except Exception as error:
+                request.done.set_exception(error)
+                if isinstance(error, EngineLost):  # the job cannot continue either
+                    raise
                 if request.drain:  # timers have already fired early, so the job must not continue
                     return self.by_drain(runner.manifest, error)
-                log.warning("job %r continues, as the savepoint to stop with failed: %s", self.job, error)
+                log.warning("job %r continues because the savepoint to stop with failed: %s", self.job, error)
                 return None
             if runner.manifest.drained_early:
                 runner.end_drain(path)
@@ -58,22 +60,13 @@ class Stopping:
         request.done.set_result(path)
         return Result(self.run, "stopped", runner.manifest.epoch, path)
 
-    def _savepoint(self, request: SavepointRequest, runner: EpochRunner) -> str | None:
-        try:
-            return self.savepoints.make(request, runner.manifest)
-        except Exception as error:
-            request.done.set_exception(error)
-            if isinstance(error, EngineLost):  # the job cannot go on either
-                raise
-            return None
-
-    def by_drain(self, manifest: Manifest, failed: BaseException | None) -> Result:
-        """The run failed after its drain. It ends with its savepoint, or the next run resumes from before the drain."""
+    def by_drain(self, manifest: Manifest, failed: Exception) -> Result:
+        """End a run that failed after its drain: with its savepoint, or else the next run resumes from before the drain."""
         if not manifest.withheld:
             return Result(self.run, "stopped", manifest.epoch, str(manifest.metadata["savepoint"]))
         log.error(
-            "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes "
-            "from before the drain",
+            "job %r ends without the savepoint to stop with: %s. The drain's output is dropped; the next run resumes from before "
+            "the drain",
             self.job,
             failed,
         )

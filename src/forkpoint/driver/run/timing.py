@@ -1,4 +1,4 @@
-"""Time within a run: processing time, the waits between epochs, and the time limit of an epoch."""
+"""Processing time, the waits between epochs, and the checkpoint timeout."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-CATCH_UP = 0.1  # of the time that passes, by which processing time is slower until the machine's clock has caught up
+SLOWDOWN = 0.1  # of processing time, until the machine's clock has caught up
 IDLE_WAIT_MS = 200
-INTERRUPT_SECONDS = 1.0  # between interrupts of an epoch that goes on
+INTERRUPT_SECONDS = 1.0  # between interrupts of an epoch that does not end
 _CHECK_SECONDS = 0.25
 
 
 @dataclass
 class ProcessingClock:
-    """Processing time in ms: the machine's, as long as that does not go back. Then it goes on from where it was, a tenth slower,
-    until the machine's clock has caught up. ``start_ms``: it begins there, if the machine's clock is behind."""
+    """Processing time in ms: the machine's clock, made monotonic. If that clock is set back, or is behind ``start_ms``,
+    processing time continues from its last value, a tenth slower, until the clock has caught up."""
 
     wall_ms: Callable[[], int]
     start_ms: int
@@ -35,20 +35,20 @@ class ProcessingClock:
         if passed_ms < 0:
             self._lead_ms -= passed_ms
         else:
-            self._lead_ms = max(0.0, self._lead_ms - passed_ms * CATCH_UP)
+            self._lead_ms = max(0.0, self._lead_ms - passed_ms * SLOWDOWN)
         return now_ms + int(self._lead_ms)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """``interval_ms``: from the beginning of one epoch to that of the next. ``min_pause_ms``: at least, after an epoch."""
+    """``interval_ms``: start-to-start time between epochs. ``min_pause_ms``: minimum pause after an epoch."""
 
     interval_ms: int
     min_pause_ms: int
 
     def wait_ms(self, *, worked: bool, passed_ms: float, in_flight: bool, due_in_ms: int | None, blocked: bool) -> float:
-        """``worked``: whether there was an epoch, that began ``passed_ms`` ago. ``in_flight``: whether iterations have elements.
-        ``due_in_ms``: when an epoch is due without input. ``blocked``: whether none may run, as output is unpublished."""
+        """``worked``: an epoch began ``passed_ms`` ago. ``in_flight``: iterations have elements. ``due_in_ms``: time until an
+        epoch is due without input. ``blocked``: no epoch may run because output is not published yet."""
         if blocked:
             return IDLE_WAIT_MS
         wait_ms = self.interval_ms - passed_ms if worked else max(self.interval_ms, IDLE_WAIT_MS)
@@ -60,8 +60,8 @@ class Pace:
 
 
 class EpochTimeout:
-    """Calls ``interrupt`` again and again while an epoch has been running for longer than the timeout. Its thread starts with the
-    first epoch and ends with ``close``."""
+    """Calls ``interrupt`` repeatedly while an epoch exceeds the timeout. Its thread starts with the first epoch and ends with
+    ``close``."""
 
     def __init__(self, timeout_ms: int, interrupt: Callable[[], None]) -> None:
         self._timeout_s = timeout_ms / 1000

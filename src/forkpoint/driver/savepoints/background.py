@@ -1,4 +1,4 @@
-"""Savepoints of a running job: pinned to a committed epoch and exported while further epochs run."""
+"""Makes savepoints of a running job: pins a committed epoch and exports it while further epochs run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forkpoint.storage.base import open_storage
 
 log = logging.getLogger("forkpoint")
 
-PAUSE_RATIO = 0.3  # pause per time spent in tasks, which leaves the running job more than half of the cores
+PAUSE_RATIO = 0.3  # pause per time spent in tasks; leaves the job more than half of the cores
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Savepoints:
         return set(self._pinned.values())
 
     def begin(self, request: SavepointRequest, manifest: Manifest) -> None:
-        """Make a savepoint in the background: of this committed epoch, unless the request names an earlier one. The request's
-        future receives its path."""
+        """Make a savepoint of this committed epoch, or of the earlier one that the request names, in the background. The
+        request's future receives its path."""
         savepoint_id = new_savepoint_id()
         epoch = manifest.epoch if request.epoch is None else request.epoch
         self._pinned[savepoint_id] = epoch
@@ -70,18 +70,18 @@ class Savepoints:
         return self._export(request, self._saved(request, manifest), new_savepoint_id(), self._run_tasks)
 
     def _saved(self, request: SavepointRequest, newest: Manifest) -> Manifest:
-        """The manifest to be saved."""
+        """The manifest to save."""
         if request.epoch in (None, newest.epoch):
             return newest
         try:
             return self.history.load(request.epoch)
         except NotFound:
             raise JobFailed(
-                f"job {newest.job!r}: epoch {request.epoch} cannot be saved any more; the newest one is {newest.epoch}"
+                f"job {newest.job!r}: epoch {request.epoch} is no longer available; the newest one is {newest.epoch}"
             ) from None
 
     def finish(self, inbox: Inbox, manifest: Manifest) -> None:
-        """Handle the requests that are pending when the job finishes: savepoints are made of its final state."""
+        """Handle the requests that are pending when the job finishes: savepoints have its final state."""
         while (request := inbox.take()) is not None:
             if isinstance(request, SavepointRequest):
                 try:
@@ -97,7 +97,7 @@ class Savepoints:
         return self.executor.run_tasks(function, arguments, "savepoint")
 
     def _throttled(self, manifest: Manifest) -> RunTasks:
-        """Runs tasks beside epochs: on up to half of the cores at a time, with a pause after each batch of tasks."""
+        """Runs tasks beside epochs, on up to half of the cores, with a pause after each batch of tasks."""
         batch = max(1, manifest.parallelism // 2)
         pause = 0.0  # after the last batch, possibly of an earlier call
 

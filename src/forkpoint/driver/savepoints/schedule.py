@@ -1,4 +1,4 @@
-"""Savepoints that a running job makes at intervals, and their expiration."""
+"""Scheduled savepoints of a running job, and their retention."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger("forkpoint")
 
 @dataclass
 class Schedule:
-    """One run's schedule. The driver's loop polls it; expired savepoints are removed on the thread that made the new one.
+    """One run's schedule. The driver's loop polls it; the thread that made a savepoint then removes the expired ones.
 
     The interval counts from the job's last scheduled savepoint, of any run, so frequent restarts don't prevent savepoints.
-    None is made if the job has committed nothing since.
+    It makes none if the job has committed no epoch since.
     """
 
     schedule: SavepointSchedule
@@ -36,12 +36,12 @@ class Schedule:
     _making: Future[str] | None = None
 
     def due(self, manifest: Manifest) -> SavepointRequest | None:
-        """The savepoint to make now, if one is due."""
+        """The savepoint to make now, if any."""
         if self._making is not None and not self._making.done():
             return None
         last_ms, epoch = self._last or self._newest(manifest)
         now_ms = self.now_ms()
-        if now_ms < last_ms:  # the clock has been set back: the interval begins anew
+        if now_ms < last_ms:  # the clock was set back: start a new interval
             self._last = last_ms, epoch = now_ms, epoch
         if now_ms < last_ms + self.schedule.interval_ms or manifest.epoch == epoch:
             return None
@@ -52,10 +52,10 @@ class Schedule:
         return request
 
     def _newest(self, manifest: Manifest) -> tuple[int, int]:
-        """Time and epoch of the last scheduled savepoint, or the time at which the job began and -1."""
+        """Time and epoch of the last scheduled savepoint; without one, the time of the job's start and -1."""
         times = [(self._began_ms(), -1)]
         try:
-            storage, directory = self._place()
+            storage, directory = self._directory()
             found = [savepoint for savepoint, _ in readable(savepoints_below(storage, directory))]
         except ForkpointError as error:
             log.warning("job %r: its scheduled savepoints cannot be listed: %s", manifest.job, error)
@@ -79,7 +79,7 @@ class Schedule:
         try:
             removed = self.remove_expired()
         except Exception:
-            log.exception("job %r: expired scheduled savepoints were not removed; it will be retried", job)
+            log.exception("job %r: expired scheduled savepoints were not removed; the next savepoint retries", job)
         else:
             for savepoint in removed:
                 log.info("job %r: scheduled savepoint %s has expired and was removed", job, savepoint)
@@ -90,11 +90,11 @@ class Schedule:
         if newest is None or newest.run != self.run:
             return []
         retention = Retention(self.schedule.keep_last, self.schedule.keep_for_ms)
-        storage, directory = self._place()
+        storage, directory = self._directory()
         job = self.history.paths.job
         return remove_expired(self.history.storage, storage, directory, job, retention, self.now_ms())
 
-    def _place(self) -> tuple[Storage, str]:
+    def _directory(self) -> tuple[Storage, str]:
         if self.directory is None:
             return self.history.storage, self.history.paths.savepoints
         return open_storage(self.directory), ""

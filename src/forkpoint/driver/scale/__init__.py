@@ -1,1 +1,1 @@
-"""Another parallelism for a job."""
+"""Changes the parallelism of a job."""

@@ -1,7 +1,7 @@
-"""How a running job chooses its own parallelism: from the share of time in which epochs run, and whether input is waiting.
+"""Chooses the parallelism of a running job from the share of time in which epochs run and from waiting input.
 
-A decision is pure. It takes a load that lasts, so that a burst does not move state, and nothing is decided for a while after the
-job has started or changed, so that catching up is not taken for load.
+Decisions are pure. Only a lasting load changes the parallelism, so that a burst does not move state. After a start or change, no
+decision is made for a while, so that catching up does not count as load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from forkpoint.driver.observe.events import AttemptStarted, EpochReached, Event
 from forkpoint.graph.options import Autoscale
 
-TARGET_BUSY = 0.6  # what a new parallelism aims at
+TARGET_BUSY = 0.6  # busy share at which a new parallelism aims
 HIGH_BUSY = 0.85
 HIGH_BUSY_BEHIND = 0.6  # with input waiting
 LOW_BUSY = 0.3  # half the parallelism would then be at the target
@@ -24,8 +24,8 @@ SAMPLE_MS = 5_000
 
 @dataclass(frozen=True)
 class Load:
-    """What was seen over a few seconds. ``busy``: the share of time in which an epoch ran. ``behind``: epochs were full, so
-    input is waiting."""
+    """The load over a few seconds. ``busy``: the share of time in which an epoch ran. ``behind``: most epochs were full, so input
+    is waiting."""
 
     busy: float
     behind: bool
@@ -33,7 +33,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Pressure:
-    """Since when (ms) the load has been high or low without a break, with its mean since then; None if it is neither."""
+    """High (1) or low (-1) load since a time (ms) without a break, with its mean; 0 if it is neither."""
 
     direction: int = 0
     since_ms: int = 0
@@ -50,11 +50,13 @@ class Decision:
 
 
 def decide(load: Load, pressure: Pressure, parallelism: int, bounds: Autoscale, now_ms: int, calm_until_ms: int) -> Decision:
-    """What to do about a load. ``calm_until_ms``: nothing before this time."""
-    if now_ms < calm_until_ms:
-        return Decision(None, Pressure())
-    direction = _direction(load)
-    if direction == 0:
+    """The reaction to a load; none before ``calm_until_ms``."""
+    direction = 0
+    if load.busy >= (HIGH_BUSY_BEHIND if load.behind else HIGH_BUSY):
+        direction = 1
+    elif load.busy <= LOW_BUSY and not load.behind:
+        direction = -1
+    if direction == 0 or now_ms < calm_until_ms:
         return Decision(None, Pressure())
     if direction != pressure.direction:
         pressure = Pressure(direction, now_ms)
@@ -66,14 +68,9 @@ def decide(load: Load, pressure: Pressure, parallelism: int, bounds: Autoscale, 
     return Decision(None, pressure) if wanted == parallelism else Decision(wanted, Pressure())
 
 
-def _direction(load: Load) -> int:
-    if load.busy >= (HIGH_BUSY_BEHIND if load.behind else HIGH_BUSY):
-        return 1
-    return -1 if load.busy <= LOW_BUSY and not load.behind else 0
-
-
 def _wanted(parallelism: int, pressure: Pressure) -> int:
-    """The parallelism at which the load would be on target, at most double or half, and at least one step away."""
+    """The parallelism at which the load would be on target: at most double or half of the current one, and at least one step
+    away."""
     fair = math.ceil(parallelism * pressure.busy / TARGET_BUSY)
     if pressure.direction > 0:
         return min(max(fair, parallelism + 1), 2 * parallelism)
@@ -81,7 +78,7 @@ def _wanted(parallelism: int, pressure: Pressure) -> int:
 
 
 class Autoscaler:
-    """Observes a run's events and decides now and then. For the driver's thread."""
+    """Observes a run's events and makes a decision every ``SAMPLE_MS``. For the driver's thread."""
 
     def __init__(self, bounds: Autoscale) -> None:
         self._bounds = bounds
@@ -102,8 +99,8 @@ class Autoscaler:
                 self._began_ms = None
 
     def wanted(self, parallelism: int, *, full: bool, now_ms: int) -> int | None:
-        """The parallelism to change to, if any. Called after each epoch, or when there was none. ``full``: the epoch has read as
-        much as an epoch may."""
+        """The parallelism to change to, if any. Call it after each step of the driver's loop. ``full``: the step's epoch has read
+        as many elements as an epoch may."""
         if self._calm_until_ms is None:
             self._calm_until_ms = now_ms + COOL_DOWN_MS
             self._begin_sample(now_ms)
@@ -116,7 +113,7 @@ class Autoscaler:
         made = decide(load, self._pressure, parallelism, self._bounds, now_ms, self._calm_until_ms)
         self._pressure = made.pressure
         if made.parallelism is not None:
-            self._calm_until_ms = now_ms + COOL_DOWN_MS  # also if the job then stays as it is
+            self._calm_until_ms = now_ms + COOL_DOWN_MS  # even if the rescaling fails
         return made.parallelism
 
     def _begin_sample(self, now_ms: int) -> None:

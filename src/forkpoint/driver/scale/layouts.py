@@ -1,8 +1,8 @@
-"""The layouts of a run: its graph at some parallelism, with local stores of its own.
+"""The layouts of a run. A layout is its graph at some parallelism, with local stores.
 
-Operator state belongs to subtasks, so a job that is rescaled distributes it anew. The first manifest of the new layout contains
-this as changes: what each subtask had is deleted, and what it gets is put. So stores that follow the job, rebuilt ones and
-exports all come to the same state.
+Operator state belongs to subtasks, so a rescaling redistributes it. The first manifest of the new layout has the redistribution
+as changes: it deletes each subtask's old entries and puts its new ones. Stores that follow the job, rebuilt stores and exports
+thus have the same state.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from forkpoint.savepoint.format.entries import redistribute
 from forkpoint.state import OPERATOR_KG, Changes, as_changes, decode_operator_key, kg_of, write_changes
 from forkpoint.types.lookup import this_program
 
-# Of changes, and of each sink's output, in a manifest: each subtask that is rebuilt reads whole manifests.
+# The limits of inline changes and of each sink's output in a manifest, because each rebuilt subtask reads entire manifests.
 INLINE_BYTES = 1 << 20
 OPERATOR_INLINE_BYTES = 20_000
-STAGE = 0  # whose tasks have no state of their own
+STAGE = 0  # its tasks have no state of their own
 
 
 @dataclass
 class Layouts:
-    """Makes the layouts of one run. They are numbered, as each attempt and each preparation has its own stores: a task of an
-    abandoned one may still write."""
+    """Makes the layouts of one run. Each attempt and each preparation gets a numbered layout with separate stores, because a task
+    of an abandoned layout may still write."""
 
     run: str
     job: str
@@ -50,7 +50,7 @@ class Layouts:
     _numbers: Iterator[int] = field(default_factory=count)
 
     def next(self, manifest: Manifest, parallelism: int) -> JobSpec:
-        """A new layout. ``manifest``: what its first epoch, or its preparation, begins from."""
+        """A new layout. ``manifest``: the base of its first epoch or its preparation."""
         options, name = self.options, self._name()
         return JobSpec(
             run=name,
@@ -69,7 +69,7 @@ class Layouts:
         )
 
     def another(self, layout: JobSpec) -> JobSpec:
-        """The same layout with stores of its own."""
+        """The same layout with separate stores."""
         name = self._name()
         return replace(layout, run=name, local_dir=f"{self.local_dir}/{name}")
 
@@ -79,14 +79,14 @@ class Layouts:
 
 @dataclass
 class OperatorState:
-    """The operator state of all subtasks at a committed epoch: store entries by key, small as a rule."""
+    """The operator state of all subtasks at a committed epoch: store entries by key. Usually small."""
 
     history: History
     epoch: int = 0
     entries: dict[bytes, bytes] = field(default_factory=dict)
 
     def advance(self, manifest: Manifest) -> None:
-        """Follow the job up to this epoch; reads its snapshots the first time."""
+        """Advance to this epoch of the job. The first call reads the epoch's snapshots."""
         if not any(state.is_operator_state for state in manifest.states):
             return
         if not self.epoch:
@@ -110,7 +110,7 @@ class OperatorState:
 
 
 def redistributed(entries: Mapping[bytes, bytes], states: Iterable[StateInfo], before: int, after: int) -> dict[int, Changes]:
-    """What changes in each subtask's operator state with the parallelism. Pure."""
+    """The changes of each subtask's operator state in a rescaling. Pure."""
     by_state: dict[int, list[bytes]] = defaultdict(list)
     changed: dict[int, dict[bytes, bytes | None]] = defaultdict(dict)
     for key in sorted(entries):
@@ -126,10 +126,10 @@ def redistributed(entries: Mapping[bytes, bytes], states: Iterable[StateInfo], b
 
 
 def written(history: History, epoch: int, changes: Mapping[int, Changes]) -> list[ChangesRef]:
-    """The changes as a manifest of this epoch refers to them: inline, or in files if they are large."""
+    """References to the changes for the manifest of this epoch: inline, or to files if they are large."""
     refs = []
-    for subtask, each in changes.items():
-        data, attempt = write_changes(each), uuid.uuid4().hex[:12]
+    for subtask, own in changes.items():
+        data, attempt = write_changes(own), uuid.uuid4().hex[:12]
         path = history.paths.changelog(epoch, STAGE, subtask, attempt) if len(data) > OPERATOR_INLINE_BYTES else None
         if path is not None:
             history.storage.put(path, data)
@@ -142,7 +142,7 @@ def written(history: History, epoch: int, changes: Mapping[int, Changes]) -> lis
                 kg_stop=0,
                 path=path,
                 inline=base64.b64encode(data).decode() if path is None else None,
-                entries=len(each),
+                entries=len(own),
                 bytes=len(data),
                 checksum=checksum(data),
             )

@@ -1,7 +1,7 @@
-"""Another parallelism for a running job: its stores are built beside the epochs, then one commit switches over.
+"""Rescales a running job: builds its stores while epochs run, then switches over with one commit.
 
-That commit is a manifest of kind "start" of the same run, whose parent is the epoch before it. Until it exists the job runs at
-the old parallelism, and from then on at the new one, whoever dies; nothing of an epoch is in flight at that moment.
+That commit is a manifest of kind "start" of the same run, whose parent is the epoch before it. The job runs at the old
+parallelism before the commit and at the new one after it, whatever process dies. No epoch is in flight at the commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from forkpoint.runtime.exchange.control import JobSpec
 
 log = logging.getLogger("forkpoint")
 
-MAX_LAG = 20  # epochs, while the switch has to wait
+MAX_LAG = 20  # epochs by which stores may lag while the switch has to wait
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Switched:
 
 
 class Rescaling:
-    """At most one change of parallelism at a time. For the driver's thread; the stores are built on another one."""
+    """Changes the parallelism, one change at a time. For the driver's thread; another thread builds the stores."""
 
     def __init__(self, history: History, executor: Executor, now_ms: Callable[[], int], listener: Listener) -> None:
         self._history = history
@@ -50,7 +50,7 @@ class Rescaling:
         self._current: _Preparation | None = None
 
     def begin(self, request: RescaleRequest, manifest: Manifest, layout: Callable[[int], JobSpec]) -> None:
-        """Begin to build the stores, or refuse the request."""
+        """Start to build the stores, or refuse the request."""
         wanted, current = request.parallelism, self._current
         if problem := refusal(manifest, wanted, None if current is None else current.request.parallelism):
             request.done.set_exception(ConfigError(problem))
@@ -62,12 +62,12 @@ class Rescaling:
             self._listener.on_event(RescaleStarted(wanted, manifest.epoch))
 
     def pinned(self, manifest: Manifest) -> set[int]:
-        """Epochs whose files the preparation still reads."""
+        """Epochs whose files the store builder still reads."""
         current = self._current
         return set() if current is None else set(range(current.reached, manifest.epoch + 1))
 
     def due(self, manifest: Manifest, *, wait: bool) -> bool:
-        """Whether the stores are close enough to this epoch to switch. ``wait``: not now, for another reason."""
+        """Whether to switch now: the stores have caught up with this epoch, and there is no other reason to ``wait``."""
         current = self._current
         if current is None:
             return False
@@ -82,8 +82,8 @@ class Rescaling:
         return not wait
 
     def switch(self, manifest: Manifest) -> Switched | None:
-        """Commit the new parallelism; None if the request has failed before that. If the commit fails, the newest manifest tells
-        which parallelism is in force."""
+        """Commit the new parallelism; None if the request failed before the commit. If the commit fails, the newest manifest has
+        the parallelism in force."""
         current = self._current
         assert current is not None
         began = time.monotonic()
@@ -113,7 +113,7 @@ class Rescaling:
         return Switched(after, replace(current.spec, known_states={state.sid: state for state in after.states}))
 
     def interrupt(self) -> RescaleRequest | None:
-        """Give up the preparation, as the attempt has failed; returns the request, to be begun again."""
+        """Give up the preparation because the attempt has failed; returns the request, to begin again."""
         current, self._current = self._current, None
         if current is None:
             return None
@@ -131,7 +131,7 @@ class Rescaling:
         return self._current is not None
 
     def stop(self) -> None:
-        """Begin no further work on the engine."""
+        """Start no further work on the engine."""
         if self._current is not None:
             self._current.abandon()
 
@@ -140,11 +140,11 @@ class Rescaling:
         current.abandon()
         current.request.done.set_exception(error)
         self._listener.on_event(RescaleEnded(current.request.parallelism, failure=str(error)))
-        log.warning("job %r stays at its parallelism: %s", current.spec.job, error)
+        log.warning("job %r keeps its parallelism: %s", current.spec.job, error)
 
 
 def refusal(manifest: Manifest, wanted: int, other: int | None) -> str | None:
-    """Why a job can't be rescaled, if it can't. ``other``: the parallelism that it is being rescaled to."""
+    """Why a job can't be rescaled, if it can't. ``other``: the target of a rescaling in progress."""
     job = f"job {manifest.job!r}"
     if wanted < 1:
         return f"{job}: parallelism {wanted}; it must be at least 1"
@@ -159,7 +159,7 @@ def refusal(manifest: Manifest, wanted: int, other: int | None) -> str | None:
 
 
 def rescaled(before: Manifest, parallelism: int, now_ms: int) -> Manifest:
-    """The first manifest of another layout of the same run, without changes of operator state."""
+    """The first manifest of a new layout of the same run, without changes of operator state."""
     return before.replace(
         epoch=before.epoch + 1,
         kind="start",
@@ -176,10 +176,10 @@ def rescaled(before: Manifest, parallelism: int, now_ms: int) -> Manifest:
 
 
 class _Preparation:
-    """Builds a layout's stores on its own thread, in rounds, each up to the epoch that was the newest when it began.
+    """Builds a layout's stores on its own thread, in rounds; a round catches up with the newest epoch at its start.
 
-    ``newest``: set by the driver. ``reached``: the epoch of the last complete round, or the one of the beginning: files
-    from there on are still read. While ``ready`` is set, nothing is read or built. The stores of an abandoned one are removed.
+    ``newest``: set by the driver. ``reached``: the epoch of the last complete round, initially the first epoch; the builder still
+    reads files from there on. While ``ready`` is set, the builder is idle. ``abandon`` also removes the stores.
     """
 
     def __init__(self, request: RescaleRequest, spec: JobSpec, manifest: Manifest, executor: Executor, history: History) -> None:
@@ -189,7 +189,7 @@ class _Preparation:
         self.reached = manifest.epoch
         self.operators = OperatorState(history)
         self.ready = request.prepared
-        self.ready.clear()  # of an attempt that failed
+        self.ready.clear()  # a failed attempt may have set it
         self.error: Exception | None = None
         self._executor = executor
         self._ended = self._abandoned = False
@@ -216,7 +216,7 @@ class _Preparation:
     def _work(self) -> None:
         try:
             while not self._ended:
-                self._approach()
+                self._catch_up()
                 self.ready.set()
                 self._again.wait()
                 self._again.clear()
@@ -226,8 +226,8 @@ class _Preparation:
         if self._abandoned or self.error is not None:
             self._executor.discard(self.spec)
 
-    def _approach(self) -> None:
-        """Rounds until one is short, or no shorter than the one before."""
+    def _catch_up(self) -> None:
+        """Run rounds until one is short, or hardly shorter than the previous one."""
         last = math.inf
         while not self._ended:
             began, target = time.monotonic(), self.newest

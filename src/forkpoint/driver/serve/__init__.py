@@ -1,7 +1,7 @@
-"""A driver as others see it: it answers requests, and says what it does.
+"""The driver's side of the protocol: answers requests and reports the run's state.
 
-commands            does what requests ask for, whatever carries them
-reports             metrics and situation of the run, as messages have them
+commands            executes requests, independent of the transport
+reports             the metrics message and the run's situation
 endpoint_publisher  keeps a run's endpoint.json and mailbox while it runs
 telemetry           sends metrics and traces to OpenTelemetry
 """

@@ -1,4 +1,4 @@
-"""What a driver does when it is asked, whatever carries the request."""
+"""Executes requests to a driver, independent of the transport."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOW_MS = 2_000
 
 
 class Commands:
-    """The requests to one driver, and the answers to those that take a while, by id."""
+    """Executes the requests to one driver, and keeps the answers to long requests by id."""
 
     def __init__(self, driver: JobDriver) -> None:
         self._driver = driver
@@ -27,7 +27,7 @@ class Commands:
         self._changed = threading.Condition()
 
     def ask(self, request: m.Request[Any]) -> m.Message:
-        """The answer to a request; to one that takes a while, its acceptance. Raises Refused, as once the job has ended."""
+        """The answer to a request, or the acceptance of a long request. Raises Refused, for example once the job has ended."""
         match request:
             case m.StatusRequest():
                 return self.status()
@@ -97,13 +97,13 @@ class Commands:
 
     def _accept(self, request: m.LongRequest[Any]) -> m.Accepted:
         self._refuse_ended()
-        done = self._begun(request)
+        done = self._start(request)
         request_id = uuid.uuid4().hex
         with self._changed:
             self._accepted[request_id] = request, done
         return m.Accepted(request_id)
 
-    def _begun(self, request: m.LongRequest[Any]) -> Future[str] | Future[int]:
+    def _start(self, request: m.LongRequest[Any]) -> Future[str] | Future[int]:
         driver = self._driver
         match request:
             case m.RescaleRequest(parallelism):
@@ -117,7 +117,7 @@ class Commands:
         raise TypeError(f"no command for {request!r}")
 
     def answer(self, request_id: str) -> m.LongAnswer:
-        """How far an accepted request has come. Raises Refused for an unknown id."""
+        """The progress or result of an accepted request. Raises Refused for an unknown id."""
         with self._changed:
             if request_id not in self._accepted:
                 raise m.Refused(
@@ -129,7 +129,9 @@ class Commands:
                 self._fetched.add(request_id)
                 self._changed.notify_all()
         if not done:
-            return self._under_way(request)
+            if request.outcome is m.SavepointAnswer:
+                return m.SavepointAnswer(status="IN_PROGRESS", doing=self._doing(), progress=self._progress())
+            return request.outcome(status="IN_PROGRESS", doing=self._doing())
         error = future.exception()
         if error is not None:
             return request.outcome(status="FAILED", failure=str(error) or type(error).__name__)
@@ -139,13 +141,8 @@ class Commands:
         kind = m.HandOverAnswer if isinstance(request, m.HandOverRequest) else m.RescaleAnswer
         return kind(status="COMPLETED", epoch=result)
 
-    def _under_way(self, request: m.LongRequest[Any]) -> m.LongAnswer:
-        if request.outcome is m.SavepointAnswer:
-            return m.SavepointAnswer(status="IN_PROGRESS", doing=self._doing(), progress=self._progress())
-        return request.outcome(status="IN_PROGRESS", doing=self._doing())
-
     def wait_fetched(self, seconds: float) -> bool:
-        """Wait until every answer has been fetched; False if the time passed first."""
+        """Wait until clients have fetched all answers; returns False on a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._accepted.keys() <= self._fetched, seconds)
 
@@ -154,8 +151,8 @@ class Commands:
         return None if progress is None else m.SavepointProgress(*progress)
 
     def _doing(self) -> str | None:
-        """A description of a long epoch or start, or why output is not published or input not read. Else None: asking the engine
-        takes a moment."""
+        """The activity of a long epoch or start, or why publishing or reading is delayed. Otherwise None, without a query to the
+        engine, which takes time."""
         driver = self._driver
         status = driver.status()
         since_ms = wall_clock_ms() - status.started_ms if status.state == "starting" else driver.epoch_ms

@@ -1,4 +1,4 @@
-"""Publishes where a run can be reached: its endpoint.json and its mailbox, while it runs."""
+"""Publishes the address of a run, its endpoint.json, and keeps its mailbox while it runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger("forkpoint")
 
 
 class EndpointPublisher:
-    """Between ``begin`` and ``end``, others find the run and command it. ``port`` and ``token``: those of its control port, if it
-    has one. ``log``: the log file of a detached driver."""
+    """Between ``begin`` and ``end``, clients can find and command the run. ``port`` and ``token``: of its control port, if any.
+    ``log``: the log file of a detached driver."""
 
     def __init__(
         self, driver: JobDriver, commands: Commands, *, port: int | None = None, token: str | None = None, log: str | None = None
@@ -46,7 +46,7 @@ class EndpointPublisher:
         self._mailbox.start()
 
     def _lead(self) -> None:
-        """The run is no standby any more."""
+        """The run is no longer a standby."""
         self._endpoint = self._endpoint.replace(standby=False)
         try:
             register(self._storage, self._endpoint)
@@ -58,26 +58,24 @@ class EndpointPublisher:
         try:
             self._mailbox.close()
             self.withdraw()
-        except StorageError as error:  # then it looks like a run that was killed
-            log.warning("run %s could not be taken off the record: %s", self._endpoint.run, error)
+        except StorageError as error:  # the run then looks like one that was killed
+            log.warning("the endpoint of run %s could not be removed: %s", self._endpoint.run, error)
 
     def withdraw(self) -> None:
-        """Take the run off the record."""
+        """Remove the run's endpoint."""
         withdraw(self._storage, self._endpoint)
 
 
 def attend(driver: JobDriver, spark: Mapping[str, str] | None) -> Callable[[object], None]:
-    """Publish the endpoint of a run whose program was not started by `forkpoint run`, without a port, and record the program.
-    Call the result at the run's end.
-
-    ``spark``: the settings that Spark was started with, as a record of the program; None if it can't be started again.
-    """
+    """Publish the endpoint of a run without a control port, whose program was not started by `forkpoint run`, and record the
+    program. Call the result at the run's end. ``spark``: Spark's settings for that record; None if the program can't be started
+    again."""
     publisher = EndpointPublisher(driver, Commands(driver))
     try:
         if spark is not None and (program := own_program(spark)) is not None:
             program.record(driver)
         publisher.begin()
-    except StorageError as error:  # if the state root is really unusable, the run itself says so
+    except StorageError as error:  # if the state root is unusable, the run itself fails
         log.warning("job %r: run %s cannot be commanded from outside: %s", driver.job, driver.run_id, error)
         return lambda outcome: None
     return lambda outcome: publisher.end()

@@ -1,4 +1,4 @@
-"""What a running driver says of itself: its metrics as a message, and its situation, from which its problems follow."""
+"""The reports of a running driver: its metrics as a message, and its situation, from which its problems follow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def metrics_message(
     status: Status, metrics: JobMetrics, now: Situation, *, sources: Collection[str], parallelism: int
 ) -> MetricsMessage:
-    """``sources``: their uids, as what they read is also what they emit."""
+    """``sources``: their uids; a source emits all elements that it reads."""
     size = metrics.state_size
     return MetricsMessage(
         job=status.job,
@@ -52,7 +52,9 @@ def metrics_message(
             uid: BacklogMetrics(amount=backlog.amount, unit=backlog.unit, files=backlog.files)
             for uid, backlog in metrics.backlog.items()
         },
-        user=[UserMetrics(**key._asdict(), **vars(value)) for key, value in sorted(metrics.user.items(), key=_place)],
+        user=[
+            UserMetrics(**key._asdict(), **vars(value)) for key, value in sorted(metrics.user.items(), key=lambda i: str(i[0]))
+        ],
         durations={part: _durations(found) for part, found in metrics.durations.items()},
         changelog_bytes=metrics.changes_bytes,
         snapshot_bytes=metrics.snapshot_bytes,
@@ -94,7 +96,7 @@ def _operators(metrics: JobMetrics, sources: Collection[str]) -> dict[str, Opera
             bytes_out=metrics.bytes_out.get(uid, 0),
             watermark_ms=_time(metrics.watermarks.get(uid)),
         )
-        for uid in dict.fromkeys(uid for each in counts for uid in each)
+        for uid in dict.fromkeys(uid for count in counts for uid in count)
     }
 
 
@@ -107,24 +109,21 @@ def _time(watermark_ms: int | None) -> int | None:
     return watermark_ms if watermark_ms is not None and is_time(watermark_ms) else None
 
 
-def _place(item: tuple[object, object]) -> str:
-    return str(item[0])
-
-
 def situation(driver: JobDriver, status: Status, now_ms: int, doing: str | None) -> Situation:
-    """``doing``: what a long epoch is doing."""
+    """``doing``: the activity of a long epoch."""
     metrics, journal, graph, manifest = driver.metrics(), driver.journal(), driver.graph, driver.manifest
     finished = set() if manifest is None else {uid for uid, known in manifest.sources.items() if known.finished}
     timed = set() if manifest is None else {state.uid for state in manifest.states if state.kind == "timers-event"}
+    origins = ((o.uid, o.spec.strategy.idleness_ms) for o in graph.operators if isinstance(o.spec, WatermarkSpec))
     return Situation(
         state=status.state,
         now_ms=now_ms,
         silence_ms=driver.options.silence_ms,
         since_ms=metrics.since_ms,
-        sources=[_source(graph, each, status, metrics) for each in graph.sources if each.uid not in finished],
-        operators=[_timed(graph, each) for each in graph.operators if each.uid in timed],
+        sources=[_source(graph, source, status, metrics) for source in graph.sources if source.uid not in finished],
+        operators=[_timed(graph, operator) for operator in graph.operators if operator.uid in timed],
         holds=metrics.holds,
-        idleness_ms=_idleness(graph),
+        idleness_ms={uid: after_ms for uid, after_ms in origins if after_ms is not None},
         restarts=status.restarts,
         failure=status.failure,
         failures=journal.failures,
@@ -153,7 +152,7 @@ def _source(graph: JobGraph, operator: Operator, status: Status, metrics: JobMet
 
 
 def _only_broadcast(graph: JobGraph, operator: Operator) -> bool:
-    """Whether all of what an operator emits is broadcast, at once or further down."""
+    """Whether all output of an operator is broadcast, directly or further downstream."""
     consumers = [(graph.by_id[consumer], edge) for consumer, edge in graph.consumers.get(operator.id, ())]
     return bool(consumers) and all(
         isinstance(edge.partitioning, Broadcast) or _only_broadcast(graph, consumer) for consumer, edge in consumers
@@ -162,10 +161,5 @@ def _only_broadcast(graph: JobGraph, operator: Operator) -> bool:
 
 def _timed(graph: JobGraph, operator: Operator) -> TimedOperator:
     origins = sorted(operator.origins)
-    sources = sorted(graph.by_id[each].uid for each in graph.sources_of(origins))
+    sources = sorted(graph.by_id[source].uid for source in graph.sources_of(origins))
     return TimedOperator(operator.uid, [graph.by_id[origin].uid for origin in origins], sources)
-
-
-def _idleness(graph: JobGraph) -> dict[str, int]:
-    origins = ((o.uid, o.spec.strategy.idleness_ms) for o in graph.operators if isinstance(o.spec, WatermarkSpec))
-    return {uid: after_ms for uid, after_ms in origins if after_ms is not None}

@@ -1,7 +1,7 @@
-"""Metrics and a trace of each epoch for OpenTelemetry, sent by OTLP over HTTP.
+"""Sends metrics and a trace of each epoch to OpenTelemetry, by OTLP over HTTP.
 
-OpenTelemetry's own environment variables switch it on, say where to, and how often. What cannot be sent is logged by its library
-and lost; the job goes on.
+OpenTelemetry's environment variables enable it and set the endpoint and interval. Its library logs and drops data that it cannot
+send; the job continues.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EpochSpan(NamedTuple):
 
 
 def epoch_spans(phases: Sequence[EpochReached], committed: EpochCommitted) -> list[EpochSpan]:
-    """The whole epoch, then its phases. The span of "compute" says of each operator, by uid, for how long it was at work and with
-    how many elements."""
+    """The span of the epoch, then those of its phases. The span of "compute" has each operator's busy time and number of
+    elements, by uid."""
     whole = EpochSpan("epoch", phases[0].since_ms, phases[-1].at_ms, {"forkpoint.changes_bytes": committed.changes_bytes})
     return [whole, *(EpochSpan(PARTS[p.phase], p.since_ms, p.at_ms, _attributes(p, committed)) for p in phases)]
 
@@ -59,7 +59,7 @@ def _attributes(phase: EpochReached, committed: EpochCommitted) -> dict[str, Any
 
 
 class Telemetry(Listener):
-    """Sends one run's metrics and traces. ``attach`` the driver before it runs; ``close`` sends what is left."""
+    """Sends one run's metrics and traces. ``attach`` the driver before it runs; ``close`` sends the remaining data."""
 
     def __init__(self, job: str) -> None:
         self._resource = Resource.create({"forkpoint.job": job})

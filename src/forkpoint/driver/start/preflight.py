@@ -1,9 +1,9 @@
-"""Before a job's first commit: can every host do its work, and can every sink write what the job gives it? Otherwise, a mistake
-would restart the job for ever.
+"""Checks before a job's first commit whether every host can run its tasks and every sink can write its elements. Without these
+checks, a mistake would restart the job for ever.
 
-Part of it is a rehearsal: an epoch without input or state, on an engine that has not run the job yet, whose result is dropped.
-It warms up the engine, as Spark's first job on a new session takes a second longer than the ones that follow; and a program
-whose functions do not even open fails before it leads a job.
+A dry run computes an epoch without input or state on an engine that has not run the job yet, and drops its result. It warms up
+the engine, because Spark's first job on a new session takes a second longer than later ones. If a function of the program fails
+to open, the dry run fails before the program leads the job.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ log = logging.getLogger("forkpoint")
 
 @dataclass(frozen=True)
 class HostReport:
-    """What was found on one host; nothing if ``problems`` is empty."""
+    """The problems of one host, if any."""
 
     host: str
     problems: tuple[str, ...]
 
 
 def check_hosts(executor: Executor, storage: Storage, graph: JobGraph, local_dir: str) -> None:
-    """Try every host that runs tasks. Raises ConfigError that names hosts, problems and remedies."""
+    """Check every host that runs tasks. Raises a ConfigError that names hosts, problems and remedies."""
     if not executor.has_other_hosts:
         return
-    reports = try_hosts(executor, storage, sink_directories(graph), local_dir)
+    sinks = {operator.uid: operator.spec.sink for operator in graph.sinks if isinstance(operator.spec, SinkSpec)}
+    directories = {uid: sink.shared_directory for uid, sink in sinks.items() if sink.shared_directory is not None}
+    reports = try_hosts(executor, storage, directories, local_dir)
     found = [f"\n  {report.host} {problem}" for report in reports for problem in report.problems]
     if found:
         raise ConfigError("the job cannot run on these hosts:" + "".join(dict.fromkeys(found)))
@@ -64,7 +66,7 @@ def check_hosts(executor: Executor, storage: Storage, graph: JobGraph, local_dir
 
 
 def check_sinks(graph: JobGraph) -> None:
-    """Ask sinks whether they can write the elements that they get. Raises ConfigError or GraphError."""
+    """Ask sinks whether they can write their elements. Raises ConfigError or GraphError."""
     for operator in graph.sinks:
         for edge in operator.inputs:
             if not isinstance(operator.spec, SinkSpec) or edge.type is None:
@@ -77,16 +79,10 @@ def check_sinks(graph: JobGraph) -> None:
                 log.info("%s. The first epoch will tell whether it can be written to", of_sink(operator.uid, error))
 
 
-def sink_directories(graph: JobGraph) -> dict[str, str]:
-    """The directories that hosts must share, by the uid of their sink."""
-    sinks = {operator.uid: operator.spec.sink for operator in graph.sinks if isinstance(operator.spec, SinkSpec)}
-    return {uid: sink.shared_directory for uid, sink in sinks.items() if sink.shared_directory is not None}
-
-
 def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str], local_dir: str) -> list[HostReport]:
-    """What each host found."""
+    """Run the checks on all hosts. ``directories``: to be shared by all hosts, by the uid of their sink."""
     token = uuid.uuid4().hex
-    with _laid_out(storage, directories, token):
+    with _probe_files(storage, directories, token):
         sent_ms = _now_ms()
         probe = Probe(
             token,
@@ -100,7 +96,7 @@ def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str],
         )
         found = executor.run_on_hosts(try_host, msgspec.msgpack.encode(probe))
         answered_ms = _now_ms()
-    return [_report(decode_finding(each), sent_ms, answered_ms) for each in found]
+    return [_report(decode_finding(blob), sent_ms, answered_ms) for blob in found]
 
 
 def _report(finding: Finding, sent_ms: int, answered_ms: int) -> HostReport:
@@ -112,22 +108,22 @@ def _report(finding: Finding, sent_ms: int, answered_ms: int) -> HostReport:
 
 
 @contextmanager
-def _laid_out(storage: Storage, directories: dict[str, str], token: str) -> Iterator[None]:
-    """Within it, the files that hosts must see are there."""
+def _probe_files(storage: Storage, directories: dict[str, str], token: str) -> Iterator[None]:
+    """A context with the files that all hosts must see."""
     markers = [Path(directory) / marker(token) for directory in set(directories.values())]
     try:
         storage.create(probe_file(token), token.encode())
-        for place in markers:
+        for file in markers:
             try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(token.encode())
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(token.encode())
             except OSError as error:
-                raise ConfigError(f"the driver cannot write to {place.parent}, the directory of a sink: {error}") from error
+                raise ConfigError(f"the driver cannot write to {file.parent}, the directory of a sink: {error}") from error
         yield
     finally:
-        for place in markers:
+        for file in markers:
             with suppress(OSError):
-                place.unlink()
+                file.unlink()
         storage.delete(probe_file(token))
 
 
@@ -138,8 +134,9 @@ def _now_ms() -> int:
 _EMPTY_PLAN = pickle.dumps([], protocol=5)
 
 
-def rehearse(executor: Executor, layout: JobSpec) -> None:
-    """Run that epoch; raises what its tasks raise. ``layout``: of its own, whose stores are removed at the end."""
+def dry_run(executor: Executor, layout: JobSpec) -> None:
+    """Compute one epoch without input or state; raises the errors of its tasks. ``layout``: used by this dry run alone, which
+    removes its stores."""
     executor.start(replace(layout, known_states={}))
     context = EpochContext(
         generation=0,

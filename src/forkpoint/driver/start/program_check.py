@@ -1,4 +1,4 @@
-"""The states and operators that a program declares before it runs, and how saved state fits them. Pure."""
+"""Compares the states and operators that a program declares with saved state. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def check_program(
     renames: Mapping[str, str] | None = None,
     must_fit: bool = False,
 ) -> RestorePlan:
-    """Compare a program with a savepoint or checkpoint: the plan that a run would follow, including refused rows.
+    """Compare a program with a savepoint or checkpoint: returns the plan that a run would follow, including refused rows.
 
-    There is one row for each operator, state and source: restored, migrated (values or keys are converted; ``why`` says
-    how), new, kept, dropped or refused. The program fits if ``plan.refused`` is empty; with ``must_fit``, RestoreRefused is
-    raised if it is not. Numbers that a wider type cannot represent exactly, and migrations that raise, are only found by the
-    run, before it changes anything.
+    The plan has a row for each operator, state and source: restored, migrated (values or keys are converted; ``why`` says how),
+    new, kept, dropped or refused. The program fits if ``plan.refused`` is empty; with ``must_fit``, RestoreRefused is raised
+    otherwise. Only the run finds numbers that a wider type cannot represent exactly, and migrations that raise, before it changes
+    anything.
     """
     states = [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
     return plan_restore(
@@ -46,7 +46,7 @@ def _program_operator(operator: Operator) -> ProgramOperator:
     key, spec = operator.key, operator.spec
     return ProgramOperator(
         operator.uid,
-        operator.stateful and spec.needs_uid,  # its state may belong to another operator
+        operator.stateful and spec.needs_uid,  # otherwise its state belongs to another operator
         spec.position if isinstance(spec, WatermarkSpec) else None,
         spec.declares_all_states,
         {state.name: state.value_type for state in spec.states() if state.value_type is not None},
@@ -56,7 +56,7 @@ def _program_operator(operator: Operator) -> ProgramOperator:
 
 
 def with_versions(graph: JobGraph, states: Iterable[StateInfo]) -> list[StateInfo]:
-    """The states, with the versions given by the program's migrations."""
+    """The states with the versions of the program's migrations."""
     return [_versioned(graph.by_uid.get(state.uid), state) for state in states]
 
 

@@ -1,7 +1,7 @@
-"""program.json and program.zip: the program of a run, so that it can be run again after its files have changed.
+"""program.json and program.zip record a run's program, so that it can run again after its files have changed.
 
-The archive has the program's file and the modules beside it that were loaded when the job started, but none that are loaded
-later, and no files other than Python's. The record says how the program was started.
+The archive has the program's file and its local modules that were loaded when the job started. It has no modules that are loaded
+later, and only Python files. The record has the program's arguments and settings.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ NO_RECORD = (
 
 
 class Program(Record, frozen=True, kw_only=True):
-    """``app``: the file's absolute path; ``directory``: the working directory; ``name``, ``options``: set on the command line;
-    ``engine``: set by the environment; ``pyflink``: whether it imports forkpoint as ``pyflink``; ``submitted``: it was started by
-    `python` or `spark-submit`, and the Spark settings among the options were those of its process."""
+    """``app``: the file's absolute path; ``directory``: the working directory; ``name``, ``options``: from the command line;
+    ``engine``: from the environment; ``pyflink``: whether the program imports forkpoint as ``pyflink``; ``submitted``: `python`
+    or `spark-submit` started it, and the Spark settings among the options were those of its process."""
 
     format_version: Literal[1] = 1
     app: Name
@@ -65,14 +65,8 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def save_program(storage: Storage, job: str, run: str, program: Program, archive: bytes) -> None:
-    paths = JobPaths(job)
-    storage.put(paths.program_archive(run), archive)
-    storage.put(paths.program_file(run), PROGRAM.dump(program))
-
-
 def load_program(storage: Storage, job: str, run: str) -> Program | None:
-    """The run's program; None if there is no record of it."""
+    """The run's program; None if none was recorded."""
     try:
         return PROGRAM.load(storage, JobPaths(job).program_file(run))
     except NotFound:
@@ -86,7 +80,7 @@ def load_files(storage: Storage, job: str, run: str, program: Program) -> dict[s
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
         for name in names:
-            if name.startswith("/") or ".." in name.split("/"):  # they may be extracted into a directory
+            if name.startswith("/") or ".." in name.split("/"):  # callers may extract them into a directory
                 raise SavepointCorrupt(f"{storage.url}/{path} has a file {name!r}, which is outside the program's directory")
         return {name: archive.read(name) for name in names}
 
@@ -99,15 +93,15 @@ def find_program(storage: Storage, run: str) -> tuple[str, Program]:
     program = load_program(storage, jobs[0], run)
     if program is None:
         raise ForkpointError(
-            f"run {run!r} of job {jobs[0]!r} has no program on record: {NO_RECORD}; give the program's file instead"
+            f"run {run!r} of job {jobs[0]!r} has no recorded program: {NO_RECORD}; give the program's file instead"
         )
     return jobs[0], program
 
 
 @dataclass(frozen=True)
 class StartedProgram:
-    """``path``: the program's file. ``directories``: where its modules are. ``name``, ``options``: what its launcher overrides.
-    ``submitted``: the Spark settings among them are those of the process, for sessions of the program's own, too."""
+    """``path``: the program's file. ``directories``: of its modules. ``name``, ``options``: the launcher's overrides.
+    ``submitted``: the Spark settings among them are those of the process, and apply to sessions that the program creates, too."""
 
     path: str
     text: bytes
@@ -119,40 +113,42 @@ class StartedProgram:
     submitted: bool = False
 
     def record(self, driver: JobDriver) -> None:
-        """Save it with the driver's run, which is about to start."""
-        archive = pack(self._files())
+        """Save the program with the driver's run, which is about to start."""
+        archive, spark = pack(self._files()), dict(self.options.get("spark", {}))
+        public = {name: value for name, value in spark.items() if not _has_secret(name, value)}
+        others = {name: value for name, value in self.options.items() if name != "spark"}
         program = Program(
             app=os.path.abspath(self.path),
             arguments=list(self.arguments),
             directory=os.getcwd(),
             name=self.name,
-            options=_without_secrets(self.options),
+            options={**others, "spark": public} if public else others,
             engine=os.environ.get(ENGINE),
             pyflink=self.pyflink,
             submitted=self.submitted,
             bytes=len(archive),
             checksum=checksum(archive),
         )
-        save_program(driver.history.storage, driver.job, driver.run_id, program, archive)
+        storage, paths = driver.history.storage, JobPaths(driver.job)
+        storage.put(paths.program_archive(driver.run_id), archive)
+        storage.put(paths.program_file(driver.run_id), PROGRAM.dump(program))
 
     def _files(self) -> dict[str, bytes]:
         """The program and its loaded modules from its own directories, by relative path."""
         found: dict[str, bytes] = {}
         for qualified, module in list(sys.modules.items()):
-            place = None if is_own(qualified) else getattr(module, "__file__", None)
-            if isinstance(place, str) and place.endswith(".py") and place != os.path.abspath(self.path):
-                name = _within(os.path.realpath(place), self.directories)
-                if name is not None and (content := content_of(Path(place))) is not None:
+            file = None if is_own(qualified) else getattr(module, "__file__", None)
+            if isinstance(file, str) and file.endswith(".py") and file != os.path.abspath(self.path):
+                name = _relative(os.path.realpath(file), self.directories)
+                if name is not None and (content := content_of(Path(file))) is not None:
                     found.setdefault(name, content)
         return {**found, os.path.basename(self.path): self.text}
 
 
 def own_program(spark: Mapping[str, str]) -> StartedProgram | None:
-    """What this process was started with, by `python app.py` or `spark-submit app.py`. None if it could not be started again from
-    a record: without a file, as in a notebook; from a package (``-m``); by a script of another program.
-
-    ``spark``: the settings that Spark was started with.
-    """
+    """The program of this process, if `python app.py` or `spark-submit app.py` started it. None if a record could not start it
+    again: without a file, as in a notebook; from a package (``-m``); by a script of another program. ``spark``: Spark's
+    settings."""
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     if not isinstance(path, str) or not path.endswith(".py") or getattr(main, "__spec__", None) is not None:
@@ -162,20 +158,9 @@ def own_program(spark: Mapping[str, str]) -> StartedProgram | None:
         return None
     home = os.path.dirname(os.path.realpath(path))
     options = {"spark": dict(spark)} if spark else {}
-    return StartedProgram(path, text, [home], sys.argv[1:], _runs_pyflink(), options=options, submitted=True)
-
-
-def _runs_pyflink() -> bool:
-    """Whether ``pyflink`` is forkpoint here."""
-    spec = getattr(sys.modules.get("pyflink"), "__spec__", None)
-    return type(getattr(spec, "loader", None)).__module__.startswith("forkpoint.")
-
-
-def _without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be recorded: credentials among Spark's settings are given anew each time."""
-    spark = {name: value for name, value in options.get("spark", {}).items() if not _has_secret(name, value)}
-    rest = {name: value for name, value in options.items() if name != "spark"}
-    return {**rest, "spark": spark} if spark else rest
+    loader = getattr(getattr(sys.modules.get("pyflink"), "__spec__", None), "loader", None)
+    runs_pyflink = type(loader).__module__.startswith("forkpoint.")
+    return StartedProgram(path, text, [home], sys.argv[1:], runs_pyflink, options=options, submitted=True)
 
 
 def _has_secret(name: str, value: str) -> bool:
@@ -189,9 +174,9 @@ def content_of(file: Path) -> bytes | None:
         return None
 
 
-def _within(place: str, directories: Sequence[str]) -> str | None:
+def _relative(file: str, directories: Sequence[str]) -> str | None:
+    path = Path(file)
     for directory in directories:
-        path = Path(place)
         if path.is_relative_to(directory):
             parts = path.relative_to(directory).parts
             if "site-packages" not in parts:

@@ -1,4 +1,4 @@
-"""job.json, run.json and plan.json: a job's history for people and tools. Only manifests decide what is committed."""
+"""job.json, run.json and plan.json: a job's history for people and tools. Only manifests commit epochs."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ class RunRecords:
         return record is not None and record.ended_well
 
     def note_published(self, newest: Manifest, now_ms: int, skipped: Collection[Skipped] = ()) -> None:
-        """Record that the output of a dead run, up to the job's newest manifest, is published but for what was ``skipped``. A
-        run that was killed behind its last epoch has then ended as it was to."""
+        """Record that the output of a dead run is published up to the job's newest manifest, except ``skipped`` records. If the
+        run was killed after its last epoch, also record its regular end."""
         record = RUN.load_if_whole(self.storage, self.paths.run_file(newest.run))
         if record is None:
             return
-        files = [*record.skipped, *(each.file for each in skipped)]
-        known: dict[str, object] = {"published": newest.epoch, "skipped": list(dict.fromkeys(files))}
+        files = [*record.skipped, *(part.file for part in skipped)]
+        record = record.replace(published=newest.epoch, skipped=list(dict.fromkeys(files)))
         if not newest.withheld and (newest.drained_early or newest.kind == "end"):
             outcome = "stopped" if newest.drained_early else "finished"
-            known |= {"outcome": outcome, "reason": None, "ended_ms": record.ended_ms or now_ms}
-        self._put(record.replace(**known))
+            record = record.replace(outcome=outcome, reason=None, ended_ms=record.ended_ms or now_ms)
+        self._put(record)
 
     def end(
         self,
@@ -98,18 +98,17 @@ class RunRecords:
         published: int | None = None,
         records: Mapping[str, int] | None = None,
     ) -> None:
-        """``reason``: what went wrong, if anything did. Output may then be left for the next run to publish; up to epoch
-        ``published``, there is none."""
+        """``reason``: the failure, if any. ``published``: the epoch up to which all output is published; the next run publishes
+        the rest."""
         if self._run is not None:
-            end = {
-                "outcome": outcome,
-                "reason": reason,
-                "ended_ms": ended_ms,
-                "engine_lost": engine_lost,
-                "published": published,
-                "records": dict(records or {}),
-            }
-            self._run = self._run.replace(**end)
+            self._run = self._run.replace(
+                outcome=outcome,
+                reason=reason,
+                ended_ms=ended_ms,
+                engine_lost=engine_lost,
+                published=published,
+                records=dict(records or {}),
+            )
             self._put(self._run)
 
     def _put(self, run: Run) -> None:

@@ -25,7 +25,7 @@ from forkpoint.storage.base import Storage
 
 @dataclass(frozen=True)
 class Candidate:
-    """A checkpoint or savepoint that was checked. ``problem``: why the job can't resume from it; None if it can."""
+    """A checked checkpoint or savepoint. ``problem``: why the job can't resume from it, if it can't."""
 
     kind: Literal["checkpoint", "savepoint"]
     epoch: int
@@ -36,11 +36,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Lost:
-    """What a recovery discards. ``epochs``: the discarded committed epochs, readable or not.
+    """The data that a recovery discards. ``epochs``: the discarded committed epochs, readable or not.
 
-    ``elements``: how many elements sources will read again, as far as manifests tell. ``output``: by sink, the number of
-    committables (files, for example) that those epochs published and that will be published again. ``unknown``: discarded
-    epochs whose manifests can't be read.
+    ``elements``: the number of elements that sources will read again, according to readable manifests. ``output``: by sink, the
+    number of committables (files, for example) that those epochs published and the job will publish again. ``unknown``:
+    discarded epochs with unreadable manifests.
     """
 
     epochs: tuple[int, ...]
@@ -51,13 +51,13 @@ class Lost:
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """``origin``: what the job resumes from, a manifest or an opened savepoint; None if all are damaged. ``whole``: the newest
-    checkpoint is undamaged, so there is nothing to recover. ``fenced``: epochs that are no longer checkpoints; their names
-    stay taken. ``epoch``: of the recovery's manifest."""
+    """``checked``: the candidates, newest first. ``origin``: the manifest or savepoint to resume from; None if all are damaged.
+    ``undamaged``: the newest checkpoint is undamaged, so no recovery is needed. ``fenced``: epochs that are no longer
+    checkpoints; their names stay taken. ``epoch``: of the recovery's manifest."""
 
-    looked: tuple[Candidate, ...]
+    checked: tuple[Candidate, ...]
     origin: Manifest | OpenedSavepoint | None
-    whole: bool
+    undamaged: bool
     lost: Lost
     fenced: tuple[int, ...]
     epoch: int
@@ -65,21 +65,19 @@ class RecoveryPlan:
 
     @property
     def chosen(self) -> Candidate | None:
-        return self.looked[-1] if self.looked and self.looked[-1].problem is None else None
+        return self.checked[-1] if self.checked and self.checked[-1].problem is None else None
 
 
 def plan_recovery(
     history: History, savepoints: Sequence[tuple[Savepoint, str]], progress: Progress = no_progress
 ) -> RecoveryPlan:
-    """Check checkpoints and savepoints, newest epoch first, until one is undamaged: all files that it needs are read.
-
-    ``savepoints``: the job's, with their directories. Changes nothing.
-    """
+    """Check checkpoints and savepoints, newest epoch first, until one is undamaged. A check reads all files that the checkpoint
+    or savepoint needs. Changes nothing. ``savepoints``: the job's, with their directories."""
     storage, epochs = history.storage, history.epochs()
     names = [file.epoch for path in storage.list(history.paths.directory) if (file := history.paths.parse(path))]
     readable, unreadable = _load_all(history, epochs)
     verified: dict[FileRef, str | None] = {}
-    looked: list[Candidate] = []
+    checked: list[Candidate] = []
     origin: Manifest | OpenedSavepoint | None = None
     # At the same epoch the checkpoint comes first: resuming from it needs no import.
     candidates = sorted(
@@ -94,24 +92,24 @@ def plan_recovery(
             if problem is None and provisional and epoch != epochs[-1]:
                 problem = "it belongs to a drain or a trial, from which a job resumes only on request"
             created = None if manifest is None else manifest.created_ms
-            looked.append(Candidate("checkpoint", epoch, f"epoch {epoch}", created, problem))
+            checked.append(Candidate("checkpoint", epoch, f"epoch {epoch}", created, problem))
             found: Manifest | OpenedSavepoint | None = manifest
         else:
             savepoint, directory = saved
             found, problem = _opened(storage, directory)
-            looked.append(Candidate("savepoint", epoch, savepoint.id, savepoint.created_ms, problem))
+            checked.append(Candidate("savepoint", epoch, savepoint.id, savepoint.created_ms, problem))
         if problem is None:
             origin = found
             break
-    whole = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
+    undamaged = isinstance(origin, Manifest) and origin.epoch == epochs[-1]
     start = origin.savepoint if isinstance(origin, OpenedSavepoint) else origin
     resumed = 0 if start is None else start.epoch
-    discarded = () if whole or start is None else tuple(epoch for epoch in epochs if epoch > resumed)
+    discarded = () if undamaged or start is None else tuple(epoch for epoch in epochs if epoch > resumed)
     generations = [m.generation for m in readable.values()]
     return RecoveryPlan(
-        tuple(looked),
+        tuple(checked),
         origin,
-        whole,
+        undamaged,
         _lost(start, discarded, readable),
         tuple(sorted({*unreadable, *discarded})),
         max((*names, resumed), default=0) + 1,
@@ -120,12 +118,12 @@ def plan_recovery(
 
 
 def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progress) -> Manifest | None:
-    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged. If it is
-    interrupted, it can be repeated."""
+    """Execute the plan; returns the manifest that the next run resumes from, or None if the newest one was undamaged. An
+    interrupted call can be repeated."""
     origin, manifest = plan.origin, None
     if origin is None:
         raise StorageError(f"job {history.paths.job!r}: there is no undamaged checkpoint or savepoint")
-    if not plan.whole:
+    if not plan.undamaged:
         manifest = _start(history, origin, plan, uuid.uuid4().hex[:12], progress)
         _commit(history, manifest, plan.epoch - 1, "recovered by forkpoint recover")
     for epoch in plan.fenced:
@@ -134,16 +132,15 @@ def recover(history: History, plan: RecoveryPlan, progress: Progress = no_progre
 
 
 def go_back(history: History, run: str, epoch: int, reason: str) -> Manifest:
-    """Undo what a run has done since an earlier epoch, whose files must still be there: make the next run resume from that;
-    returns the manifest for it. Raises JobFailed unless this run is the job's newest one, and none of its output has been
-    published: it would be published again."""
+    """Roll back a run to an earlier epoch, whose files must still exist; returns the manifest that the next run resumes from.
+    Raises JobFailed unless this run is the job's newest and has published no output, which would be published again."""
     newest, origin = history.newest(), history.load(epoch)
     if newest is None or newest.run != run:
-        now = "nobody" if newest is None else f"run {newest.run}"
-        raise JobFailed(f"job {history.paths.job!r}: what run {run} has done is not undone, as {now} has led the job since")
-    since, _ = _load_all(history, [each for each in history.epochs() if each > epoch])
-    if any(each.kind != "start" and not each.withheld for each in since.values()):
-        raise JobFailed(f"job {history.paths.job!r}: what run {run} has done is not undone, as its output has been published")
+        now = "no run leads the job" if newest is None else f"run {newest.run} has led the job since"
+        raise JobFailed(f"job {history.paths.job!r}: run {run} is not rolled back because {now}")
+    since, _ = _load_all(history, [committed for committed in history.epochs() if committed > epoch])
+    if any(manifest.kind != "start" and not manifest.withheld for manifest in since.values()):
+        raise JobFailed(f"job {history.paths.job!r}: run {run} is not rolled back because its output has been published")
     manifest = _resumed(origin, uuid.uuid4().hex[:12], newest.generation + 1, newest.epoch + 1)
     _commit(history, manifest, newest.epoch, reason)
     return manifest
@@ -200,17 +197,13 @@ def _problem(storage: Storage, history: History, manifest: Manifest, verified: d
     refs += [log_file(log) for position in manifest.sources.values() for log in position.spark_log_files.values()]
     for ref in [*refs, *(changes.file for changes in files.changes)]:
         if ref not in verified:
-            verified[ref] = _damage(storage, ref)
+            try:
+                ref.read(storage)
+                verified[ref] = None
+            except (SavepointCorrupt, NotFound) as error:
+                verified[ref] = str(error)
         if (problem := verified[ref]) is not None:
             return problem
-    return None
-
-
-def _damage(storage: Storage, ref: FileRef) -> str | None:
-    try:
-        ref.read(storage)
-    except (SavepointCorrupt, NotFound) as error:
-        return str(error)
     return None
 
 
@@ -231,18 +224,18 @@ def _lost(origin: Manifest | Savepoint | None, discarded: Sequence[int], readabl
     for manifest in known:
         if not manifest.withheld:
             output.update({uid: len(committables) for uid, committables in manifest.sinks.items()})
-    elements = 0 if origin is None or not known else max(0, _read(known[-1]) - _read(origin))
+    elements = 0 if origin is None or not known else max(0, _elements_read(known[-1]) - _elements_read(origin))
     unknown = tuple(epoch for epoch in discarded if epoch not in readable)
     return Lost(tuple(discarded), elements, {uid: count for uid, count in output.items() if count}, unknown)
 
 
-def _read(saved: Manifest | Savepoint) -> int:
+def _elements_read(saved: Manifest | Savepoint) -> int:
     positions = [position for position in saved.sources.values() if position.kind != "watermarks"]
     return sum(split.count for position in positions for split in position.splits.values())
 
 
 def _start(history: History, origin: Manifest | OpenedSavepoint, plan: RecoveryPlan, run: str, progress: Progress) -> Manifest:
-    """The recovery's manifest: the first one of a run that ends at once."""
+    """The recovery's manifest: the first manifest of a run that ends at once."""
     if isinstance(origin, Manifest):
         return _resumed(origin, run, plan.generation, plan.epoch)
     saved = origin.savepoint

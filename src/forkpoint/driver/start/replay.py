@@ -1,4 +1,4 @@
-"""Bounded replay: runs that stop at a point in event time, or at a savepoint's positions."""
+"""Bounded replay: a run stops at a point in event time, or at a savepoint's positions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAX_SINGLES = 64
 
 @dataclass(frozen=True)
 class UntilTime:
-    """Stop once the watermark of every source has reached ``time_ms``; each source reads exactly up to the element that takes
-    its watermark there. ``name``: the time as the user gave it."""
+    """Stop once the watermark of every source has reached ``time_ms``. Each source reads exactly up to the element that raises
+    its watermark to that time. ``name``: the time as the user gave it."""
 
     time_ms: int
     name: str
@@ -27,7 +27,7 @@ class UntilTime:
 
 @dataclass(frozen=True)
 class UntilPositions:
-    """Stop each source exactly at its position in ``sources``, by uid, of a savepoint or checkpoint."""
+    """Stop each source exactly at its position in a savepoint or checkpoint. ``sources``: by uid."""
 
     sources: Mapping[str, SourcePosition]
     name: str
@@ -37,21 +37,21 @@ Until = UntilTime | UntilPositions
 
 
 class Bound:
-    """How far a run reads. This one has no limits.
+    """The bound of a run's input. The base class has no limits.
 
-    ``stops``: positions beyond which sources must not plan, by uid. ``frame_stops``: positions at which DataFrame sources
-    stop, by uid; None: nowhere.
+    ``stops``: positions beyond which sources must not plan, by uid. ``frame_stops``: positions at which DataFrame sources stop,
+    by uid, if any.
     """
 
     stops: Mapping[str, JSON] = MappingProxyType({})
     frame_stops: Mapping[str, SourcePosition] | None = None
 
     def limits(self) -> Mapping[str, int | None] | None:
-        """The sources that the next epoch reads, with the maximum number of elements (None: as usual) of each. None: all."""
+        """The maximum number of elements (None: the usual limit) for each source that the next epoch reads. None: all sources."""
         return None
 
     def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
-        """Whether a computed epoch may be committed; if not, it is planned again with fewer elements."""
+        """Whether to commit a computed epoch; if not, the driver plans it again with fewer elements."""
         return True
 
     def reached(self, at_stop: Collection[str], finished: Collection[str]) -> bool:
@@ -60,7 +60,7 @@ class Bound:
 
 
 class PositionBound(Bound):
-    """Up to a savepoint's positions. A source that had ended there is read to its end."""
+    """Reads up to a savepoint's positions. A source that had ended there is read to its end."""
 
     def __init__(self, graph: JobGraph, until: UntilPositions) -> None:
         known = {uid: p for uid, p in until.sources.items() if p.kind == "spark"}
@@ -87,10 +87,10 @@ def _no_end(until: UntilPositions, source: Operator) -> ConfigError:
 
 
 class TimeBound(Bound):
-    """Up to a point in event time.
+    """Reads up to a point in event time.
 
-    An epoch that takes a source past it is discarded and planned again with half as many elements of that source (and none
-    of others), down to a single element or an indivisible file.
+    The driver discards an epoch that takes a source past that point and plans it again with half as many elements of that source
+    (and none of others), down to a single element or an indivisible file.
     """
 
     def __init__(self, graph: JobGraph, until: UntilTime, manifest: Manifest, limits: Mapping[str, int]) -> None:
@@ -102,22 +102,22 @@ class TimeBound(Bound):
         self._singles = 0
         for operator in graph.sources:
             _check_has_watermarks(operator, self._origins[operator.uid], until)
-        self._passed = {uid for uid, origins in self._origins.items() if _saved_mark_ms(origins, manifest) >= self._time_ms}
+        self._passed = {uid for uid, origins in self._origins.items() if _saved_watermark_ms(origins, manifest) >= self._time_ms}
 
     def limits(self) -> Mapping[str, int | None] | None:
         return self._narrowed or {uid: None for uid in self._native if uid not in self._passed}
 
     def may_commit(self, joined: Mapping[int, Splits], planned: Mapping[str, list[SplitRange]]) -> bool:
-        past = {uid for uid, origins in self._origins.items() if _mark_ms(origins, joined) >= self._time_ms}
-        too_far = {uid for uid in past - self._passed if not self._finest(uid, planned.get(uid, []))}
+        past = {uid for uid, origins in self._origins.items() if _watermark_ms(origins, joined) >= self._time_ms}
+        too_far = {uid for uid in past - self._passed if not self._is_smallest_step(uid, planned.get(uid, []))}
         for uid in too_far:
             self._discarded[uid] = planned[uid]
             self._narrowed[uid] = max(1, min(self._limit(uid), _rows(planned[uid])) // 2)
         if too_far:
             return False
         self._passed |= past
-        # Each step halves what is left up to the point, down to a few single elements. Many single elements mean that new
-        # files have appeared in between, so the search starts over.
+        # Each step halves the remaining input, down to a few single elements. Many single elements mean that new files have
+        # appeared in between, so the search starts again.
         self._singles += 1 in self._narrowed.values()
         if self._singles > MAX_SINGLES:
             self._narrowed, self._singles = {}, 0
@@ -130,8 +130,7 @@ class TimeBound(Bound):
     def _limit(self, uid: str) -> int:
         return self._narrowed.get(uid, self._native[uid])
 
-    def _finest(self, uid: str, planned: list[SplitRange]) -> bool:
-        """Whether the step cannot be smaller."""
+    def _is_smallest_step(self, uid: str, planned: list[SplitRange]) -> bool:
         return not planned or self._limit(uid) == 1 or _rows(planned) <= 1 or planned == self._discarded.get(uid)
 
 
@@ -151,17 +150,17 @@ def _check_has_watermarks(source: Operator, origins: list[Operator], until: Unti
         strategy = origin.spec.strategy
         if strategy.out_of_orderness_ms is None and strategy.generator_factory is None and not bounded:
             raise ConfigError(
-                f"--until {until.name}: source {source.uid!r} is unbounded without watermarks, so it never reaches a time; give "
-                "its stream a WatermarkStrategy, or give a savepoint instead of a time"
+                f"--until {until.name}: source {source.uid!r} is unbounded and has no watermarks, so it never reaches a time; "
+                "give its stream a WatermarkStrategy, or give a savepoint instead of a time"
             )
 
 
-def _mark_ms(origins: list[Operator], joined: Mapping[int, Splits]) -> float:
+def _watermark_ms(origins: list[Operator], joined: Mapping[int, Splits]) -> float:
     marks = [joined[o.id].ends[split] for o in origins for split in joined[o.id].active]
     return min(marks, default=float("-inf"))
 
 
-def _saved_mark_ms(origins: list[Operator], manifest: Manifest) -> float:
+def _saved_watermark_ms(origins: list[Operator], manifest: Manifest) -> float:
     known = [manifest.sources.get(o.uid) for o in origins]
     marks = [s.watermark_ms for position in known if position is not None for s in position.splits.values()]
     return min(marks, default=float("-inf"))

@@ -1,4 +1,4 @@
-"""Restores saved state: decides what a run starts from, checks that it fits, imports it."""
+"""Restores saved state: chooses a run's initial state, checks that it fits the program, imports it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class StartParallelism:
-    """``given``: by the command line, the program or the engine. ``pinned``: it holds even if the job was rescaled to another
-    one. ``bounds``: of autoscaling; ``given`` is within them."""
+    """``given``: by the command line, the program or the engine. ``pinned``: it applies even if the job was rescaled. ``bounds``:
+    of autoscaling; ``given`` is within them."""
 
     given: int
     pinned: bool = False
     bounds: Autoscale | None = None
 
     def inherits(self, newest: Manifest | None) -> bool:
-        """Whether a run that follows this manifest, the job's newest, goes on at its parallelism."""
+        """Whether a run that follows the job's newest manifest keeps its parallelism."""
         return newest is not None and newest.rescaled and not self.pinned
 
     def after(self, newest: Manifest | None) -> int:
@@ -55,7 +55,7 @@ class StoppedWithDrain(RestoreRefused):
 
 @dataclass(frozen=True)
 class Restored:
-    """What a run starts from, already in the job's own storage."""
+    """A run's initial state, imported into the job's storage."""
 
     parent: Parent
     sources: Mapping[str, SourcePosition] = field(default_factory=dict)
@@ -64,16 +64,16 @@ class Restored:
     states: tuple[StateInfo, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()
     processing_time_ms: int = 0
-    amounts: tuple[StateAmount, ...] | None = None  # of the states, if known
-    epoch: int = 1  # of the run's first manifest, higher than the job's and the savepoint's
-    on_proven: Callable[[], object] | None = None  # once the run has committed an epoch
+    amounts: tuple[StateAmount, ...] | None = None  # None: unknown
+    epoch: int = 1  # of the run's first manifest; later than the job's and the savepoint's
+    on_proven: Callable[[], object] | None = None  # called once the run has committed an epoch
 
 
 @dataclass(frozen=True)
 class Restorer:
-    """Decides what a run starts from, and imports it into the job's storage.
+    """Chooses a run's initial state and imports it into the job's storage.
 
-    ``ended_well``: whether a run ended regularly. ``progress``: receives the progress of reading and importing.
+    ``ended_well``: whether a run ended regularly. ``progress``: receives the progress of the import.
     """
 
     options: RestoreOptions
@@ -88,14 +88,14 @@ class Restorer:
     def restore(self, newest: Manifest | None) -> Restored | None:
         """``newest``: the job's newest manifest. Returns None if the job has already finished."""
         epoch = newest.epoch + 1 if newest is not None else 1
-        place = self.options.savepoint
-        if place == NONE:
+        name = self.options.savepoint
+        if name == NONE:
             return Restored(Parent(), amounts=(), epoch=epoch)
         parallelism = self.parallelism_after(newest)
-        if place is None:
+        if name is None:
             return self._from_newest(newest, epoch, parallelism)
         storage = self.history.storage
-        opened = find_savepoint(storage, self._job) if place == LATEST else named_savepoint(storage, place)
+        opened = find_savepoint(storage, self._job) if name == LATEST else named_savepoint(storage, name)
         return self._from_savepoint(opened, epoch, parallelism)
 
     def fits(self, newest: Manifest) -> bool:
@@ -104,11 +104,11 @@ class Restorer:
         return fits and is_usable_in_place(newest, self.graph, self._plan(newest))
 
     def inherits_parallelism(self, newest: Manifest | None) -> bool:
-        """Whether the run goes on at the parallelism that the job was rescaled to."""
+        """Whether the run keeps the parallelism that the job was rescaled to."""
         return self.options.savepoint != NONE and self.parallelism.inherits(newest)
 
     def parallelism_after(self, newest: Manifest | None) -> int:
-        """The parallelism that the run starts with."""
+        """The run's initial parallelism."""
         chosen = self.parallelism.given if self.options.savepoint == NONE else self.parallelism.after(newest)
         return min(chosen, self.graph.max_parallelism)
 
@@ -123,7 +123,7 @@ class Restorer:
             return Restored(Parent(), amounts=(), epoch=epoch)
         if newest.kind == "end" and self.ended_well(newest.run):
             log.warning(
-                "job %r has finished in epoch %d, with all its input read. To run it again from the beginning, start it without "
+                "job %r has read all its input and finished in epoch %d. To run it again from the beginning, start it without "
                 "its state (-s none)",
                 newest.job,
                 newest.epoch,
@@ -140,12 +140,12 @@ class Restorer:
         return self._from_checkpoint_by_savepoint(newest, epoch, parallelism)
 
     def _past_drain(self, newest: Manifest) -> Manifest:
-        """What to resume from if the newest checkpoint was drained."""
+        """The manifest to resume from if the newest one was drained."""
         if newest.withheld:
             before = self.history.load(newest.epoch - 1)
             log.warning(
                 "job %r: its last run ended before it had stopped with a drain, in epoch %d. The drain's output was never "
-                "published; the job resumes from epoch %d, as if it had not been asked to stop",
+                "published; the job resumes from epoch %d, as if no stop had been requested",
                 newest.job,
                 newest.epoch,
                 before.epoch,
@@ -161,7 +161,7 @@ class Restorer:
         )
 
     def _from_checkpoint_by_savepoint(self, newest: Manifest, epoch: int, parallelism: int) -> Restored:
-        """Restore a checkpoint whose files don't suit the changed program, by way of a temporary savepoint."""
+        """Restore a checkpoint whose files don't fit the changed program, through a temporary savepoint."""
         paths, storage = self.history.paths, self.history.storage
         directory = f"{paths.staging_directory}/{epoch:012d}/_restore/{new_savepoint_id()}"
         target = open_storage(f"{storage.url.rstrip('/')}/{directory}")
@@ -222,7 +222,7 @@ class Restorer:
         )
 
     def _depends_on_entries(self, newest: Manifest) -> bool:
-        """Whether the program fits only if some removed states are empty, which a savepoint tells but a checkpoint doesn't."""
+        """Whether the program fits only if some removed states are empty, which is known for a savepoint but not a checkpoint."""
         graph, renames = self.graph, self.options.renames
         if self.options.allow_non_restored or not check_program(graph, newest, renames=renames).refused:
             return False
@@ -248,20 +248,16 @@ def from_checkpoint(manifest: Manifest) -> Restored:
 
 
 def is_usable_in_place(manifest: Manifest, graph: JobGraph, plan: RestorePlan) -> bool:
-    """Whether a run of the program can use a checkpoint's files as they are, at a parallelism that fits; otherwise it is restored
-    by way of a savepoint."""
+    """Whether a run of the program can use a checkpoint's files unchanged, at a parallelism that fits: no state is dropped,
+    renamed or rewritten. Otherwise the restore goes through a savepoint."""
     if manifest.max_parallelism != graph.max_parallelism or not {s.uid for s in manifest.states} <= set(graph.by_uid):
         return False
-    return not _changed(plan)
+    renamed = any(old != new for old, new in plan.uids.items())
+    rewritten = any(mapping.rewritten for mapping in plan.states)
+    dropped = any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)
+    return not (renamed or rewritten or dropped)
 
 
 def _parallelism_fits(manifest: Manifest, parallelism: int) -> bool:
-    """Operator state belongs to subtasks."""
+    """Operator state belongs to subtasks, so it requires the same parallelism."""
     return manifest.parallelism == parallelism or not any(state.is_operator_state for state in manifest.states)
-
-
-def _changed(plan: RestorePlan) -> bool:
-    """Whether state is dropped, renamed or rewritten, so that a checkpoint's files can't be used as they are."""
-    renamed = any(old != new for old, new in plan.uids.items())
-    rewritten = any(mapping.rewritten for mapping in plan.states)
-    return renamed or rewritten or any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)

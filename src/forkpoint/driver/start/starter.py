@@ -1,4 +1,4 @@
-"""Starts a run: restores its state, commits its first manifest, publishes what an earlier run left unpublished."""
+"""Starts a run: restores its state, commits its first manifest, publishes the output that an earlier run left unpublished."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ START_PAUSE_SECONDS = 0.1
 
 
 class Overtaken(RestoreRefused):
-    """Another run has led the job since this start was asked for."""
+    """Another run has led the job since this start was requested."""
 
 
 class Starter:
-    """Starts one run of a job, and resumes it after a failure. ``on_leading`` is called once the run leads its job: before it
-    publishes what an earlier run left, which may take long."""
+    """Starts one run of a job and resumes it after a failure. Calls ``on_leading`` once the run leads its job, before it
+    publishes the output of an earlier run, which may take long."""
 
     def __init__(
         self,
@@ -52,10 +52,9 @@ class Starter:
     def start(self, predecessor: Predecessor | None = None) -> Manifest | None:
         """The run's first manifest, committed; None if the job has already finished.
 
-        An older run that is still alive may commit during the restore. The newer run then tries again, a few times. Raises
-        Overtaken unless ``predecessor`` is the job's newest run: no run can come in between, as the commit fails if anything
-        follows the manifest that was looked at. Raises RestoreRefused, with all output published, if the job was stopped with a
-        drain.
+        An older run that is still alive may commit during the restore. The newer run then retries, up to ``START_TRIES`` times.
+        Raises Overtaken unless ``predecessor`` is the job's newest run. No run can come in between: the commit fails if another
+        manifest follows the restored one. Raises RestoreRefused, with all output published, if the job was stopped with a drain.
         """
         for tries_left in reversed(range(START_TRIES)):
             newest = self._history.newest()
@@ -67,7 +66,7 @@ class Starter:
                 newest = self._history.newest()
                 if not tries_left or newest is None or newest.run == self.run or newest.generation >= generation:
                     raise
-                log.warning("%s. Trying again", error)
+                log.warning("%s. Retrying", error)
                 time.sleep(random.uniform(0, START_PAUSE_SECONDS))
         raise AssertionError
 
@@ -81,15 +80,13 @@ class Starter:
         if not predecessor.forced:
             raise Overtaken(
                 f"job {job!r}: this start was to succeed {named}, but {now}. Nothing was restored: a late start would repeat "
-                "output. If the job is to start from there nevertheless, ask for it again, or with --force"
+                "output. To start the job from there nevertheless, start it again, or with --force"
             )
-        log.warning("job %r: this start was to succeed %s, but %s; it is forced, so it goes on", job, named, now)
+        log.warning("job %r: this start was to succeed %s, but %s; it continues because of --force", job, named, now)
 
     def publish(self) -> Manifest | None:
-        """Publish what the job's last run left, without leading the job; returns its newest manifest, None if there is none.
-
-        Any number of processes may do this at the same time, as those of runs that were replaced may, too.
-        """
+        """Publish the output that the job's last run left, without leading the job; returns its newest manifest, if any. Several
+        processes may do this at the same time, including those of replaced runs."""
         newest = self._history.newest()
         if newest is not None:
             self._republisher.publish(newest)
@@ -121,8 +118,8 @@ class Starter:
         self._history.commit(manifest, after=newest.epoch if newest is not None else 0)
         if manifest.rescaled and manifest.parallelism != (given := self._restorer.parallelism.given):
             log.warning(
-                "job %r goes on at parallelism %d, as it was rescaled, instead of %d; `forkpoint rescale` changes that, as does "
-                "-p at a start",
+                "job %r keeps parallelism %d, to which it was rescaled, instead of %d; change it with `forkpoint rescale`, or "
+                "with -p at a start",
                 job,
                 manifest.parallelism,
                 given,
@@ -134,7 +131,7 @@ class Starter:
         return manifest
 
     def proven(self) -> None:
-        """The run has committed an epoch that will not be undone: what it claimed of its start is not needed any more."""
+        """The run has committed an epoch that will not be rolled back: release the resources of its start."""
         on_proven, self._on_proven = self._on_proven, None
         if on_proven is not None:
             on_proven()
@@ -142,8 +139,8 @@ class Starter:
     def resume(self, mine: Manifest, error: BaseException, undecided: Manifest | None = None) -> Manifest:
         """This run's newest manifest after a failure, with its output published. Raises StaleGeneration.
 
-        ``undecided``: one whose commit failed, but may still take effect: storage may execute a request long after it was
-        given up. So it is repeated first, as nothing it needs may be removed before its fate is known.
+        ``undecided``: a manifest whose commit failed but may still take effect, because storage may execute a request long after
+        the client gave it up. Its commit is repeated first: until its fate is known, its files must not be removed.
         """
         if undecided is not None:
             self._history.commit(undecided)
@@ -152,8 +149,8 @@ class Starter:
         return newest
 
     def newest_own(self, mine: Manifest, error: BaseException) -> Manifest:
-        """This run's newest manifest. Raises StaleGeneration if another run has committed a later one, and SavepointCorrupt if
-        none is left."""
+        """This run's newest manifest. Raises StaleGeneration if another run has committed a later one, SavepointCorrupt without
+        any manifest."""
         newest = self._history.newest()
         if newest is None:
             raise self._history.gone() from error
@@ -174,7 +171,7 @@ def start_manifest(
     rescaled: bool = False,
     incarnation: str | None = None,
 ) -> Manifest:
-    """The first manifest of a run. Committing it fences all older runs of the job."""
+    """The first manifest of a run. Its commit fences all older runs of the job."""
     processing_time_ms = max(now_ms, restored.processing_time_ms)
     return Manifest(
         job=job,
@@ -200,6 +197,6 @@ def start_manifest(
 
 
 def _awake(position: SourcePosition, now_ms: int) -> SourcePosition:
-    """Splits count as active at the start: while the job was down nobody read them."""
+    """Mark splits as active at the start, because no run read them while the job was down."""
     splits = {name: s.replace(last_active_ms=now_ms) for name, s in position.splits.items()}
     return position.replace(splits=splits)

@@ -1,1 +1,1 @@
-"""Jobs below a state root: the running ones, their history, and what dead ones have left."""
+"""Jobs below a state root: running jobs, their history, and the leftovers of dead runs."""

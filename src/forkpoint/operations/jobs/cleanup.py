@@ -1,7 +1,7 @@
-"""Finds and removes what dead runs and interrupted commands have left below a state root.
+"""Finds and removes leftovers of dead runs and interrupted commands below a state root.
 
-Jobs with a run that may be alive are skipped, and so are recent files, as a run writes before it is on record. A job's file
-is a leftover if no existing checkpoint needs it.
+It skips jobs with a run that may be alive, and recent files, because a run writes files before it is recorded. A job's file is a
+leftover if no existing checkpoint needs it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """``skipped``: jobs that were not checked, and why. ``unpublished``: jobs with output that is committed and may not be
-    published, which is kept, and what that is."""
+    """``skipped``: jobs that were not checked, with the reason. ``unpublished``: jobs with committed output that may be
+    unpublished and is kept, with its description."""
 
     found: tuple[Leftover, ...]
     skipped: dict[str, str]
@@ -58,9 +58,9 @@ class Leftovers:
 def gc(
     job: str | None = None, *, older_than: timedelta = DEFAULT_AGE, dry_run: bool = False, state_root: str | None = None
 ) -> Leftovers:
-    """Remove what dead runs of a job, or of all jobs, left below the state root and nothing needs; return what that was.
+    """Remove the leftovers of a job's dead runs, or of all jobs', below the state root; returns them.
 
-    Keeps anything written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
+    Keeps files written within ``older_than``, and jobs that run, or may run elsewhere. ``dry_run``: remove nothing.
     """
     storage = StateRoot(state_root).existing
     if job is not None and not (storage.list(JobPaths(job).directory) or storage.list(JobPaths(job).savepoints)):
@@ -111,7 +111,7 @@ def remove_leftovers(storage: Storage, leftovers: Leftovers) -> None:
             storage.remove_temporary(each.path)
         elif each.kind != "unfinished savepoint":
             storage.delete(each.path)
-        elif not storage.exists(f"{each.path}/{SAVEPOINT_FILE}"):  # else it has been completed in the meantime
+        elif not storage.exists(f"{each.path}/{SAVEPOINT_FILE}"):  # otherwise it was completed in the meantime
             remove_partial(storage, each.path)
 
 

@@ -31,7 +31,7 @@ class Tree:
 
 
 def tree(job: str | None = None, *, state_root: str | None = None) -> Tree:
-    """The history of a job, or of all jobs. A job's history includes its forks, and what it was forked from."""
+    """The history of a job, or of all jobs. A job's history includes its forks and its origin."""
     storage = StateRoot(state_root).existing
     runs = load_runs(storage)
     known = known_savepoints(storage, runs)
@@ -46,12 +46,12 @@ def tree(job: str | None = None, *, state_root: str | None = None) -> Tree:
 
 
 def job_of(node: Node) -> str | None:
-    """The job of a run or savepoint; None if its record is gone and its key does not name it."""
+    """The job of a run or savepoint; None if its record is missing and its key has no job."""
     return node.record.job if node.record is not None else node.key.job or None
 
 
 def _family(lineage: Lineage, job: str) -> Lineage:
-    """The whole trees that contain the job."""
+    """The complete trees that contain the job."""
     root = {key: (lineage.ancestors(key) or [lineage.nodes[key]])[-1].key for key in lineage.nodes}
     roots = {root[key] for key in lineage.nodes if job_of(lineage.nodes[key]) == job}
     return Lineage({key: node for key, node in lineage.nodes.items() if root[key] in roots})

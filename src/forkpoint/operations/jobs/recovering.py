@@ -1,4 +1,4 @@
-"""Recovering a job whose newest checkpoint is damaged, and publishing what a dead run has committed."""
+"""Recovers a job with a damaged newest checkpoint, and publishes the committed output of a dead run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from forkpoint.savepoint.catalog.listing import list_savepoints, readable
 
 @dataclass(frozen=True)
 class Recovery:
-    """``plan``: what was checked, what the job resumes from, and what that loses. ``start``: the manifest from which the job
-    resumes; None if nothing was done."""
+    """``plan``: the checked checkpoints and savepoints, the one to resume from, and the loss. ``start``: the manifest from which
+    the job resumes; None without a recovery."""
 
     job: str
     plan: RecoveryPlan
@@ -38,15 +38,15 @@ class Recovery:
     def outcome(self) -> Literal["nothing-whole", "whole", "planned", "recovered"]:
         if self.plan.origin is None:
             return "nothing-whole"
-        if self.plan.whole and not self.plan.fenced:
+        if self.plan.undamaged and not self.plan.fenced:
             return "whole"
         return "planned" if self.dry_run else "recovered"
 
 
 def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, observer: Observer = SILENT) -> Recovery:
-    """Make a job resume from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
+    """Make a job resume from its newest undamaged checkpoint or savepoint, if its newest checkpoint is damaged.
 
-    Later epochs are discarded: their input is read again, and their output published again. ``dry_run``: change nothing.
+    This discards later epochs: the job reads their input again and publishes their output again. ``dry_run``: change nothing.
     """
     storage, paths = StateRoot(state_root).storage, JobPaths(job)
     history = History(storage, paths)

@@ -1,4 +1,4 @@
-"""Drivers in the background: starting one, and its report on the start."""
+"""Starts drivers in the background, and reports on their start."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ FAILED, JOB_FAILED = 1, 3  # exit codes of `forkpoint run`
 
 class Reporter(Announcer):
     """The driver's end of a pipe to the command that started it: a line for each step of the start, and one for its result.
-    ``while_open``: its end of another one, which the command holds open as long as it is to ask for the job."""
+    ``while_open``: its end of a second pipe, which the command holds open until it has requested the hand-off."""
 
     def __init__(self, fd: int, while_open: int | None = None) -> None:
-        os.set_inheritable(fd, False)  # the engine's own processes must not hold it open
+        os.set_inheritable(fd, False)  # the engine's processes must not hold it open
         self._pipe = os.fdopen(fd, "w")
         self._while_open = while_open
         if while_open is not None:
@@ -48,7 +48,7 @@ class Reporter(Announcer):
 
     def begun(self, driver: JobDriver) -> None:
         if (pipe := self._while_open) is not None:
-            driver.abandoned = lambda: bool(select.select([pipe], [], [], 0)[0])  # its other end is closed
+            driver.abandoned = lambda: bool(select.select([pipe], [], [], 0)[0])  # readable: its other end is closed
         self._say({"begun": driver.run_id}, last=False)
 
     def running(self, driver: JobDriver) -> None:
@@ -75,8 +75,8 @@ class Reporter(Announcer):
 
 @dataclass(frozen=True)
 class Started:
-    """A driver in the background whose job runs, or restarts again and again, because of ``failure``. ``log``: the file with its
-    output; ``state_root``: where it keeps state."""
+    """A driver in the background whose job runs, or restarts repeatedly because of ``failure``. ``log``: the file with its
+    output."""
 
     job: str
     run: str
@@ -96,10 +96,10 @@ def start_detached(
     called: str | None = None,
     while_open: int | None = None,
 ) -> Started:
-    """Start ``forkpoint run`` in a session of its own, and wait until its job runs. Raises DriverFailed.
+    """Start ``forkpoint run`` in a separate session, and wait until its job runs. Raises DriverFailed.
 
-    ``on_step`` gets each step of the start: "starting Spark", "restoring 3 of 8". ``called``: names the log; by default the
-    program. ``while_open``: the reading end of a pipe; a run that waits for a hand-over ends once the other end is closed.
+    ``on_step`` receives each step of the start: "starting Spark", "restoring 3 of 8". ``called``: the name of the log; by default
+    the program's. ``while_open``: the read end of a pipe; a run that waits for a hand-off ends once the other end is closed.
     """
     name = Path(called or request.app).stem[:60]
     log = Path(root.log_directory) / log_file(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
@@ -132,7 +132,7 @@ def start_detached(
                     case last:
                         report = last
     except BaseException as error:
-        # It waits for a hand-over that nobody will ask for, or nobody waits for it.
+        # It waits for a hand-off that is never requested, or this command no longer waits for it.
         if request.succeeds is not None or isinstance(error, SystemExit):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -153,7 +153,8 @@ def start_detached(
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Within it, SIGTERM raises SystemExit, on the main thread: a driver whose job does not run yet then ends, too."""
+    """Within this context, SIGTERM raises SystemExit on the main thread, so that a driver whose job does not run yet ends,
+    too."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -177,7 +178,7 @@ def driver_command(root: StateRoot, verbose: bool = False) -> list[str]:
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str | None:
-    """The last lines of a log, None if it is empty."""
+    """The last lines of a log; None if it is empty."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 64_000))
         kept = file.read().decode(errors="replace").rstrip().splitlines()[-lines:]
@@ -185,18 +186,18 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str | None:
 
 
 def last_error(log: Path) -> str | None:
-    """The first line of the message that a driver ended with; None if it did not get to say one."""
+    """The first line of a driver's final error message; None if it has none."""
     for line in reversed((tail(log) or "").splitlines()):
         if line.startswith(_ERROR):
             return line.removeprefix(_ERROR)
-        if (said := logs.last_words(line)) is not None:
-            return said[0].partition("\n")[0]
+        if (words := logs.last_words(line)) is not None:
+            return words[0].partition("\n")[0]
     return None
 
 
 def _without_error(text: str, message: str) -> str:
-    """The end of a log, without the message that it ends with."""
+    """The end of a log, without the final error message."""
     *before, last = text.splitlines() or [""]
-    if (said := logs.last_words(last)) is not None:
-        return "\n".join((*before, said[1] or "")).rstrip()
+    if (words := logs.last_words(last)) is not None:
+        return "\n".join((*before, words[1] or "")).rstrip()
     return text.removesuffix(f"{_ERROR}{message}").rstrip()

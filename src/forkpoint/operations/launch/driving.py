@@ -1,4 +1,4 @@
-"""The jobs that a program starts in this process: registered, open to requests, cancelled by signals."""
+"""Runs the jobs that a program starts in this process: registers them, serves requests, cancels them on signals."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("forkpoint")
 
 SETTLED_SECONDS = 1.0
-FAILING_RESTARTS = 2  # after so many without an epoch, a job that has just started is failing, not running
-FIRST_EPOCH_SECONDS = 10.0  # after this long, a job whose first epoch is still running counts as running
-SLOW_START_SECONDS = 5.0  # after this long, a start says what it waits for
+FAILING_RESTARTS = 2  # restarts without an epoch after which a new job is failing, not running
+FIRST_EPOCH_SECONDS = 10.0  # time after which a job in its first epoch counts as running
+SLOW_START_SECONDS = 5.0  # time after which a start reports its activity
 _POLL_SECONDS = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Wakes a sleeping thread, so that an asynchronous exception reaches it."""
+    """A signal handler that wakes a sleeping thread, so that an asynchronous exception reaches it."""
 
 
 class Announcer:
-    """Gets the events of a program and its jobs. This one ignores them."""
+    """Receives the events of a program and its jobs. The base class ignores them."""
 
     def starting(self, step: str) -> None:
         """A step of a job's start, in words."""
 
     def begun(self, driver: JobDriver) -> None:
-        """A job is about to start; it has committed nothing yet."""
+        """A job is about to start; it has not committed yet."""
 
     def running(self, driver: JobDriver) -> None:
-        """The job has restored its state, and has committed an epoch or run for a moment without failing."""
+        """The job has restored its state, and has committed an epoch or run for a moment without a failure."""
 
     def failing(self, driver: JobDriver, failure: str) -> None:
-        """The job has failed and restarted again and again, and has committed no epoch; it goes on like that."""
+        """The job has failed and restarted repeatedly without committing an epoch, and continues to do so."""
 
     def ended(self, driver: JobDriver, result: Result) -> None:
         """The job has ended without an error."""
@@ -68,9 +68,9 @@ class Announcer:
 
 
 class Driving:
-    """``record`` saves the program of a driver that is about to start. ``patient``: a driver whose job runs already stands by
-    for it instead of failing. ``rest``: what a job's port serves besides its control messages. ``errors``: those that ended jobs,
-    as ``execute()`` raised them. ``started``: how many jobs were started."""
+    """``record`` saves the program of a driver that is about to start. ``patient``: the driver of a job that is already running
+    becomes a standby instead of failing. ``rest``: the application that a job's port serves in addition to its control messages.
+    ``errors``: the errors that ended jobs, as ``execute()`` raised them. ``started``: the number of started jobs."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Driving:
     # -- for `Launch.on_driver`
 
     def on_driver(self, driver: JobDriver) -> Callable[[Result | BaseException], None]:
-        """Register the driver and open its port; call what this returns when it has ended."""
+        """Register the driver and open its port; call the result when the driver has ended."""
         if self.interrupted is not None:  # a program may start its next job after the cancelled one
             raise KeyboardInterrupt
         self._handle_signals_again()
@@ -107,14 +107,14 @@ class Driving:
         other = None if driver.standby else find_client(storage, driver.job)
         if other is not None:
             at = other.endpoint
-            running = f"job {driver.job!r} is running already (run {at.run}, process {at.pid} on machine {at.machine!r})"
+            running = f"job {driver.job!r} is already running (run {at.run}, process {at.pid} on machine {at.machine!r})"
             if not self._patient:
                 raise ConfigError(
                     f"{running} under {storage.url}; stop or "
                     "cancel it first, give this one another name with --name, or start it as a standby with --standby"
                 )
             driver.stand_by()
-            log.warning("%s; this run stands by for it, and takes over when its driver dies", running)
+            log.warning("%s; this run stands by, and takes over when its driver dies", running)
         drop_stale(storage, driver.job)
         self._record(driver)
         self._announcer.begun(driver)
@@ -150,7 +150,7 @@ class Driving:
         return ended
 
     def _open_port(self, driver: JobDriver, commands: Commands) -> ControlPort | None:
-        """The control port; None without the extra `server`: then all requests come through the state root."""
+        """The control port; None without the extra `server`: then all requests arrive through the state root."""
         if not is_installed("fastapi"):
             return None
         from forkpoint.protocol.port import ControlPort
@@ -203,25 +203,25 @@ class Driving:
     # -- for the command
 
     def wait(self) -> None:
-        """Wait for jobs that the program started without waiting for them."""
+        """Wait for jobs that the program did not wait for."""
         with self._changed:
             while self._active:
-                self._changed.wait(1.0)  # not on every platform do signals interrupt a wait without timeout
+                self._changed.wait(1.0)  # signals do not interrupt a wait without timeout on every platform
 
     def cancel_all(self) -> None:
         for driver in list(self._active.values()):
             driver.cancel()
 
     def _end_process(self, driver: JobDriver, publisher: EndpointPublisher) -> None:
-        """End this process, as a function of the cancelled job does not return, whatever is raised in it."""
+        """End this process, because a function of the cancelled job ignores all exceptions and does not return."""
         with self._changed:
             if list(self._active) != [driver.run_id]:
                 return  # another job runs in this process
         job = f"job {driver.job}, run {driver.run_id}"
-        message = f"{job}: cancelled; the process was ended, as it was still at {driver.doing()}\n"
+        message = f"{job}: cancelled; the process was ended because it was still at {driver.doing()}\n"
         try:
             with suppress(StorageError):
-                driver.note_cancelled()
+                driver.record_cancelled()
                 publisher.withdraw()
             self._announcer.killed(message)
         finally:
@@ -229,8 +229,8 @@ class Driving:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within it, the first Ctrl-C or SIGTERM cancels the jobs, and a second one ends the process at once; a third does so
-        even if the program catches all exceptions."""
+        """Within this context, the first Ctrl-C or SIGTERM cancels the jobs, and the second ends the process at once; the third
+        does so even if the program catches all exceptions."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         before[signal.SIGURG] = signal.signal(signal.SIGURG, _wake)
         try:
@@ -245,7 +245,7 @@ class Driving:
         if self._signals > 2:
             os._exit(128 + number)
         if self._signals == 1 and self._active:
-            # Not in the handler, which may interrupt any code: cancelling takes locks.
+            # Not in the handler, which may interrupt any code: a cancellation takes locks.
             threading.Thread(target=self.cancel_all, name="forkpoint-cancel", daemon=True).start()
         else:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""How the programs and drivers that operations start can fail."""
+"""The failures of programs and drivers that operations start."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class NoJob(ForkpointError):
 
 
 class DriverFailed(JobFailed):
-    """A driver process failed. ``code``, ``exit_code``: those of `forkpoint run`; ``log_tail``: the last lines of its log;
-    ``run``: the last run that it was about to start."""
+    """A driver process failed. ``code``, ``exit_code``: of `forkpoint run`; ``log_tail``: the last lines of its log; ``run``: the
+    last run that it was about to start."""
 
     def __init__(self, message: str, code: str, exit_code: int, log_tail: str | None, run: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Running a program in this process: with its jobs, as `forkpoint run` does, or only up to its first one, to check it."""
+"""Runs a program and its jobs in this process, as `forkpoint run` does."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program and its jobs ended. ``code``: the exit code for its process if there is no error.
-
-    ``program_error``: the program failed, or ran no job. ``job_error``: what ended its first failed job.
-    """
+    """The end of a program and its jobs. ``code``: the exit code for its process without an error. ``program_error``: the program
+    failed, or ran no job. ``job_error``: the error that ended its first failed job."""
 
     code: int = 0
     program_error: ProgramFailed | NoJob | None = None
@@ -49,12 +47,11 @@ def drive(
     rest: Callable[[JobDriver], Rest] | None = None,
     work: Callable[[JobDriver], Result] | None = None,
 ) -> ProgramEnd:
-    """Run a program as ``python app`` would, and its jobs as the request says, to their end.
+    """Run a program as ``python app`` would, and its jobs with the request's options, to their end.
 
-    Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show
-    with the job. ``patient``: a job that runs already is stood by for, not an error. ``rest``: what a job's port serves besides
-    its control messages. ``work``: what a job's driver does instead of running it. Raises ForkpointError only before the program
-    runs.
+    Call this on the main thread: Ctrl-C and SIGTERM cancel the jobs. ``log``: the file with this process's output, to show with
+    the job. ``patient``, ``rest``: see ``Driving``. ``work``: called with a job's driver instead of running the job. Raises
+    ForkpointError only before the program runs.
     """
     if request.pyflink:
         install()

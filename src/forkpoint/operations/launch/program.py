@@ -1,4 +1,4 @@
-"""Running a program's file as ``python`` would: as ``__main__``, with its arguments and path."""
+"""Runs a program's file as ``python`` would: as ``__main__``, with its arguments and path."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from types import ModuleType
 
 @dataclass(frozen=True)
 class Source:
-    """A program to run. ``path``: as given. ``directories``: where to find its modules; a recorded program may have more than
-    its own."""
+    """A program to run. ``path``: as given. ``directories``: of its modules; a recorded program may have several."""
 
     path: str
     text: bytes
@@ -31,14 +30,14 @@ class Source:
 
 
 def run_program(program: Source) -> None:
-    """Run the program to its end. Its exceptions propagate, SystemExit too.
+    """Run the program to its end. Its exceptions propagate, including SystemExit.
 
-    The module stays in ``sys.modules`` as ``__main__`` while the caller is in ``as_main``: cloudpickle ships classes
-    and functions of ``__main__`` by value, so tasks in other processes need no file of this program; and annotations
-    are looked up in the module by name as long as its jobs run.
+    The module stays in ``sys.modules`` as ``__main__`` while the caller is in ``as_main``: cloudpickle ships classes and
+    functions of ``__main__`` by value, so tasks in other processes do not need this program's file. Annotations are resolved in
+    the module by name while its jobs run.
     """
     place = program.place
-    # So that tracebacks show the lines that ran, even if the file has changed since.
+    # Tracebacks then show the lines that ran, even if the file has changed since.
     lines = program.text.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[place] = (len(program.text), None, lines, place)
     exec(compile(program.text, place, "exec", dont_inherit=True), sys.modules["__main__"].__dict__)
@@ -46,7 +45,7 @@ def run_program(program: Source) -> None:
 
 @contextmanager
 def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
-    """Within it, this process looks as if it had been started by ``python path args``."""
+    """Within this context, the process looks as if ``python path args`` had started it."""
     directories = list(program.directories)
     kept_argv, kept_path, kept_main = sys.argv, list(sys.path), sys.modules["__main__"]
     kept_python_path = os.environ.get("PYTHONPATH")
@@ -55,9 +54,9 @@ def as_main(program: Source, args: Sequence[str]) -> Iterator[None]:
     module.__spec__ = None
     module.__dict__["__builtins__"] = __builtins__
     sys.argv = [program.path, *args]
-    # With safe_path, Python puts no directory of its own first.
+    # With safe_path, Python adds no directory in front.
     sys.path[: 0 if sys.flags.safe_path else 1] = directories
-    # Modules beside the program are shipped by name, so the engine's worker processes must find them, too.
+    # Local modules of the program are shipped by name, so the engine's worker processes must find them, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (*directories, kept_python_path) if part)
     sys.modules["__main__"] = module
     try:

@@ -1,6 +1,6 @@
-"""Recorded programs: saving what a run was started with, and starting it again.
+"""Records the programs of runs and starts them again.
 
-The virtual environment for executors is packed before anything is stopped or waits for it: the driver finds it in the cache.
+The virtual environment for executors is packed in advance, before a job stops or waits for it; the driver finds it in the cache.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 @dataclass(frozen=True)
 class Invocation:
-    """A program to run, its arguments, and what the command line overrides of its options and name. ``submitted``: see
-    ``Program``."""
+    """A program to run, its arguments, and the overrides of its options and name. ``submitted``: see ``Program``."""
 
     source: Source
     arguments: tuple[str, ...]
@@ -38,7 +37,7 @@ class Invocation:
     submitted: bool = False
 
     def record(self, driver: JobDriver) -> None:
-        """Save it with the driver's run, which is about to start."""
+        """Save the program with the driver's run, which is about to start."""
         source = self.source
         StartedProgram(
             source.path, source.text, source.directories, self.arguments, installed(), self.name, self.options, self.submitted
@@ -46,8 +45,8 @@ class Invocation:
 
 
 def invocation(root: StateRoot, request: RunRequest) -> Invocation:
-    """The invocation for a request. ``run:RUN`` is what that run was started with, unless the request overrides it; this
-    process then changes to its working directory."""
+    """The invocation for a request. ``run:RUN`` is the recorded program of that run, with the request's overrides; this process
+    then changes to its working directory."""
     if not request.app.startswith(PREFIX):
         return Invocation(Source.read(request.app), request.arguments, request.overrides, request.name)
     run, storage = request.app.removeprefix(PREFIX), root.storage
@@ -62,7 +61,7 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
         install()
     recorded: dict[str, Any] = dict(program.options)
     spark = {**recorded.get("spark", {}), **request.spark}
-    if program.submitted and spark:  # as then, also for a session that the program makes itself
+    if program.submitted and spark:  # as in the recorded process, including sessions that the program creates
         settings = [part for name, value in spark.items() for part in ("--conf", f"{name}={value}")]
         os.environ[_SUBMIT_ARGUMENTS] = shlex.join([*settings, "pyspark-shell"])
     options = {**recorded, **request.overrides, "spark": spark}
@@ -71,23 +70,24 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
 
 
 def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:
-    """The recorded program: from its own directory if its modules are unchanged there, else from a copy that precedes it."""
+    """The recorded program: from its own directory if its modules are unchanged there, otherwise with a copy that takes
+    precedence."""
     home = Path(os.path.realpath(program.app)).parent
     text = files[Path(program.app).name]
     modules = {name: content for name, content in files.items() if name != Path(program.app).name}
     if all(content_of(home / name) == content for name, content in modules.items()):
         return Source(program.app, text, (str(home),))
     for name, content in modules.items():
-        place = copy / name
-        make_directories(str(place.parent))
-        place.unlink(missing_ok=True)
-        with open(open_new(str(place)), "wb") as file:
+        path = copy / name
+        make_directories(str(path.parent))
+        path.unlink(missing_ok=True)
+        with open(open_new(str(path)), "wb") as file:
             file.write(content)
     return Source(program.app, text, (str(copy), str(home)))
 
 
 def pack(ship_env: bool, observer: Observer) -> None:
-    """Pack this process's environment, which is its drivers' too, if it is to be shipped."""
+    """Pack the environment of this process and its drivers, if ``ship_env``."""
     if ship_env:
         with observer.progress("packing the environment", "MiB") as report:
             packed_environment(report)

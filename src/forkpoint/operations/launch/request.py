@@ -15,22 +15,21 @@ NO_RUN = "none"  # in place of a run's id
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A program to run, and how.
+    """A program to run, and its options.
 
-    ``app``: a file, or ``run:RUN`` for what that run was started with: the program as it was then, its arguments and
-    options. ``name``: overrides the program's job name. ``restore``: overrides the program's own. ``until``: read at full
-    speed and stop with a savepoint there: a time (ISO 8601, UTC by default, or ms), or a savepoint, for its sources'
-    positions. ``engine``: "spark" or "local". ``savepoint_schedule``: overrides the program's. ``pyflink``: the program
-    imports pyflink. ``trial_epochs``: withhold the output until so many epochs are committed, and fail without restart
-    before that. ``capture``: a directory that gets the elements of all sinks instead of the sinks. ``spark``: settings of the
-    SparkSession, by name ("spark.master"). ``ship_env``: send the virtual environment to the executors. ``pass_env``: the
-    environment variables that they get from the driver, by name or prefix (``AWS_*``). ``standby``: wait beside the run that
-    leads the job, and take over when it dies. ``autoscale``: the bounds within which the running job changes its
-    parallelism. ``succeeds``: the run that hands the job over to this one. ``resumed``: the job was started by the same request
-    before, and goes on; if it was rescaled since, that counts, not ``parallelism``. ``predecessor``: a job, and the run that its
-    start succeeds (None: the job had none), which must still be the newest; by default the newest one when the start is asked
-    for. ``force``: start even if another run has led the job since. ``log_format``: that of the log of a process
-    that is started for it, "text" or "json"; by default that of this process.
+    ``app``: a file, or ``run:RUN`` for the recorded program, arguments and options of that run. ``name``: overrides the program's
+    job name. ``restore``: overrides the program's own. ``until``: read at full speed and stop with a savepoint there: a time
+    (ISO 8601, UTC by default, or ms), or a savepoint, for its sources' positions. ``engine``: "spark" or "local".
+    ``savepoint_schedule``: overrides the program's. ``pyflink``: the program imports pyflink. ``trial_epochs``: withhold the
+    output until this many epochs are committed, and fail without a restart before. ``capture``: a directory for the elements of
+    all sinks, which replaces the sinks. ``spark``: settings of the SparkSession, by name ("spark.master"). ``ship_env``: send the
+    virtual environment to the executors. ``pass_env``: the environment variables that they get from the driver, by name or prefix
+    (``AWS_*``). ``standby``: wait until the job's leader dies, and take over. ``autoscale``: the bounds for the parallelism of
+    the running job. ``succeeds``: the run that hands the job over to this one. ``resumed``: the same request started the job
+    before; if it was rescaled since, it keeps that parallelism instead of ``parallelism``. ``predecessor``: a job, and the run
+    that its start succeeds (None: no run), which must still be the newest; by default the newest run at the time of the request.
+    ``force``: start even if another run has led the job since. ``log_format``: of the log of a process that is started for it,
+    "text" or "json"; by default that of this process.
     """
 
     app: str
@@ -65,7 +64,7 @@ class RunRequest:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What overrides the program's options, as plain data."""
+        """The overrides of the program's options, as plain data."""
         schedule = self.savepoint_schedule
         given = {
             "parallelism": self.parallelism,

@@ -1,6 +1,6 @@
-"""Starting jobs in the background: run, fork, replay.
+"""Starts jobs in the background: run, fork, replay.
 
-Which run a start succeeds is decided when the start is asked for, however late its driver comes up.
+The time of the request determines which run a start succeeds, even if its driver comes up late.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Replayed:
-    """``savepoint``: the one that the replay stopped with; None if its inputs ended first."""
+    """``savepoint``: the final savepoint of the replay; None if its inputs ended first."""
 
     job: str
     run: str
@@ -50,7 +50,7 @@ def run(request: RunRequest, *, state_root: str | None = None, verbose: bool = F
 
 
 def wait(job: str, run: str, *, state_root: str | None = None) -> RunView:
-    """Wait until a run has ended; return how it ended."""
+    """Wait until a run has ended; returns its view."""
     storage = StateRoot(state_root).storage
     while True:
         view = next((view for view in list_runs(storage, job) if view.run == run), None)
@@ -68,7 +68,7 @@ def fork(
 
 
 def forked(origin: str, request: RunRequest, *, state_root: str | None = None, observer: Observer = SILENT) -> RunRequest:
-    """The request that starts a fork. If ``origin`` is a running job, a savepoint of it is taken."""
+    """The request that starts a fork. If ``origin`` is a running job, this takes a savepoint of it."""
     storage, name = StateRoot(state_root).storage, request.name
     if name is None:
         raise ConfigError("a fork needs its own name; give RunRequest(name=…)")
@@ -89,7 +89,7 @@ def forked(origin: str, request: RunRequest, *, state_root: str | None = None, o
 
 
 def _saved(storage: Storage, origin: str) -> str:
-    """The path of a savepoint by its name. Raises JobNotFound if that is a job, which does not run."""
+    """The path of a savepoint by its name. Raises JobNotFound if it is the name of a job that does not run."""
     try:
         return plain_place(named_savepoint(storage, origin).url)
     except SavepointNotFound:
@@ -106,7 +106,7 @@ def _saved(storage: Storage, origin: str) -> str:
 
 
 def replay(request: RunRequest, *, state_root: str | None = None, verbose: bool = False, observer: Observer = SILENT) -> Replayed:
-    """Run a program up to ``request.until`` at full speed, and wait for the savepoint that it stops with there."""
+    """Run a program up to ``request.until`` at full speed, and wait for its final savepoint."""
     if request.until is None:
         raise ConfigError("a replay needs an end; give RunRequest(until=…), a time or a savepoint")
     started = run(request, state_root=state_root, verbose=verbose, observer=observer)
@@ -119,20 +119,20 @@ def replay(request: RunRequest, *, state_root: str | None = None, verbose: bool 
 
 
 def with_predecessor(root: StateRoot, request: RunRequest) -> RunRequest:
-    """The request with the run that its start succeeds: the newest one of its job, as far as the job is known before the program
-    runs. Otherwise the driver looks for it, before its engine starts."""
+    """The request with the run that its start succeeds: the newest run of its job, if the job is known before the program runs.
+    Otherwise the driver determines it before its engine starts."""
     if request.predecessor is not None or request.standby or request.succeeds is not None:
         return request
     try:
         job = _job(root.storage, request)
         run = None if job is None else History(root.storage, JobPaths(job)).newest_run()
-    except (StorageError, SavepointCorrupt, SavepointNotFound):  # the start then says why
+    except (StorageError, SavepointCorrupt, SavepointNotFound):  # the start then raises the same error
         return request
     return request if job is None else replace(request, predecessor=(job, run))
 
 
 def _job(storage: Storage, request: RunRequest) -> str | None:
-    """The job's name, from the request or what it starts from."""
+    """The job's name, from the request or its initial state."""
     if request.name is not None:
         return request.name
     if request.app.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""Keeping a job running: its run is a child process, started again when it dies."""
+"""Keeps a job running: runs it in a child process, and restarts that when it dies."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from forkpoint.storage.places import plain_place
 RESET_AFTER = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
 _LOOK_MS = 500
-_SUCCESSION_SECONDS = 60.0  # without any run, after a trial that has failed
+_SUCCESSION_SECONDS = 60.0  # time without a live run, after a failed trial
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A run that the process was about to start: it may have committed its start, or not."""
+    """A run that the process was about to start, and whose start it may have committed."""
 
     job: str
     run: str
@@ -55,8 +55,8 @@ class Begun:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a supervised process ended. ``exit_code``: negative for a signal; ``error``: the name of its error. ``resumes``: it was
-    to go on from the job's newest checkpoint, whichever run has made that."""
+    """The end of a supervised process. ``exit_code``: negative for a signal; ``error``: the name of its error. ``resumes``: its
+    request was to resume from the job's newest checkpoint, of any run."""
 
     exit_code: int
     begun: tuple[Begun, ...] = ()
@@ -79,7 +79,7 @@ class GivenUp:
 
 @dataclass(frozen=True)
 class Restart:
-    """``number``: how many restarts there were since the last quiet time, with this one."""
+    """``number``: the number of restarts since the last quiet time, including this one."""
 
     reason: str
     delay_ms: int
@@ -90,10 +90,10 @@ class Restart:
 def next_step(
     ended: Ended, strategy: RestartStrategy, failures: Failures, now_ms: int, rng: random.Random
 ) -> Done | GivenUp | Restart:
-    """What follows the end of a supervised process. Pure.
+    """The reaction to the end of a supervised process. Pure.
 
-    Only what a new process can cure is worth a restart: the process was killed, or its Spark was. All other errors either
-    repeat themselves, or went through the job's own restart strategy before they ended it.
+    A restart follows only if a new process helps: the process or its Spark was killed. All other errors either repeat, or went
+    through the job's own restart strategy before they ended it.
     """
     reason = _death(ended)
     if reason is None:
@@ -106,17 +106,12 @@ def next_step(
 
 def _death(ended: Ended) -> str | None:
     if ended.exit_code < 0:
-        return f"the run was killed by {_signal_name(-ended.exit_code)}"
+        number = -ended.exit_code
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"  # a real-time signal
+        return f"the run was killed by {name}"
     if ended.error == Overtaken.__name__ and ended.resumes:
         return "another run has led the job since"  # the next process stands by for it
     return "Spark terminated" if ended.error == EngineLost.__name__ else None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def supervise(
@@ -128,13 +123,13 @@ def supervise(
     state_root: str | None = None,
     options: Sequence[str] = (),
 ) -> int:
-    """Run a program in a child process until it ends by itself; return its exit code.
+    """Run a program in a child process until it ends by itself; returns its exit code.
 
-    A child that is killed, or whose Spark is, is started again as ``strategy`` says, and resumes from the newest checkpoint;
-    ``on_restart`` is called before the delay. Call this on the main thread: Ctrl-C and SIGTERM are passed on to the child.
-    If an upgrade hands the job over to another run, ``on_handed_over`` is called with that, and its program supervised from then
-    on: by a standby, as that run has a process already. On Linux the child dies with this process. ``options``: further ones for
-    `forkpoint run`. Raises JobFailed once the strategy allows no further restart.
+    If the child or its Spark is killed, ``strategy`` decides about a restart, which resumes from the newest checkpoint;
+    ``on_restart`` is called before the delay. Call this on the main thread: Ctrl-C and SIGTERM are passed on to the child. If an
+    upgrade hands the job over to another run, ``on_handed_over`` is called with it, and its program is supervised from then on:
+    by a standby, because that run already has a process. On Linux the child dies with this process. ``options``: further options
+    of `forkpoint run`. Raises JobFailed once the strategy allows no further restart.
     """
     root, supervisor = StateRoot(state_root), _Supervisor()
     request = with_predecessor(root, request)
@@ -162,9 +157,9 @@ def supervise(
 
 
 def _to_resume(request: RunRequest, ended: Ended) -> RunRequest:
-    """The request for the next process. What it says about restoring is done with once a run has committed its start: to
-    restore the savepoint again would repeat all output since. From then on the job resumes from its newest checkpoint, whichever
-    run has made it."""
+    """The request for the next process. Once a run has committed its start, its options for restoring no longer apply, because a
+    second restore of the savepoint would repeat all output since. From then on the job resumes from its newest checkpoint, of any
+    run."""
     if request.resumed or not any(map(_has_started, ended.begun)):
         return request
     return replace(request, restore=RestoreOptions(), resumed=True, predecessor=None)
@@ -180,7 +175,7 @@ def _has_started(begun: Begun) -> bool:
 
 
 class _Supervisor:
-    """The child process, and the signals for it. ``interrupted``: the last signal that this process was sent."""
+    """The child process and its signals. ``interrupted``: the last signal that this process received."""
 
     def __init__(self) -> None:
         self.interrupted: int | None = None
@@ -189,10 +184,10 @@ class _Supervisor:
 
     def run(self, command: Sequence[str], request: RunRequest) -> Ended:
         """Run the program in a child process, to its end."""
-        # A file, not a pipe: processes that the program forked could hold a pipe open for longer than the child lives.
+        # A file, not a pipe: processes that the program forked could hold a pipe open after the child's death.
         with tempfile.TemporaryFile("w+") as report:
             supervised = ["--supervisor", str(os.getpid()), str(report.fileno())]
-            # In a session of its own, Ctrl-C in a terminal does not reach it twice: that would end it at once.
+            # A separate session, so that it does not receive Ctrl-C in a terminal twice, which would end it at once.
             self._child = subprocess.Popen(
                 [*command, *supervised, *request.command_line],
                 stdin=subprocess.DEVNULL,
@@ -205,13 +200,13 @@ class _Supervisor:
             return replace(_read(report, code), resumes=request.restore.savepoint is None)
 
     def pause(self, delay_ms: int) -> None:
-        """Wait, but not after a signal."""
+        """Wait until the delay has passed or a signal arrives."""
         end = time.monotonic() + delay_ms / 1000
         while self.interrupted is None and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))
 
     def successor(self, ended: Ended) -> str | None:
-        """The run that the job was handed over to, once that is not on trial any more; None if the job has ended."""
+        """The run that the job was handed over to, once its trial is over; None if the job has ended."""
         if ended.exit_code or not ended.begun:
             return None
         begun = ended.begun[-1]
@@ -245,7 +240,7 @@ class _Supervisor:
 
     def _pass_on(self) -> None:
         if self._child is not None:
-            with suppress(IndexError):  # also runs in the handler, between any two steps of its own
+            with suppress(IndexError):  # the signal handler may call this at any point of this loop
                 while True:
                     self._child.send_signal(self._for_child.popleft())
 
@@ -259,10 +254,8 @@ def _read(report: IO[str], exit_code: int) -> Ended:
 
 
 class SupervisedReport:
-    """In the child: tells the supervisor which runs it begins and why it fails. On Linux the child dies with its supervisor.
-
-    Else a new supervisor would find the job still running, in a process that nobody restarts.
-    """
+    """In the child: reports its runs and its error to the supervisor. On Linux the child dies with its supervisor. Otherwise a
+    new supervisor would find the job running in a process without a supervisor."""
 
     def __init__(self, supervisor: int, fd: int) -> None:
         if sys.platform == "linux":

@@ -56,7 +56,7 @@ def label(
     force: bool = False,
     state_root: str | None = None,
 ) -> SavepointShown:
-    """Set a savepoint's label, note, or both; what is not given stays. Returns the changed savepoint.
+    """Set a savepoint's label, note, or both; the other stays. Returns the changed savepoint.
 
     An empty note removes the note; ``remove`` removes the label, and the note unless another is given. ``force``: take the
     label from the job's savepoint that has it; otherwise that is a ConfigError.

@@ -1,4 +1,4 @@
-"""Making a savepoint from another one."""
+"""Makes a savepoint from another one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from forkpoint.storage.places import plain_place
 
 @dataclass(frozen=True)
 class StateFilter:
-    """Keeps the rows for which ``condition`` holds: SQL over the columns of a state, or of ``"timers"``; without ``state``,
-    of all the operator's keyed states and timers."""
+    """Keeps the rows that satisfy ``condition``: SQL over the columns of a state, or of ``"timers"``; without ``state``, of all
+    the operator's keyed states and timers."""
 
     uid: str
     condition: str
@@ -28,8 +28,8 @@ class EditRequest:
     """Changes to ``savepoint``: a path, URL, id or label, or ``latest``. All names are those in ``savepoint``; states are
     named by uid and state name, or ``"timers"``.
 
-    ``remove_uids``: operators or sources to leave out. ``positions``: where sources resume, by uid, in the form that ``show``
-    gives. ``remove_positions``: sources that start from the beginning. ``reset_watermarks``: needed where sources go back.
+    ``remove_uids``: operators or sources to leave out. ``positions``: the positions from which sources resume, by uid, in the
+    form of ``show``. ``remove_positions``: sources that start from the beginning. ``reset_watermarks``: needed if sources rewind.
     ``max_parallelism``: recompute all key groups. ``to``: the new savepoint's directory, a path or URL; by default below the
     state root, where it becomes the job's ``latest``.
     """
@@ -51,7 +51,7 @@ class EditRequest:
 
 @dataclass(frozen=True)
 class Edited:
-    """``savepoint``: the new savepoint's path or URL; ``parent``: the id of the one it was made from."""
+    """``savepoint``: the new savepoint's path or URL; ``parent``: the id of the original."""
 
     savepoint: str
     id: str
@@ -60,16 +60,16 @@ class Edited:
 
 
 def edit(request: EditRequest, *, state_root: str | None = None, observer: Observer = SILENT) -> Edited:
-    """Write a new savepoint: another one with changes. The old one stays as it is.
+    """Write a changed copy of a savepoint. The original stays unchanged.
 
     Raises StateNotFound for unknown names, EditRefused if a change does not fit, and AlreadyExists.
     """
     root = StateRoot(state_root)
     base = open_reader(root, request.savepoint)
     writer = _edited(base, request)
-    savepoint_id, place = root.new_savepoint(base.metadata.job, request.to, request.label)
+    savepoint_id, directory = root.new_savepoint(base.metadata.job, request.to, request.label)
     with observer.progress("writing") as report:
-        made = writer.write(place, label=request.label, note=request.note, savepoint_id=savepoint_id, progress=report)
+        made = writer.write(directory, label=request.label, note=request.note, savepoint_id=savepoint_id, progress=report)
     return Edited(plain_place(made.path), savepoint_id, made.metadata.job, base.metadata.id)
 
 

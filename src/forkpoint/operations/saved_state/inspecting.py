@@ -1,10 +1,11 @@
-"""Reading and comparing saved state, that of a savepoint or of a job's last committed epoch: states, entries, SQL, diff."""
+"""Reads and compares saved state, of a savepoint or of a job's last committed epoch: states, entries, SQL, diff."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -32,13 +33,13 @@ LIMIT = 20
 SAMPLES = 3
 T = TypeVar("T")
 JOB = "job:"
-"""A name that begins with this is that of a job, even if a savepoint has it as its label."""
+"""The prefix of a name that denotes a job, even if it is also the label of a savepoint."""
 
 
 @dataclass(frozen=True)
 class StateShown:
     """A state, or an operator's timers. ``types``: of map key or namespace, and value; none for timers. ``rows`` and ``bytes``:
-    None for a job, as they are not known without reading all. ``schema``, ``view``, ``columns``: its names in SQL."""
+    None for a job, because only a full read would count them. ``schema``, ``view``, ``columns``: its names in SQL."""
 
     uid: str
     state: str
@@ -54,7 +55,7 @@ class StateShown:
 
 @dataclass(frozen=True)
 class StatesShown:
-    """All states and timers of the savepoint, or of the job's checkpoint, at ``path``, which is of this epoch."""
+    """All states and timers of the savepoint, or the job's checkpoint, at ``path``."""
 
     path: str
     job: str
@@ -110,10 +111,10 @@ def _shown(schema: str, view: str, state: StateRows) -> StateShown:
 def entries(
     savepoint: str, uid: str, state: str, key: str | None = None, *, limit: int | None = LIMIT, state_root: str | None = None
 ) -> StateEntries:
-    """The rows of a state of a savepoint or job, or of ``"timers"``; with ``key``, those of one key, read from the files that
-    can hold it.
+    """The rows of a state of a savepoint or job, or of ``"timers"``; with ``key``, the rows of one key, read only from the files
+    that can have it.
 
-    ``key``: as it is if keys are text, else as JSON: ``5``, ``["a", 1]``. ``limit``: None for all rows. Raises StateNotFound,
+    ``key``: plain text if keys are text, otherwise JSON: ``5``, ``["a", 1]``. ``limit``: None for all rows. Raises StateNotFound,
     and ConfigError for a key of another type or of operator state.
     """
     return read_named(savepoint, lambda saved: entries_of(saved, uid, state, key, limit=limit), state_root)
@@ -139,8 +140,8 @@ def _rows(state: StateRows, key: str | None) -> Iterable[Any]:
         raise ConfigError(f"{state.uid}.{state.name} is operator state, which has no keys; leave out the key")
     keys = [key_of(key, state.key_type)]
     if state.key_type.kind == "any" and isinstance(keys[0], list):
-        keys.append(_tuples(keys[0]))  # JSON does not tell them apart
-    return (row for each in keys for table in state.of_key(each) for row in row_objects(state.layout, table))
+        keys.append(_tuples(keys[0]))  # JSON has no tuples
+    return (row for value in keys for table in state.of_key(value) for row in row_objects(state.layout, table))
 
 
 def _tuples(value: Any) -> Any:
@@ -148,8 +149,8 @@ def _tuples(value: Any) -> Any:
 
 
 def key_of(text: str, type: TypeInformation) -> Any:
-    """The key in ``text``: text as it is, other types from JSON, and what is no JSON is text for ``ANY``. Raises ConfigError if
-    it is not valid for the type."""
+    """The key in ``text``: text unchanged, other types from JSON; for ``ANY``, invalid JSON is text. Raises ConfigError if the
+    key is not valid for the type."""
     if type.kind in ("string", "char"):
         return text
     try:
@@ -162,7 +163,7 @@ def key_of(text: str, type: TypeInformation) -> Any:
 
 
 def _native(text: str, type: TypeInformation) -> Any:
-    try:  # not by way of Python's values: it has decimals as they are written
+    try:  # directly, without Python values, to preserve decimals exactly
         return json_decoder(type.wire, strict=False)(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
         with BUILDING:
@@ -178,7 +179,7 @@ def _json_or(text: str) -> Any:
 
 def query(savepoint: str, sql: str, *, limits: QueryLimits | None = None, state_root: str | None = None) -> QueryResult:
     """Run a SELECT over a savepoint or a job's state, in DuckDB's dialect: each state is a view ``"uid"."state"``; see
-    ``states``. ``limits``: what it may use, by default all there is."""
+    ``states``. ``limits``: of its resources; by default none."""
     return read_named(savepoint, lambda saved: query_of(saved, sql, limits), state_root)
 
 
@@ -212,15 +213,15 @@ def open_live(job: str, *, state_root: str | None = None) -> LiveState:
 
 
 def follow_state(job: str, *, state_root: str | None = None, directory: str | None = None) -> StateFollower:
-    """The state of a job for many reads, from a local copy that follows it; to be closed. ``directory``: for the copy."""
+    """The state of a job for many reads, from a local copy that follows the job; close it. ``directory``: for the copy."""
     return StateFollower(StateRoot(state_root).place, job, directory=directory)
 
 
 def read_named(name: str, read: Callable[[StateCollection[Any]], T], state_root: str | None) -> T:
-    """What ``read`` returns for the savepoint (path, URL, id, label or ``latest``) or the job of this name.
+    """The result of ``read`` for the savepoint (path, URL, id, label or ``latest``) or the job of this name.
 
-    A job's state is opened again if the job removes the files of that epoch meanwhile. Raises SavepointNotFound, JobNotFound
-    after ``job:``, and ConfigError for the name of a job that is the label of a savepoint, too.
+    Opens a job's state again if the job removes the files of that epoch meanwhile. Raises SavepointNotFound, JobNotFound after
+    ``job:``, and ConfigError if the name of a job is also the label of a savepoint.
     """
     storage = StateRoot(state_root).storage
     job = job_of_name(storage, name)
@@ -230,24 +231,19 @@ def read_named(name: str, read: Callable[[StateCollection[Any]], T], state_root:
 
 
 def job_of_name(storage: Storage, name: str) -> str | None:
-    """The job that a name stands for; None if it is that of a savepoint."""
+    """The job of this name; None if it is the name of a savepoint."""
     if name.startswith(JOB) and not os.path.exists(name):
         return name.removeprefix(JOB)
-    if name == LATEST or "/" in name or os.path.exists(name) or not _has_checkpoints(storage, name):
-        try:
-            savepoint_place(storage, name)
-        except SavepointNotFound as error:
-            raise SavepointNotFound(f"{error}. Nor is there a job of that name; `forkpoint list -a` lists jobs") from None
-        return None
+    is_job = False
+    if name != LATEST and "/" not in name and not os.path.exists(name):
+        with suppress(ConfigError):  # not a valid name of a job
+            is_job = bool(storage.list(JobPaths(name).checkpoints))
     try:
         savepoint_place(storage, name)
-    except SavepointNotFound:
-        return name
-    raise ConfigError(f"{name!r} is a job and the label of a savepoint: write {JOB}{name} for the job, or the savepoint's id")
-
-
-def _has_checkpoints(storage: Storage, job: str) -> bool:
-    try:
-        return bool(storage.list(JobPaths(job).checkpoints))
-    except ConfigError:  # cannot be the name of a job
-        return False
+    except SavepointNotFound as error:
+        if is_job:
+            return name
+        raise SavepointNotFound(f"{error}. Nor is there a job of that name; `forkpoint list -a` lists jobs") from None
+    if is_job:
+        raise ConfigError(f"{name!r} is a job and the label of a savepoint: write {JOB}{name} for the job, or the savepoint's id")
+    return None

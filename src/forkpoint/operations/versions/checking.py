@@ -1,4 +1,4 @@
-"""Checking a program against a savepoint."""
+"""Checks a program against a savepoint."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def check(
     pyflink: bool = False,
     state_root: str | None = None,
 ) -> CheckResult:
-    """Find out what a restore would do with a savepoint's state in a program.
+    """Determine how a restore would treat a savepoint's state in a program.
 
-    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs
-    in this process, up to its first execute(); no job is started, and nothing is written. Raises ProgramFailed and NoJob.
+    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs in
+    this process up to its first execute(), which starts no job and writes nothing. Raises ProgramFailed and NoJob.
     """
     if pyflink:
         install()

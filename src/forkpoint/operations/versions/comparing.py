@@ -1,6 +1,4 @@
-"""Running two versions of a program from one savepoint over the same inputs, and comparing their output row by row and key by
-key.
-"""
+"""Runs two versions of a program from one savepoint over the same inputs, and compares their output by row and by key."""
 
 from __future__ import annotations
 
@@ -40,8 +38,8 @@ SHOWN_ROWS = 3
 
 @dataclass(frozen=True)
 class VersionsCompared:
-    """``savepoint``: where both started. ``a``, ``b``: the programs. ``states``: how their states differ; None unless both
-    ended with a savepoint. ``kept``: the directory with their rows, state and logs; None if it was removed."""
+    """``savepoint``: the initial state of both. ``a``, ``b``: the programs. ``states``: the differences between their states;
+    None unless both ended with a savepoint. ``kept``: the directory with their rows, state and logs; None if it was removed."""
 
     savepoint: str
     a: str
@@ -69,8 +67,8 @@ def ab(
 ) -> VersionsCompared:
     """Run two versions from a savepoint over the same inputs, one after the other, and compare their output.
 
-    ``request``: the first version, and how to run both; they read up to its ``until``, by default up to the current position
-    of the savepoint's job. Neither writes to its own sinks. ``keys``: key columns by sink uid, None for all other sinks; by
+    ``request``: the first version, and the options of both; they read up to its ``until``, by default up to the current position
+    of the savepoint's job. Neither version writes to its sinks. ``keys``: key columns by sink uid, None for all other sinks; by
     default the first column. ``keep``: a directory to keep the rows, state and logs of both.
     """
     storage = StateRoot(state_root).storage
@@ -108,7 +106,7 @@ def _newest(storage: Storage, opened: OpenedSavepoint, place: Path) -> str:
 
 @dataclass(frozen=True)
 class _Trials:
-    """The runs of both versions: a job each, in their own state root, with their rows in files beside it."""
+    """The runs of both versions: two jobs in a separate state root, with their rows in files next to it."""
 
     place: Path
     request: RunRequest
@@ -118,7 +116,7 @@ class _Trials:
         return StateRoot(str(self.place / "state"))
 
     def _wait(self, process: subprocess.Popen[bytes], version: str, report: OnStep) -> int:
-        """Wait for a version's end, and report how far it has come. Ends it if this is interrupted."""
+        """Wait for a version's end and report its progress. Kills the version if interrupted."""
         try:
             while True:
                 try:
@@ -131,7 +129,7 @@ class _Trials:
             raise
 
     def run(self, version: str, app: str, until: str, report: OnStep) -> str:
-        """Run a version to its end; return where it stopped, for the other version."""
+        """Run a version to its end; returns its final position, for the other version."""
         log = self.place / f"{version}.log"
         request = replace(self.request, app=app, name=version, until=until, capture=str(self.place / version))
         with open(log, "ab") as output:
@@ -156,7 +154,7 @@ class _Trials:
 
     def states(self, samples: int) -> SavepointDiff | None:
         a, b = (self._savepoint(version) for version in VERSIONS)
-        # Without stamps: the versions ran one after the other, so their times to live started at different times.
+        # Without timestamps of entries: the versions ran one after the other, so their times to live started at different times.
         return None if a is None or b is None else diff(a, b, samples=samples, stamps=False)
 
     def compared(self, keys: Keys, samples: int) -> tuple[Comparison, ...]:
@@ -184,7 +182,7 @@ def _rows(sink: Path | None) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class KeyDifference:
-    """A key whose rows differ: some of those in only one of the versions."""
+    """A key with different rows: some of the rows that only one version has."""
 
     key: Any
     only_a: list[Any]
@@ -193,8 +191,8 @@ class KeyDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One sink's rows in both versions, with duplicates. ``key``: the key columns; None if rows are not records, so that each
-    row is its own key. A key is the same if all its rows are."""
+    """One sink's rows in both versions, with duplicates. ``key``: the key columns; None if rows are not records, so that each row
+    is its own key. A key is the same if all its rows are the same."""
 
     uid: str
     rows_a: int

@@ -1,4 +1,4 @@
-"""The two ways from one program of a job to the next: handing over while both run, and stopping one before the other starts."""
+"""Replaces a job's program in two ways: a hand-off while both run, or a stop before the new one starts."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ Outcome = Literal["upgraded", "rolled-back"]
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A job that goes on in ``run``: of the new program or, if rolled back, of the old one, which is ``previous_run`` itself if
-    that was never stopped. ``savepoint``: the state in which the old one ended; None if it was rolled back without one.
-    ``downtime_ms``: from commit to commit, None before the first. ``failure``: why it was rolled back."""
+    """A job that continues in ``run``: of the new program or, after a rollback, of the old one; this is ``previous_run`` itself
+    if it was never stopped. ``savepoint``: the final state of the old program; None after a rollback without a savepoint.
+    ``downtime_ms``: from commit to commit; None before the first commit. ``failure``: the reason for a rollback."""
 
     job: str
     outcome: Outcome
@@ -56,16 +56,16 @@ class Upgraded:
 
 
 class NotHandedOver(ForkpointError):
-    """The job cannot be handed over to this program while it runs."""
+    """The running job cannot be handed over to this program."""
 
 
 class _Cancelled(Exception):
-    """Somebody has cancelled the new version during its trial."""
+    """A user has cancelled the new version during its trial."""
 
 
 @contextmanager
 def _pipe() -> Iterator[int]:
-    """The reading end of a pipe, whose other end is closed when this process dies, or leaves the block."""
+    """The read end of a pipe whose other end closes when this process dies or leaves the block."""
     reading, writing = os.pipe()
     try:
         yield reading
@@ -76,7 +76,7 @@ def _pipe() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The replacement of ``run``'s program by that of ``request``. ``epochs``: how many it has to commit on trial, within
+    """The replacement of ``run``'s program by that of ``request``. ``epochs``: the epochs of its trial, within
     ``timeout_seconds``."""
 
     root: StateRoot
@@ -95,10 +95,10 @@ class Replacement:
     # -- handing over
 
     def hand_over(self, old: RunClient) -> Upgraded:
-        """Start the new program beside the old one, and let it take over once its stores follow the job closely.
+        """Start the new program while the old one runs, and hand over once its stores have caught up with the job.
 
-        Until then nothing happens to the old one. Raises NotHandedOver if this way is not open for the program or for the old
-        driver, and DriverFailed if the old program does not start again.
+        Until then the old program is not affected. Raises NotHandedOver if the program or the old driver does not support a
+        hand-off, DriverFailed if the old program does not start again.
         """
         with _pipe() as while_open:
             return self._hand_over(old, while_open)
@@ -130,8 +130,8 @@ class Replacement:
             raise self._not_running(started, "") from None
         except KeyboardInterrupt:
             if self._succeeded(started.run) is not None:
-                said = f"run {started.run} of the new version goes on; run {self.run} has handed the job over to it"
-                self.observer.remark(said)
+                remark = f"run {started.run} of the new version continues; run {self.run} has handed the job over to it"
+                self.observer.remark(remark)
             raise
         finally:
             if last is None and self._succeeded(started.run) is None:
@@ -140,7 +140,7 @@ class Replacement:
         return self._result("upgraded", started, path, downtime_ms)
 
     def _switch(self, old: RunClient, new: RunClient, started: Started) -> Manifest:
-        """Wait until the new run is close, then have the job handed over to it; returns the old one's last manifest."""
+        """Wait until the new run has caught up, then request the hand-off; returns the old run's last manifest."""
         until = time.monotonic() + self.timeout_seconds
         with self.observer.steps(f"preparing run {started.run}") as report:
             while not (status := new.status()).caught_up:
@@ -170,18 +170,18 @@ class Replacement:
             return self.history.load(epoch)
 
     def _save(self, new: RunClient, started: Started, last: Manifest) -> Pending[SavepointAnswer]:
-        """Request the savepoint of the old version's last epoch. Raises DriverFailed if the new one has failed already."""
+        """Request the savepoint of the old version's last epoch. Raises DriverFailed if the new one has already failed."""
         try:
             return new.savepoint(note=f"the last epoch of run {self.run}", epoch=last.epoch)
         except Unreachable:
             raise
-        except ForkpointError:  # a driver that has ended answers a moment longer, and takes no requests
+        except ForkpointError:  # an ended driver still answers for a moment, but takes no requests
             self._watch(started, last)
             raise
 
     def _saved(self, new: RunClient, saving: Pending[SavepointAnswer], started: Started) -> str:
-        """The savepoint of the old version's last epoch. Raises JobFailed if the new one, whose output is published by now, ends
-        before it is complete."""
+        """The savepoint of the old version's last epoch. Raises JobFailed if the new version, whose output is already published,
+        ends before the savepoint is complete."""
         try:
             return wait_for_savepoint(new, saving, f"saving the last state of run {self.run}", self.observer)
         except (JobFailed, Unreachable):
@@ -194,7 +194,7 @@ class Replacement:
             ) from None
 
     def _succeeded(self, run: str) -> int | None:
-        """The epoch from which the run leads the job; None if it does not."""
+        """The epoch from which the run leads the job; None if it does not lead."""
         newest = self.history.newest()
         if newest is None or newest.run != run:
             return None
@@ -202,7 +202,7 @@ class Replacement:
         return first.parent.epoch
 
     def _never_stopped(self, old: RunClient, problem: DriverFailed) -> Upgraded:
-        """The new version failed while the old one led the job. Raises JobFailed if that has ended, too."""
+        """The new version failed while the old one led the job. Raises JobFailed if the old one has ended, too."""
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
         endpoint = old.endpoint
@@ -222,8 +222,8 @@ class Replacement:
     # -- stopping first
 
     def stop_and_start(self, old: RunClient) -> Upgraded:
-        """Stop the old program with a savepoint, and start the new one from that. Raises DriverFailed if the old program does
-        not start again after the new one has failed."""
+        """Stop the old program with a savepoint and start the new one from it. Raises DriverFailed if the new program fails and
+        the old one does not start again."""
         self.observer.remark(self._by_hand())
         path = wait_for_savepoint(old, old.stop(), f"stopping {self.job}", self.observer)
         self.observer.remark(f"job {self.job} is stopped; its savepoint is {path}")
@@ -241,13 +241,13 @@ class Replacement:
         return self._result("upgraded", started, path, downtime_ms)
 
     def _undone(self, problem: DriverFailed) -> str | None:
-        """The run that the old program follows in a rollback: its own, or that of the new version. Raises JobFailed if
-        another one has led the job since, which is not to be undone."""
+        """The run that the old program succeeds in a rollback: its own, or the new version's. Raises JobFailed if another run has
+        led the job since, which must not be rolled back."""
         newest = self.history.newest_run()
         if newest not in (self.run, problem.run):
             raise JobFailed(
-                f"the new version failed, and the old one was not started again, as run {newest} has led job {self.job!r} since: "
-                f"{problem}"
+                f"the new version failed, and the old one was not started again because run {newest} has led job {self.job!r} "
+                f"since: {problem}"
             )
         return newest
 
@@ -272,10 +272,8 @@ class Replacement:
         return started
 
     def _watch(self, started: Started, last: Manifest) -> int | None:
-        """Wait until the new version's trial is over; returns how long nothing was committed after ``last``, in ms.
-
-        Raises DriverFailed if it failed, and _Cancelled if somebody has cancelled it.
-        """
+        """Wait until the new version's trial is over; returns the time from ``last`` to the next commit, in ms. Raises
+        DriverFailed if the version failed, _Cancelled if a user has cancelled it."""
         until = time.monotonic() + self.timeout_seconds
         downtime_ms = self._downtime_ms(started.run, last)
         while self.epochs and not self._passed(started.run):
@@ -289,12 +287,12 @@ class Replacement:
                 late = f"it did not commit its first {self.epochs} epochs within {self.timeout_seconds:g} s"
                 raise self._failed(started, late)
             time.sleep(_POLL_SECONDS)
-            if downtime_ms is None:  # at once: later, the first epochs may have been removed
+            if downtime_ms is None:  # as early as possible: the first epochs may be removed later
                 downtime_ms = self._downtime_ms(started.run, last)
         return self._downtime_ms(started.run, last) if downtime_ms is None else downtime_ms
 
     def _not_running(self, started: Started, source: str) -> JobFailed:
-        """The error if somebody has cancelled the new version: that is not undone."""
+        """The error if a user has cancelled the new version, which is not rolled back."""
         return JobFailed(
             f"run {started.run} of the new version was cancelled during its trial, so job {self.job!r} does not run, and nothing "
             f"of the new version remains. To start the old one: forkpoint --state-root {self.root.place} run -d {source}"
@@ -319,19 +317,19 @@ class Replacement:
         return record.reason or f"it was {record.outcome} before its first epochs were committed"
 
     def _end_of(self, started: Started, ended: str) -> DriverFailed | _Cancelled:
-        """What to raise for a run that led the job, and has ended during its trial."""
+        """The exception for a run that led the job and ended during its trial."""
         record = RUN.load_if_whole(self.root.storage, JobPaths(self.job).run_file(started.run))
         return _Cancelled() if record is not None and record.outcome == "cancelled" else self._failed(started, ended)
 
     def _last_error(self, started: Started) -> str | None:
-        """What it says in its log, a moment after it has withdrawn its endpoint."""
+        """The error in its log, which it writes after it has withdrawn its endpoint."""
         until = time.monotonic() + ENDING_SECONDS
-        while (said := last_error(Path(started.log))) is None and time.monotonic() < until:
+        while (error := last_error(Path(started.log))) is None and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
-        return said
+        return error
 
     def _end(self, started: Started) -> None:
-        """End a driver that this operation started: cancel it if it answers, else kill it."""
+        """End a driver that this operation started: cancel it if it answers, otherwise kill it."""
         endpoint = ENDPOINT.load_if_whole(self.root.storage, JobPaths(self.job).endpoint_file(started.run))
         if endpoint is None:
             return
@@ -345,11 +343,12 @@ class Replacement:
     def _restart(
         self, restore: RestoreOptions, last: Manifest, savepoint: str | None, problem: DriverFailed, after: str | None
     ) -> Upgraded:
-        """Start the old program again, as the successor of run ``after``. What the new version withheld is never published."""
+        """Start the old program again, as the successor of run ``after``. The new version's withheld output is never
+        published."""
         if problem.log_tail is not None:
             self.observer.remark(problem.log_tail)
         self.observer.remark(f"the new version failed: {problem}\nrolling back to the program of run {self.run}")
-        rescaled_to = last.parallelism if last.rescaled else None  # a start from a savepoint would not know
+        rescaled_to = last.parallelism if last.rescaled else None  # a savepoint does not have it
         old = RunRequest(f"{PREFIX}{self.run}", restore=restore, parallelism=rescaled_to, predecessor=(self.job, after))
         try:
             with self.observer.steps(f"rolling back to run {self.run}") as report:
@@ -371,13 +370,13 @@ class Replacement:
         return Upgraded(self.job, outcome, started.run, self.run, savepoint, downtime_ms, failure, started.pid, started.log)
 
     def _downtime_ms(self, run: str, last: Manifest) -> int | None:
-        """From the old program's last epoch to the run's first; None if that is not there."""
-        mine = (self._loaded(each) for each in self.history.epochs() if each > last.epoch)
+        """From the old program's last epoch to the run's first; None if that is missing."""
+        mine = (self._loaded(epoch) for epoch in self.history.epochs() if epoch > last.epoch)
         first = next((m for m in mine if m is not None and m.run == run and m.kind != "start"), None)
         return None if first is None else max(0, first.created_ms - last.created_ms)
 
     def _loaded(self, epoch: int) -> Manifest | None:
-        """The manifest; None if it has been removed in the meantime."""
+        """The manifest; None if it was removed in the meantime."""
         try:
             return self.history.load(epoch)
         except NotFound:

@@ -1,4 +1,4 @@
-"""Replacing the program of a running job, and rolling back if the new one fails."""
+"""Replaces the program of a running job, and rolls back if the new one fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Refused:
-    """The program does not fit the job's state, as ``plan`` says; nothing was stopped."""
+    """The program does not fit the job's state; ``plan`` has the reasons. The job was not stopped."""
 
     job: str
     run: str
@@ -55,13 +55,13 @@ def upgrade(
 ) -> Upgraded | Refused:
     """Replace the program of a job; roll back if the new one fails.
 
-    The program is first checked against the job's state. Then it is started beside the old one, brings its stores up to the job's
-    epochs, and takes over between two of them. With ``stop_first``, or if state has to be converted, the job is stopped with a
-    savepoint instead, and the program started from that.
+    The program is first checked against the job's state. Then it starts while the old one runs, catches its stores up with the
+    job, and takes over between two epochs. With ``stop_first``, or if state has to be converted, the job stops with a savepoint
+    instead, and the program starts from it.
 
     The program's output is withheld until it has committed its first ``watch_epochs`` epochs (0: it only has to start). If it
-    fails before that, or takes longer than ``timeout_seconds``, the old program goes on from where it ended. Raises DriverFailed
-    if that fails, too.
+    fails before, or takes longer than ``timeout_seconds``, the old program resumes from its last epoch. Raises DriverFailed if
+    that fails, too.
     """
     if request.pyflink:
         install()
@@ -93,7 +93,7 @@ def upgrade(
 
 
 def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
-    """The program that the job's run was started with. Raises ForkpointError if it cannot be started again."""
+    """The recorded program of the job's run. Raises ForkpointError if it cannot be started again."""
     program = load_program(root.storage, job, run)
     if program is None:
         raise ForkpointError(
@@ -124,8 +124,8 @@ def _plan(client: RunClient, newest: Manifest, graph: JobGraph, restore: Restore
 
 
 def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
-    """The plan for a savepoint, which unlike a checkpoint counts entries: the program may lack states that have none."""
-    observer.remark(f"checking whether what the program no longer has of {client.endpoint.job} is empty")
+    """The plan for a savepoint, which unlike a checkpoint counts entries: the program may lack empty states."""
+    observer.remark(f"checking whether the removed states of {client.endpoint.job} are empty")
     requested = client.savepoint(note="to check an upgrade")
     opened = open_savepoint(wait_for_savepoint(client, requested, "counting", observer))
     try:
@@ -140,7 +140,7 @@ def _schedule(program: Program) -> SavepointSchedule | None:
 
 
 def _engine(program: Program) -> str | None:
-    """The engine that the job runs on, also if this shell's environment says nothing, or another one."""
+    """The engine of the job, regardless of this process's environment."""
     given = program.options.get("engine") or program.engine
     return given if isinstance(given, str) else None
 

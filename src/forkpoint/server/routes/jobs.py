@@ -1,4 +1,4 @@
-"""Routes: jobs, at Flink's paths, and what forkpoint adds to them."""
+"""Routes: jobs, at Flink's paths, with forkpoint's additions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LOG_BYTES = 8_000_000  # of the end of a log, in which the lines are
 @router.get("/jobs", response_model=m.JobIds)
 def jobs(served: Served) -> m.JobIds:
     """The ids and states of all jobs."""
-    return flink.job_ids(served.service.jobs())
+    return m.JobIds(jobs=[m.JobIdStatus(id=entry.id, status=flink.state_of(entry)) for entry in served.service.jobs()])
 
 
 @router.get("/jobs/overview", response_model=m.JobOverviews, openapi_extra=command("list"))
 def overview(served: Served) -> m.JobOverviews:
-    """All jobs, those first that were started last."""
+    """All jobs, by their start, the latest first."""
     now = now_ms()
     return m.JobOverviews(jobs=[flink.overview(entry, now) for entry in served.service.jobs()])
 

@@ -19,12 +19,12 @@ from forkpoint.server.service import JobEntry
 
 router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["jobs"])
 
-Get = Annotated[str | None, Query(description="the names whose values are wanted, with commas")]
-Agg = Annotated[str | None, Query(description="which of min, max, avg and sum are wanted, with commas; all by default")]
+Get = Annotated[str | None, Query(description="the names of the wanted values, separated by commas")]
+Agg = Annotated[str | None, Query(description="some of min, max, avg and sum, separated by commas; all by default")]
 
 
 def vertex_of(vertex: str, entry: Job, served: Served) -> PlanOperator:
-    """The operator with this uid, or Flink's id of it."""
+    """The operator with this uid or Flink id."""
     for operator in served.service.plan(entry).operators:
         if vertex == operator.uid or vertex.lower() == flink.vertex_id(operator.uid):
             return operator
@@ -61,7 +61,7 @@ def _of_job(entry: JobEntry, served: Context) -> dict[str, Number]:
 
 @router.get("/jobs/{job}/vertices/{vertex}", response_model=m.VertexDetails)
 def vertex_details(entry: Job, operator: Vertex, served: Served) -> m.VertexDetails:
-    """An operator. Its counts are those of all subtasks."""
+    """An operator. Its counts include all subtasks."""
     service = served.service
     measured = service.metrics(entry)
     newest = History(entry.storage, entry.paths).newest()
@@ -73,7 +73,7 @@ def vertex_details(entry: Job, operator: Vertex, served: Served) -> m.VertexDeta
 
 @router.get("/jobs/{job}/vertices/{vertex}/metrics", response_model=list[m.MetricValue], response_model_exclude_none=True)
 def vertex_metrics(entry: Job, operator: Vertex, served: Served, get: Get = None) -> list[m.MetricValue]:
-    """The names of an operator's metrics, or the values of some: of all subtasks, and with a number before the name of one."""
+    """The names of an operator's metrics, or the values of some. Names of single subtasks begin with the subtask's number."""
     found, _ = _of_vertex(entry, operator, served)
     return flink_metrics.selected(flink_metrics.of_subtasks(found), get)
 
@@ -91,17 +91,17 @@ def subtasks_metrics(
 ) -> list[m.AggregatedMetric]:
     """The names of an operator's metrics, or some of them over its subtasks."""
     if subtasks is not None:
-        raise ConfigError("counts are of all subtasks together; leave out `subtasks`")
+        raise ConfigError("counts include all subtasks; leave out `subtasks`")
     found, measured = _of_vertex(entry, operator, served)
     return flink_metrics.aggregated_subtasks(found, 1 if measured is None else measured.parallelism, get, agg)
 
 
 @router.get("/jobs/{job}/vertices/{vertex}/watermarks", response_model=list[m.MetricValue], response_model_exclude_none=True)
 def watermarks(entry: Job, operator: Vertex, served: Served) -> list[m.MetricValue]:
-    """The watermark that each subtask of an operator has received; of a source, none."""
+    """The watermark that each subtask of an operator has received; sources have none."""
     found, _ = _of_vertex(entry, operator, served)
-    of_each = flink_metrics.of_subtasks({name: each for name, each in found.items() if name == "currentInputWatermark"})
-    return flink_metrics.selected(of_each, ",".join(name for name in of_each if name[0].isdigit()))
+    values = flink_metrics.of_subtasks({name: metric for name, metric in found.items() if name == "currentInputWatermark"})
+    return flink_metrics.selected(values, ",".join(name for name in values if name[0].isdigit()))
 
 
 def _of_vertex(entry: JobEntry, operator: PlanOperator, served: Context) -> tuple[dict[str, VertexMetric], MetricsMessage | None]:

@@ -1,4 +1,4 @@
-"""Routes: savepoints, what is saved in them, and the history of jobs. All are named by id or label, below the state roots."""
+"""Routes: savepoints, their contents, and the history of jobs. Savepoints are named by id or label, below the state roots."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ router = APIRouter(route_class=SegmentRoute, responses=ERRORS, tags=["savepoints
 
 
 class LabelBody(m.Body):
-    """What is not given stays; an empty note removes the note, ``remove`` the label."""
+    """Missing fields stay unchanged; an empty note removes the note, ``remove`` the label."""
 
     label: m.Text | None = None
     note: m.Text | None = None
@@ -69,7 +69,7 @@ class StateRename(StateName):
 
 
 class EditBody(m.Body):
-    """As the options of `forkpoint edit`; the new savepoint is below the state root."""
+    """The options of `forkpoint edit`; the new savepoint is below the state root."""
 
     remove_uids: list[m.Text] = Field(default_factory=list, max_length=1_000)
     remove_states: list[StateName] = Field(default_factory=list, max_length=1_000)
@@ -134,7 +134,7 @@ def dispose(savepoint: str, served: Served, force: bool = False, root: RootQuery
 
 @router.post("/savepoint-disposal", status_code=202, response_model=m.RequestId, openapi_extra=command("dispose"))
 def dispose_path(body: m.DisposalBody, request: Request, served: Served) -> m.RequestId:
-    """Delete a savepoint, as Flink's clients ask for it: by its path, below a state root."""
+    """Delete a savepoint by its path below a state root, like Flink's clients."""
     at, path = served.service.savepoint(body.savepoint_path)
 
     def work(asked: Asked) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def dispose_path(body: m.DisposalBody, request: Request, served: Served) -> m.Re
 
 @router.get("/savepoint-disposal/{trigger}", response_model=m.DisposalStatus, response_model_exclude_none=True)
 def disposal(trigger: str, served: Served) -> m.DisposalStatus:
-    """How far a disposal has come."""
+    """The status of a disposal."""
     return disposal_status(served.requests.find(trigger, "dispose", None))
 
 
@@ -167,14 +167,14 @@ def entries(
     key: Annotated[str | None, Query(description="text as it is, other types as JSON")] = None,
     limit: Annotated[int, Query(ge=1, le=ROWS)] = 100,
 ) -> dict[str, Any]:
-    """The rows of a state in a savepoint, or those of one key."""
+    """The rows of a state in a savepoint, or of one key."""
     at, path = served.service.savepoint(savepoint, root)
     return entries_json(operations.entries(path, uid, state, key, limit=limit, state_root=at.place))
 
 
 @router.post("/catalog/savepoints/{savepoint}/query", openapi_extra=command("state query"))
 def query(savepoint: str, body: QueryBody, served: Served, root: RootQuery = None) -> dict[str, Any]:
-    """Run a SELECT over a savepoint's states, for at most 30 s. Of more than 10,000 rows or 16 MiB the first are given."""
+    """Run a SELECT over a savepoint's states, for at most 30 s. The result is cut after 10,000 rows or 16 MiB."""
     at, path = served.service.savepoint(savepoint, root)
     with served.service.querying() as limits:
         return query_json(operations.query(path, body.sql, limits=limits, state_root=at.place))
@@ -221,7 +221,7 @@ def diff(body: DiffBody, request: Request, served: Served, root: RootQuery = Non
 
 @router.post("/gc", status_code=202, response_model=m.RequestId, openapi_extra=command("gc"))
 def gc(body: GcBody, request: Request, served: Served, root: RootQuery = None) -> m.RequestId:
-    """Remove what dead runs of a job, or of all jobs, left below a state root and nothing needs."""
+    """Remove the leftovers of dead runs of a job, or of all jobs, below a state root."""
     service = served.service
     entry = None if body.job is None else service.job(body.job, root)
     place = (service.root(root) if entry is None else entry.root).place
@@ -236,7 +236,7 @@ def gc(body: GcBody, request: Request, served: Served, root: RootQuery = None) -
 
 @router.post("/jobs/{job}/publish", status_code=202, response_model=m.RequestId, openapi_extra=command("publish"))
 def publish(entry: Job, request: Request, served: Served) -> m.RequestId:
-    """Publish what a job has committed and its dead driver left unpublished, without starting the job."""
+    """Publish the committed output that a job's dead driver left unpublished, without starting the job."""
 
     def work(asked: Asked) -> dict[str, Any]:
         return served.commands.run(entry.root, ["publish", "--", entry.name], asked)
@@ -246,7 +246,7 @@ def publish(entry: Job, request: Request, served: Served) -> m.RequestId:
 
 @router.post("/jobs/{job}/recover", status_code=202, response_model=m.RequestId, openapi_extra=command("recover"))
 def recover(entry: Job, body: RecoverBody, request: Request, served: Served) -> m.RequestId:
-    """Make a job resume from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged."""
+    """Make a job resume from its newest undamaged checkpoint or savepoint, if its newest checkpoint is damaged."""
 
     def work(asked: Asked) -> dict[str, Any]:
         return recovery_json(operations.recover(entry.name, dry_run=body.dry_run, state_root=entry.root.place, observer=asked))

@@ -1,4 +1,4 @@
-"""Routes: programs, and what starts or replaces jobs with them."""
+"""Routes: programs, and the operations that start or replace jobs with them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ProgramList(m.Snake):
 
 
 class StartBody(m.Body):
-    """How to start a program. ``conf``: Spark's settings, of which `spark.submit.pyFiles`, `spark.files` and `spark.archives` are
-    what `--py-files`, `--files` and `--archives` set."""
+    """The options of a program's start. ``conf``: Spark's settings; `spark.submit.pyFiles`, `spark.files` and `spark.archives`
+    correspond to `--py-files`, `--files` and `--archives`."""
 
     arguments: list[Setting] = Field(default_factory=list, max_length=1_000)
     parallelism: int | None = Field(None, ge=1, le=32768)
@@ -57,7 +57,7 @@ class StartBody(m.Body):
 
 
 class Schedule(m.Body):
-    """Scheduled savepoints: one at each interval."""
+    """Scheduled savepoints, one per interval."""
 
     interval_ms: int = Field(ge=1, le=_LONGEST_MS)
     keep_last: int | None = Field(None, ge=1, le=1_000_000)
@@ -65,15 +65,15 @@ class Schedule(m.Body):
 
 
 class Bounds(m.Body):
-    """The parallelism of a job that scales itself, both inclusive."""
+    """The bounds of autoscaling, both inclusive."""
 
     minimum: int = Field(ge=1, le=32768)
     maximum: int = Field(ge=1, le=32768)
 
 
 class ProgramBody(StartBody):
-    """A program, and how to start it as a job. ``program``: the id of one that was uploaded; ``run``: that of a run, for what it
-    was started with."""
+    """A program, with the options of its start. ``program``: the id of an uploaded program; ``run``: the id of a run, for its
+    recorded program."""
 
     program: m.Text | None = None
     run: m.Text | None = None
@@ -101,8 +101,8 @@ class RunBody(ProgramBody):
 
 
 class RestartBody(m.Body):
-    """``run``: the run of the job that it is started like; None for the newest. ``savepoint``: an id, a label, or `latest`;
-    None for where the job ended."""
+    """``run``: the run of the job whose program, arguments and options to use; None: the newest. ``savepoint``: an id, a label,
+    or `latest`; None: the job's last checkpoint."""
 
     run: m.Text | None = None
     savepoint: m.Text | None = None
@@ -136,8 +136,8 @@ class CheckBody(m.Body):
 
 
 class AbBody(StartBody):
-    """Two versions over the same inputs. ``until``: a time, or a savepoint's id or label. ``samples``: differing keys to give
-    for each sink."""
+    """Two versions over the same inputs. ``until``: a time, or a savepoint's id or label. ``samples``: the number of differing
+    keys to return for each sink."""
 
     savepoint: m.Text
     program_a: m.Text
@@ -149,7 +149,7 @@ class AbBody(StartBody):
 
 @router.get("/programs", response_model=ProgramList)
 def programs(served: Served) -> ProgramList:
-    """The programs that were uploaded, newest first."""
+    """The uploaded programs, newest first."""
     return ProgramList(programs=[_shown(each) for each in _programs(served).all()])
 
 
@@ -197,7 +197,7 @@ def run(body: RunBody, request: Request, served: Served, root: Annotated[str | N
 
 @router.post("/jobs/{job}/restart", status_code=202, response_model=m.RequestId)
 def restart(entry: Job, body: RestartBody, request: Request, served: Served) -> m.RequestId:
-    """Start a job again that does not run, on the server's machine: with the program, arguments and options of its newest run."""
+    """Restart a job that does not run, on the server's machine, with the program, arguments and options of its newest run."""
     at, run = entry.root, body.run or entry.view.run
     if entry.view.is_live:
         raise JobRunning(f"job {entry.name!r} runs (run {entry.view.run} is {entry.view.state}); stop it first")
@@ -225,9 +225,9 @@ def fork(entry: Job, body: ForkBody, request: Request, served: Served) -> m.Requ
 
 @router.post("/jobs/{job}/upgrade", status_code=202, response_model=m.RequestId, openapi_extra=command("upgrade"))
 def upgrade(entry: Job, body: UpgradeBody, request: Request, served: Served) -> m.RequestId:
-    """Replace the program of a running job; it goes back to the old one if the new one fails."""
+    """Replace the program of a running job; rolls back if the new one fails."""
     if body.program is None:
-        raise ConfigError("an upgrade needs a program that was uploaded")
+        raise ConfigError("an upgrade needs an uploaded program")
     served.service.client(entry).close()
     asked = _request(served, entry.root, body)
     options = ["--watch-epochs", str(body.watch_epochs), "--timeout", str(body.timeout_seconds)]
@@ -238,7 +238,7 @@ def upgrade(entry: Job, body: UpgradeBody, request: Request, served: Served) -> 
 
 @router.post("/check", status_code=202, response_model=m.RequestId, openapi_extra=command("check"))
 def check(body: CheckBody, request: Request, served: Served, root: Annotated[str | None, Query()] = None) -> m.RequestId:
-    """Check what a restore would do with a savepoint's state in a program."""
+    """Check how a restore would treat a savepoint's state in a program."""
     at, saved = served.service.root(root), body.savepoint
     if saved != "latest":
         at, saved = served.service.savepoint(saved, root)
@@ -291,7 +291,7 @@ def _request(
 
 
 def _started(body: StartBody, app: str) -> RunRequest:
-    """A program that is started like this."""
+    """The request for a program with these options."""
     return RunRequest(
         app,
         tuple(body.arguments),
@@ -307,7 +307,7 @@ def _started(body: StartBody, app: str) -> RunRequest:
 
 
 def _until(served: Context, at: StateRoot, given: str) -> str:
-    """A time, or the path of the savepoint that is named."""
+    """A time, or the path of a savepoint by its name."""
     is_time = given.isdecimal() or given[:4].isdecimal()
     return given if is_time else served.service.savepoint(given, at.place)[1]
 

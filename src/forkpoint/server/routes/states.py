@@ -31,12 +31,12 @@ def entries(
     key: Annotated[str | None, Query(description="text as it is, other types as JSON")] = None,
     limit: Annotated[int, Query(ge=1, le=ROWS)] = 100,
 ) -> dict[str, Any]:
-    """The rows of a state of a job, or those of one key."""
+    """The rows of a state of a job, or of one key."""
     return entries_json(operations.entries_of(served.service.state(entry), uid, state, key, limit=limit))
 
 
 @router.post("/jobs/{job}/query", openapi_extra=command("sql"))
 def query(entry: Job, body: QueryBody, served: Served) -> dict[str, Any]:
-    """Run a SELECT over the states of a job, for at most 30 s. Of more than 10,000 rows or 16 MiB the first are given."""
+    """Run a SELECT over the states of a job, for at most 30 s. The result is cut after 10,000 rows or 16 MiB."""
     with served.service.querying() as limits:
         return query_json(operations.query_of(served.service.state(entry), body.sql, limits))

@@ -1,4 +1,4 @@
-"""Routes: the server itself, and requests that take a while."""
+"""Routes: the server itself, and long requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Features(m.Shape):
 
 
 class ServerConfig(m.Shape):
-    """``only``: the one job that is served; ``role``: the caller's; ``uploads``: whether programs can be uploaded."""
+    """``only``: the served job, at a job's own port. ``role``: the caller's."""
 
     refresh_interval: int = 1_000
     timezone_name: str = "UTC"
@@ -70,14 +70,14 @@ class DoctorBody(m.Body):
 
 
 class HealthProblem(m.ProblemShown):
-    """What is wrong with a job of this name and id."""
+    """A problem of the job with this name and id."""
 
     job: str
     jid: str
 
 
 class Health(m.Snake):
-    """``status``: how bad the worst of the problems is; ``ok`` if there are none. ``problems``: the worst first."""
+    """``status``: the highest severity; ``ok`` without problems. ``problems``: the most severe first."""
 
     status: Literal["ok", "warning", "critical"]
     problems: list[HealthProblem]
@@ -93,7 +93,7 @@ class RequestList(m.Snake):
 
 @router.get("/config", response_model=ServerConfig)
 def config(request: Request, served: Served) -> ServerConfig:
-    """What this server is."""
+    """The server's configuration."""
     own = version("forkpoint")
     return ServerConfig(
         flink_version=f"forkpoint {own}",
@@ -108,7 +108,7 @@ def config(request: Request, served: Served) -> ServerConfig:
 
 @router.get("/overview", response_model=ClusterOverview)
 def overview(served: Served) -> ClusterOverview:
-    """How many jobs there are in each state."""
+    """The number of jobs in each state."""
     states = [flink.state_of(entry) for entry in served.service.jobs()]
     own = version("forkpoint")
     return ClusterOverview(
@@ -123,13 +123,13 @@ def overview(served: Served) -> ClusterOverview:
 
 @router.get("/health", response_model=Health)
 def health(served: Served) -> Health:
-    """What is wrong with the jobs, in sentences, and how bad that is."""
+    """The jobs' problems in sentences, with their severity."""
     found = [
         HealthProblem(job=entry.name, jid=entry.id, **structs.asdict(problem))
         for entry in served.service.jobs()
         for problem in entry.view.problems
     ]
-    problems = sorted(found, key=lambda each: each.severity)
+    problems = sorted(found, key=lambda problem: problem.severity)
     return Health(status=problems[0].severity if problems else "ok", problems=problems)
 
 
@@ -141,7 +141,7 @@ def requests(served: Served) -> RequestList:
 
 @router.get("/requests/{request_id}", response_model=m.RequestShown)
 def request_(request_id: str, served: Served) -> m.RequestShown:
-    """How far a request has come, and its result."""
+    """The progress or result of a request."""
     return shown(served.requests.find(request_id))
 
 
