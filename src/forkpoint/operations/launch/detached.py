@@ -189,14 +189,14 @@ def last_error(log: Path) -> str | None:
     for line in reversed((tail(log) or "").splitlines()):
         if line.startswith(_ERROR):
             return line.removeprefix(_ERROR)
-        if (said := logs.last_words(line)) is not None:
-            return said[0].partition("\n")[0]
+        if (failure := logs.parse_failure(line)) is not None:
+            return failure[0].partition("\n")[0]
     return None
 
 
 def _without_error(text: str, message: str) -> str:
     """The end of a log, without the message that it ends with."""
     *before, last = text.splitlines() or [""]
-    if (said := logs.last_words(last)) is not None:
-        return "\n".join((*before, said[1] or "")).rstrip()
+    if (failure := logs.parse_failure(last)) is not None:
+        return "\n".join((*before, failure[1] or "")).rstrip()
     return text.removesuffix(f"{_ERROR}{message}").rstrip()
