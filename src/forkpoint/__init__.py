@@ -12,7 +12,7 @@ _load = loader(__name__, "forkpoint.public", "forkpoint.packages")
 
 
 def __getattr__(name: str) -> Any:
-    """Load each public name when it is first used: a program, a worker and shell completion load only what they need."""
+    """Load each public name on first use: a program, a worker and shell completion load only what they need."""
     if name == "__all__":
         from forkpoint.public import __all__
 

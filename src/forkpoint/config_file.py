@@ -1,4 +1,4 @@
-"""forkpoint.toml: where it is, what it says and in which line, and where the state root comes from."""
+"""Finds and reads forkpoint.toml, with the line of each key, and determines the state root."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLES = (
     "FORKPOINT_SERVER_TOKEN",
     "FORKPOINT_SERVER_READ_TOKEN",
 )
-"""The environment variables that are read, but for those of options of commands and jobs (with two underscores)."""
+"""The environment variables that forkpoint reads, except for options of commands and jobs (which have two underscores)."""
 _OF_KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)\Z")
 DEFAULT_STATE_ROOT = "./.forkpoint"
 FILE = "forkpoint.toml"
@@ -38,41 +38,41 @@ _KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^="'#])+?)\s*=""")
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """``path``: None if there is no file. ``lines``: the line of each key, by its full name, where that was found."""
+    """``path``: None if there is no file. ``lines``: the line of each key, by full name, as far as it was found."""
 
     path: str | None = None
     content: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
 
-    def place(self, name: str) -> str:
-        """The file, and the line of a key: "forkpoint.toml, line 3"."""
+    def location(self, name: str) -> str:
+        """The file and the line of a key: "forkpoint.toml, line 3"."""
         line = self.lines.get(name)
         return f"{self.path}" if line is None else f"{self.path}, line {line}"
 
     @property
     def state_root(self) -> str | None:
-        """The state root; a path is relative to the file's directory. Raises ConfigError if it is not a text."""
+        """The state root; a path is relative to the file's directory. Raises ConfigError if it is not a string."""
         given = self.content.get(STATE_ROOT_KEY)
         if given is None:
             return None
         if not isinstance(given, str) or not given:
-            raise ConfigError(f"{self.place(STATE_ROOT_KEY)}: {STATE_ROOT_KEY} = {given!r}; give a path or URL, in quotes")
+            raise ConfigError(f"{self.location(STATE_ROOT_KEY)}: {STATE_ROOT_KEY} = {given!r}; give a path or URL, in quotes")
         if "://" in given or given.startswith("file:"):
             return given
         return os.path.join(os.path.dirname(self.path or ""), os.path.expanduser(given))
 
     @property
     def job(self) -> dict[str, Any]:
-        """The job options, by Flink's keys. ``execution.engine = …`` in TOML is a table in a table."""
+        """The job options, by Flink's keys; nested TOML tables are flattened."""
         given = self.content.get(JOB, {})
         if not isinstance(given, Mapping):
-            raise ConfigError(f"{self.place(JOB)}: {JOB} = {given!r}; write the job options below [{JOB}]")
+            raise ConfigError(f"{self.location(JOB)}: {JOB} = {given!r}; write the job options below [{JOB}]")
         return dict(_flat(given))
 
 
 def config_file() -> ConfigFile:
-    """The file of this process: that of FORKPOINT_CONFIG (none if that is empty), else forkpoint.toml in the working directory,
-    else config.toml in ~/.config/forkpoint. Raises ConfigError if it is missing or not TOML."""
+    """The configuration of this process: the file in FORKPOINT_CONFIG (no file if empty), else forkpoint.toml in the working
+    directory, else config.toml in ~/.config/forkpoint. Raises ConfigError if the file is missing or not TOML."""
     path = _path()
     if path is None:
         return ConfigFile()
@@ -83,12 +83,12 @@ def config_file() -> ConfigFile:
 
 
 def state_root() -> str | None:
-    """The state root of the environment or the file, in this order; None if neither says one."""
+    """The state root from the environment, else from the file; None if neither sets it."""
     return os.environ.get(STATE_ROOT) or config_file().state_root
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError for an environment variable whose name is nearly that of one which is read."""
+    """Raise ConfigError for an environment variable whose name looks like a misspelt setting."""
     for name, value in environment.items():
         if name.startswith("FORKPOINT") and value and name not in VARIABLES and "__" not in name:
             near = difflib.get_close_matches(name, VARIABLES, 1, cutoff=0.88)
@@ -100,8 +100,8 @@ def _path() -> str | None:
     if (given := os.environ.get(CONFIG)) is not None:
         return os.path.abspath(os.path.expanduser(given)) if given else None
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    places = (os.path.abspath(FILE), os.path.join(home, "forkpoint", "config.toml"))
-    return next((place for place in places if os.path.isfile(place)), None)
+    candidates = (os.path.abspath(FILE), os.path.join(home, "forkpoint", "config.toml"))
+    return next(filter(os.path.isfile, candidates), None)
 
 
 @lru_cache(maxsize=8)
@@ -112,11 +112,11 @@ def _loaded(path: str, mtime_ns: int) -> ConfigFile:
         text = data.decode()
         return ConfigFile(path, tomllib.loads(text), _lines(text))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}; correct it there") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}; correct the file") from None
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Where keys are, as far as that can be seen line by line; tomllib does not say."""
+    """The line numbers of keys, found by a line-by-line scan; tomllib does not report them."""
     found: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -136,7 +136,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     pairs: list[tuple[str, Any]] = []
     for key, value in table.items():
         name = f"{prefix}{key}"
-        # The job's parameters are a table themselves.
+        # The job's parameters form a table of their own.
         inner = isinstance(value, Mapping) and name != "pipeline.global-job-parameters"
         pairs += _flat(value, f"{name}.") if inner else [(name, value)]
     return pairs

@@ -5,14 +5,14 @@
     ├── GraphError                the job cannot be built as written
     │   └── TypeNotSupported      a type or value has no durable encoding
     ├── StorageError              checkpoint storage failed or refused
-    │   ├── AlreadyExists         create-if-absent found the name taken
-    │   ├── NotFound              no file at the path that was read
-    │   ├── EpochGone             a running job has removed the files of the epoch that was read
-    │   ├── AccessDenied          the storage refuses these credentials
-    │   └── StorageUnavailable    it does not answer, or has no space left: nothing is wrong with the job
-    ├── SystemUnavailable         the system of a source, sink or lookup does not answer: nothing is wrong with the job
+    │   ├── AlreadyExists         create-if-absent found an existing file
+    │   ├── NotFound              no file at the path
+    │   ├── EpochGone             a running job has removed the files of the epoch
+    │   ├── AccessDenied          the storage refuses the credentials
+    │   └── StorageUnavailable    the storage does not answer, or is full; the job waits
+    ├── SystemUnavailable         the system of a source, sink or lookup does not answer; the job waits
     ├── OutputLost                output of a committed epoch was lost before it was published
-    ├── SavepointNotFound         no savepoint at the given place
+    ├── SavepointNotFound         no savepoint at the given location
     ├── StateNotFound             a savepoint has no such operator or state
     ├── EditRefused               a savepoint cannot be written with these changes
     ├── SavepointCorrupt          a file is damaged, truncated, foreign or of a newer format
@@ -23,8 +23,8 @@
     ├── JobNotFound               no such job under the state root
     └── JobFailed                 the job failed and was not restarted
         ├── EngineLost            Spark terminated while the job was running; start the job again
-        ├── InputLost             what a source has still to read is gone: it cannot go on where it was
-        └── OutputRefused         the system of a sink does not take a record, now or later
+        ├── InputLost             input that a source has not read yet is gone, so it cannot resume
+        └── OutputRefused         the system of a sink rejects a record permanently
 
 Messages name the uid or file, the offending value, and the remedy.
 """
@@ -39,7 +39,7 @@ from typing import Any, NoReturn
 
 
 class ForkpointError(Exception):
-    """Base of all forkpoint errors; the command line prints them without a traceback."""
+    """Base class of all forkpoint errors; the command line prints them without a traceback."""
 
 
 class ConfigError(ForkpointError):
@@ -59,32 +59,32 @@ class StorageError(ForkpointError):
 
 
 class AlreadyExists(StorageError):
-    """Create-if-absent found the name taken."""
+    """Create-if-absent found an existing file."""
 
 
 class NotFound(StorageError):
-    """No file at the path that was read."""
+    """No file at the path."""
 
 
 class EpochGone(StorageError):
-    """A running job has removed the files of the epoch that was read."""
+    """A running job has removed the files of the epoch."""
 
 
 class AccessDenied(StorageError):
-    """The storage refuses this process's credentials, or it has none."""
+    """The storage refuses this process's credentials, or the process has none."""
 
 
 class Unavailable(ForkpointError):
-    """Something that the job needs does not work at the moment. A running job waits until it does."""
+    """A system that the job needs is unavailable. A running job waits until it recovers."""
 
 
 class StorageUnavailable(StorageError, Unavailable):
-    """The storage does not answer, cannot serve requests, or has no space left. A running job waits until it works again."""
+    """The storage does not answer, cannot serve requests, or is full. A running job waits until it recovers."""
 
 
 class SystemUnavailable(Unavailable):
-    """The system of a source, sink or lookup does not answer, or cannot serve requests. A running job waits until it works
-    again."""
+    """The system of a source, sink or lookup does not answer, or cannot serve requests. A running job waits until it
+    recovers."""
 
 
 class OutputLost(ForkpointError):
@@ -92,15 +92,15 @@ class OutputLost(ForkpointError):
 
 
 class SavepointNotFound(ForkpointError):
-    """No savepoint at the given place."""
+    """No savepoint at the given location."""
 
 
 class StateNotFound(ForkpointError):
-    """A savepoint has no such operator or state; the message lists the existing ones."""
+    """A savepoint has no such operator or state; the message lists the known names."""
 
 
 class EditRefused(ForkpointError):
-    """A savepoint cannot be written with these changes; nothing was written."""
+    """A savepoint cannot be written with these changes; no file was written."""
 
 
 class SavepointCorrupt(ForkpointError):
@@ -112,7 +112,7 @@ class RestoreRefused(ForkpointError):
 
 
 class StaleGeneration(ForkpointError):
-    """A newer run of the same job has taken over; this one must not commit."""
+    """A newer run of the same job has taken over; this run must not commit."""
 
 
 class RecordParseError(ForkpointError):
@@ -136,13 +136,13 @@ class EngineLost(JobFailed):
 
 
 class InputLost(JobFailed):
-    """What a source has still to read is gone, or is not what it was: going on would lose elements without a word. The job
-    ends at once."""
+    """Input that a source has not read yet is gone or has changed, so reading on would silently lose elements. The job ends
+    at once."""
 
 
 class OutputRefused(JobFailed):
-    """The system of a sink refuses a record for what it is, not for now. The message says what would make it take the record;
-    ``forkpoint publish JOB --skip-refused`` is the way out for what is committed already."""
+    """The system of a sink permanently rejects a record. The message says how to make it accept the record; ``forkpoint publish
+    JOB --skip-refused`` skips rejected records that are already committed."""
 
 
 _KINDS = {
@@ -151,14 +151,14 @@ _KINDS = {
 
 
 def of_sink(uid: str, error: ForkpointError) -> ForkpointError:
-    """An error of a sink, which is the same with the sink's uid."""
-    said = str(error)
-    named = re.match(r"(sink|operator) ['\"]", said) or re.search(rf"sink {re.escape(repr(uid))}", said, re.IGNORECASE)
-    return error if named else type(error)(f"sink {uid!r}: {said}")
+    """The error with the sink's uid in its message."""
+    text = str(error)
+    named = re.match(r"(sink|operator) ['\"]", text) or re.search(rf"sink {re.escape(repr(uid))}", text, re.IGNORECASE)
+    return error if named else type(error)(f"sink {uid!r}: {text}")
 
 
 def one_of(what: str, given: Any, allowed: Iterable[str]) -> Any:
-    """The given value, which must be one of these; else a ConfigError that names them, and the one that was probably meant."""
+    """Returns the given value if it is allowed; else raises ConfigError with the closest or all allowed values."""
     known = list(allowed)
     if isinstance(given, str) and given in known:
         return given
@@ -168,7 +168,7 @@ def one_of(what: str, given: Any, allowed: Iterable[str]) -> Any:
 
 
 class Choice(Enum):
-    """An enum whose call, ``Choice(value)``, raises ConfigError for what is no member's value."""
+    """An enum whose call, ``Choice(value)``, raises ConfigError for an unknown value."""
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
@@ -182,4 +182,4 @@ def error_of(kind: str, message: str) -> ForkpointError:
 
 
 class EpochInterrupted(BaseException):
-    """Raised by the engine within user code to end an epoch. Not an Exception, so that user code does not handle it."""
+    """The engine raises it inside user code to end an epoch. Not an Exception, so that user code does not catch it."""

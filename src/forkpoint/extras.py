@@ -1,4 +1,4 @@
-"""Optional packages, each installed by an extra of the distribution: forkpoint's own, and those of others."""
+"""Optional packages, forkpoint's own and third-party, and the extras that install them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from forkpoint import lazy
 from forkpoint.errors import ConfigError
 
-# The connector packages, by module. Their distributions are named alike, with hyphens.
+# The extras of the connector packages, by module. Distributions have the same names, with hyphens.
 CONNECTORS = {
     "forkpoint_cassandra": "cassandra",
     "forkpoint_kinesis": "kinesis",
@@ -22,7 +22,7 @@ CONNECTORS = {
     "forkpoint_redis": "redis",
 }
 
-# All packages of forkpoint's own beside the core.
+# All of forkpoint's own packages except the core.
 PACKAGES = CONNECTORS | {"forkpoint_spark_checkpoints": "spark-checkpoints"}
 
 _EXTRAS = PACKAGES | {
@@ -47,16 +47,16 @@ _EXTRAS = PACKAGES | {
 
 
 class NotInstalled(ConfigError, ImportError):
-    """A name is in a package of forkpoint's own that is not installed. The message names the extra."""
+    """A name belongs to one of forkpoint's packages that is not installed. The message names the extra."""
 
 
 def not_installed(package: str, name: str) -> NotInstalled:
-    """The error for a name, or a command, of a package of forkpoint's own."""
+    """The error for a name or command of one of forkpoint's packages."""
     return NotInstalled(_remedy(package.replace("_", "-"), name, PACKAGES[package]))
 
 
 def loader(module: str, *listings: str) -> Callable[[str], Any]:
-    """As `lazy.loader`, for a module some of whose names are in ``PACKAGES``: NotInstalled for those of a missing one."""
+    """Like `lazy.loader`, for a module with names from ``PACKAGES``: raises NotInstalled for names of a missing package."""
     load = lazy.loader(module, *listings)
 
     def load_if_installed(name: str) -> Any:
@@ -71,7 +71,7 @@ def loader(module: str, *listings: str) -> Callable[[str], Any]:
 
 
 def require(package: str, feature: str) -> None:
-    """Raise ConfigError, naming the extra to install, unless the package is installed."""
+    """Raise ConfigError naming the extra to install, unless the package is installed."""
     if not is_installed(package):
         raise ConfigError(_remedy(package, feature, _EXTRAS[package]))
 
@@ -81,13 +81,13 @@ def _remedy(package: str, feature: str, extra: str) -> str:
 
 
 def is_own(module: str) -> bool:
-    """Whether a module is of forkpoint or of one of its packages."""
+    """Whether a module belongs to forkpoint or one of its packages."""
     top = module.partition(".")[0]
     return top == "forkpoint" or top in PACKAGES
 
 
 def is_own_frame(frame: FrameType) -> bool:
-    """Whether code of forkpoint or of one of its packages runs there."""
+    """Whether a frame runs code of forkpoint or of one of its packages."""
     return is_own(str(frame.f_globals.get("__name__", "")))
 
 
@@ -101,5 +101,5 @@ def is_installed(package: str) -> bool:
     """Whether an optional package can be imported."""
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # the package that it is in
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,6 +1,6 @@
-"""Packages and modules whose names are loaded when somebody uses them, so that a command or a worker loads only what it needs.
+"""Loads the names of packages and modules on first use, so that a command or a worker loads only what it needs.
 
-A package, or a module, imports its names under ``if TYPE_CHECKING``, where type checkers see them, and has
+A package or module imports its names under ``if TYPE_CHECKING``, where type checkers see them, and has
 ``__getattr__ = loader(__name__)``.
 """
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def loader(package: str, *listings: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package: a name that the modules ``listings``, by default the package, import, or one of its
-    modules."""
-    places: dict[str, str] = {}
+    """The ``__getattr__`` of a package: loads names that the modules ``listings`` (by default the package) import, and
+    submodules of the package."""
+    homes: dict[str, str] = {}
 
     def load(name: str) -> Any:
-        if not places:
+        if not homes:
             for listing in listings or (package,):
-                places.update(listed(listing))
-        if name in places:
-            value = getattr(import_module(places[name]), name)
-        elif not name.startswith("__") and _is_module(package, name):
+                homes.update(listed(listing))
+        if name in homes:
+            value = getattr(import_module(homes[name]), name)
+        elif not name.startswith("__") and hasattr(sys.modules[package], "__path__") and find_spec(f"{package}.{name}"):
             value = import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -40,12 +40,8 @@ def loader(package: str, *listings: str) -> Callable[[str], Any]:
     return load
 
 
-def _is_module(package: str, name: str) -> bool:
-    return hasattr(sys.modules[package], "__path__") and find_spec(f"{package}.{name}") is not None
-
-
 def listed(module: str) -> Iterator[tuple[str, str]]:
-    """The names that a module imports from forkpoint or its packages, and where from; the module is read, not run."""
+    """The names that a module imports from forkpoint or its packages, with their modules; parses the module, does not run it."""
     import ast  # takes longer than the rest of `import forkpoint`
 
     for node in ast.walk(ast.parse(_source(module))):
@@ -54,7 +50,7 @@ def listed(module: str) -> Iterator[tuple[str, str]]:
 
 
 def docstring(module: str, function: str) -> str:
-    """That of a function of a module; the module is read, not run. Empty if there is none."""
+    """The docstring of a module's function, or ""; parses the module, does not run it."""
     import ast
 
     for node in _parsed(module).body:
@@ -65,7 +61,6 @@ def docstring(module: str, function: str) -> str:
 
 @cache
 def _parsed(module: str) -> ast.Module:
-    """A module has several commands."""
     import ast
 
     return ast.parse(_source(module))
@@ -74,7 +69,7 @@ def _parsed(module: str) -> ast.Module:
 def _source(module: str) -> str:
     spec = find_spec(module)
     assert spec is not None
-    if isinstance(spec.loader, InspectLoader):  # also in a zip file
+    if isinstance(spec.loader, InspectLoader):  # works in a zip file, too
         source = spec.loader.get_source(module)
         if source is None:
             raise ImportError(f"the source of {module} is missing; install forkpoint with its .py files")

@@ -1,7 +1,7 @@
-"""The lines of a job's log: their format, and the job, run, epoch, operator and subtask that each is about.
+"""The log of a job: the format of lines, and their context (job, run, epoch, operator, subtask).
 
-A ``Scope`` knows the latter. The driver's thread and each task are within one; a line asks for it when it is written, so that
-elements cost nothing. Threads without one belong to the job of this process, if it runs only one.
+A ``Scope`` provides the context. The driver's thread and each task run within a scope; a line looks it up when it is written,
+so elements cost nothing. Threads without a scope belong to the job of this process, if it runs only one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ R = TypeVar("R")
 
 
 class Scope(Protocol):
-    """What lines are about: ``about()`` has job, run, epoch, uid and subtask, as far as they are known. ``takes()``: whether a
-    record that the process's own handlers have still becomes a line."""
+    """The context of lines. ``about()``: job, run, epoch, uid and subtask, as far as known. ``takes()``: whether a record of the
+    process's own handlers may still become a line."""
 
     def about(self) -> Mapping[str, Any]: ...
 
@@ -37,7 +37,7 @@ class Scope(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """A scope that is the same all the time, without a limit."""
+    """A constant scope without a limit."""
 
     known: Mapping[str, Any]
 
@@ -50,10 +50,10 @@ class About:
 
 @dataclass(frozen=True)
 class TaskLogging:
-    """How tasks log. ``captured``: what becomes lines of the log by the task's own means, rather than those of the process.
-    ``returned``: whether the driver gets them too, as its stderr is not that of the tasks. ``levels``: those that the driver's
-    loggers were set to, by name. ``max_lines`` and ``max_bytes``: of one task in one epoch, and in one second if that has several
-    epochs; once more for warnings and errors.
+    """How tasks log. ``captured``: the output that the task, rather than the process, turns into log lines. ``returned``: whether
+    the lines are also sent to the driver, whose stderr differs from that of the tasks. ``levels``: the levels of the driver's
+    loggers, by name. ``max_lines`` and ``max_bytes``: limits per task and epoch, and per second if epochs are shorter; warnings
+    and errors have the same limits again.
     """
 
     format: LogFormat = "text"
@@ -71,7 +71,7 @@ _chosen: LogFormat = "text"
 
 @contextmanager
 def within(scope: Scope) -> Iterator[None]:
-    """Within it, what this thread logs is about ``scope``."""
+    """Sets the scope of this thread's log lines."""
     outermost = _current.get() is None
     token = _current.set(scope)
     if outermost:
@@ -79,53 +79,53 @@ def within(scope: Scope) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # what an interrupted task has left open is closed by the thread that collects it
+        with suppress(ValueError):  # the collecting thread closes generators of an interrupted task
             _current.reset(token)
         if outermost:
             _outermost.remove(scope)
 
 
 def scope_here() -> Scope | None:
-    """The scope of this thread, or the only one of the process."""
+    """The scope of this thread, or the only scope of the process."""
     scope = _current.get()
     return _outermost[0] if scope is None and len(_outermost) == 1 else scope
 
 
 def about_here() -> Mapping[str, Any]:
-    """What this thread's lines are about at the moment."""
+    """The current context of this thread's lines."""
     scope = scope_here()
     return {} if scope is None else scope.about()
 
 
 @contextmanager
 def narrowed(**further: Any) -> Iterator[None]:
-    """Within it, what this thread logs is about this, too."""
+    """Adds to the context of this thread's lines."""
     with within(About({**about_here(), **further})):
         yield
 
 
 def carried(fn: Callable[P, R]) -> Callable[P, R]:
-    """The function for another thread, where its lines are about the same as they would be on this one. For one call."""
+    """Wraps a function for one call on another thread, where its lines have the context of this thread."""
     return partial(copy_context().run, fn)
 
 
-def line(how: LogFormat, record: logging.LogRecord, about: Mapping[str, Any]) -> str:
-    """A record as a line of the log, without its end."""
+def line(kind: LogFormat, record: logging.LogRecord, about: Mapping[str, Any]) -> str:
+    """A record as a line of the log, without the line end."""
     message, trace = record.getMessage(), _trace_of(record)
     when = datetime.fromtimestamp(record.created, UTC)
-    if how == "json":
-        found = {
+    if kind == "json":
+        content = {
             "time": f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": message,
             **about,
         }
-        return json.dumps(found if trace is None else {**found, "exception": trace})
-    named = ", ".join(f"{name} {value}" for name, value in about.items())
+        return json.dumps(content if trace is None else {**content, "exception": trace})
+    context = ", ".join(f"{name} {value}" for name, value in about.items())
     local = f"{when.astimezone():%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03}"
-    said = f"{local} {record.levelname} {record.name}: {message}{f' [{named}]' if named else ''}"
-    return visible(said if trace is None else f"{said}\n{trace}")
+    text = f"{local} {record.levelname} {record.name}: {message}{f' [{context}]' if context else ''}"
+    return visible(text if trace is None else f"{text}\n{trace}")
 
 
 def _trace_of(record: logging.LogRecord) -> str | None:
@@ -135,12 +135,12 @@ def _trace_of(record: logging.LogRecord) -> str | None:
 
 
 _formatter = logging.Formatter()
-_LAST = "forkpoint.end"
+_FAILURE = "forkpoint.end"
 _LONGEST_TRACE = 20_000
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object for each record."""
+    """A JSON object per record."""
 
     def format(self, record: logging.LogRecord) -> str:
         return line("json", record, about_here())
@@ -162,7 +162,7 @@ class VisibleLines(logging.Formatter):
 
 
 def choose(wanted: LogFormat) -> None:
-    """The format of the log of this process, of the processes that it starts, and of its jobs' tasks."""
+    """Set the log format of this process, of its child processes, and of its jobs' tasks."""
     global _chosen
     _chosen = wanted
 
@@ -172,7 +172,7 @@ def chosen() -> LogFormat:
 
 
 def of_tasks_here() -> TaskLogging:
-    """How the tasks of this process log: their records go to its handlers."""
+    """How tasks in this process log: its handlers receive their records."""
     return _HERE[_chosen]
 
 
@@ -184,7 +184,7 @@ def begin() -> None:
     last = logging.lastResort  # handles warnings until then
     if _chosen == "json":
         if last is not None:
-            logging.lastResort = logging.StreamHandler(sys.stderr)  # not what stands for that while a task runs
+            logging.lastResort = logging.StreamHandler(sys.stderr)  # not the replacement of stderr while a task runs
             logging.lastResort.setLevel(last.level)
             logging.lastResort.setFormatter(JsonLines())
             logging.lastResort.addFilter(_taken)
@@ -203,7 +203,7 @@ def _adopting(basic_config: Callable[..., None]) -> Callable[..., None]:
 
 
 def adopt() -> None:
-    """If JSON was chosen: what the program's handlers write to stdout or stderr is JSON on stderr. Its files are its own."""
+    """If JSON was chosen: makes the program's handlers for stdout or stderr write JSON to stderr. File handlers stay."""
     if _chosen != "json":
         return
     for logger in (logging.root, *_loggers()):
@@ -219,7 +219,7 @@ def _is_standard(stream: Any) -> bool:
 
 
 def levels() -> dict[str, int]:
-    """The levels that loggers of this process were set to, by name; the root's is that of ""."""
+    """The explicit levels of this process's loggers, by name; "" is the root logger."""
     return {"": logging.root.level} | {each.name: each.level for each in _loggers() if each.level != logging.NOTSET}
 
 
@@ -227,28 +227,28 @@ def _loggers() -> list[logging.Logger]:
     return [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
 
 
-def say_last(message: str, trace: str | None) -> None:
-    """Write in JSON why this process fails."""
-    record = logging.LogRecord(_LAST, logging.CRITICAL, "", 0, message, None, None)
+def write_failure(message: str, trace: str | None) -> None:
+    """Write a JSON line with the reason why this process fails."""
+    record = logging.LogRecord(_FAILURE, logging.CRITICAL, "", 0, message, None, None)
     record.exc_text = trace
     relay([line("json", record, {})])
 
 
-def last_words(text: str) -> tuple[str, str | None] | None:
-    """The message and the trace, if a line of a log is that of ``say_last``."""
+def parse_failure(text: str) -> tuple[str, str | None] | None:
+    """The message and the trace of a log line by ``write_failure``; None for other lines."""
     if not text.startswith("{"):
         return None
     with suppress(ValueError):
         found = json.loads(text)
-        if (found.get("logger"), found.get("level")) == (_LAST, "CRITICAL"):
+        if (found.get("logger"), found.get("level")) == (_FAILURE, "CRITICAL"):
             return str(found["message"]), found.get("exception")
     return None
 
 
 def relay(lines: Iterable[str]) -> None:
-    """Write lines that tasks have returned."""
+    """Write lines that tasks returned."""
     text = "".join(f"{each}\n" for each in lines)
     if text:
-        with suppress(OSError, ValueError):  # nobody reads them
+        with suppress(OSError, ValueError):  # stderr is closed
             sys.stderr.write(text)
             sys.stderr.flush()

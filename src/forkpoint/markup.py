@@ -1,6 +1,6 @@
-"""HTML for notebooks: tables and drawings of graphs. Pure; everything is escaped, as names come from other people's programs.
+"""HTML for notebooks: tables and drawings of graphs. Pure; escapes all text, because names come from untrusted programs.
 
-Text has the colour of what is around it, so that it can be read on light and on dark pages. Nothing is loaded.
+Text inherits the page's colour, so that it is readable on light and dark pages. Loads no external resources.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from forkpoint.wording import visible_cell
 _ACCENT = "#3b82f6"  # readable on white and on black
 _WIDTH, _LINE, _PAD, _GAP_X, _GAP_Y = 200, 16, 10, 90, 24
 _SHOWN = 27  # characters of a line in a box
-_LOOKS = ('font-weight="bold"', 'opacity="0.8"')  # of a box's title, and of its other lines
+_LOOKS = ('font-weight="bold"', 'opacity="0.8"')  # of a box's title and of its other lines
 _CELL = "padding:2px 10px 2px 0;border-bottom:1px solid color-mix(in srgb,currentColor 25%,transparent);vertical-align:top;"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A box: its first line is a title."""
+    """A box; its first line is a title."""
 
     lines: tuple[str, ...]
     accented: bool = False
@@ -28,7 +28,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Arrow:
-    """From one node to another, by their indices."""
+    """An arrow between two nodes, given by index."""
 
     start: int
     end: int
@@ -36,26 +36,26 @@ class Arrow:
 
 
 def escape(text: str) -> str:
-    """The text for HTML, with characters that hide or reorder text made visible."""
+    """Escapes text for HTML, and makes characters visible that hide or reorder text."""
     return html.escape(visible_cell(text))
 
 
 def page(title: str, *parts: str) -> str:
-    """A title and what follows it, as one block."""
+    """A block of a title and the parts."""
     return (
         '<div class="forkpoint" style="color:inherit;overflow-x:auto"><div style="font-weight:bold;margin:4px 0">'
         f"{escape(title)}</div>{''.join(parts)}</div>"
     )
 
 
-def facts(told: Mapping[str, str | None]) -> str:
-    """Names and values, one a line; those that are None are left out."""
-    lines = [f"<div><b>{escape(name)}</b> {escape(value)}</div>" for name, value in told.items() if value is not None]
+def facts(values: Mapping[str, str | None]) -> str:
+    """Names and values, a line per name; omits None."""
+    lines = [f"<div><b>{escape(name)}</b> {escape(value)}</div>" for name, value in values.items() if value is not None]
     return f'<div style="margin:4px 0">{"".join(lines)}</div>'
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """``right``: titles of columns whose values are numbers."""
+    """``right``: titles of right-aligned columns."""
     aligned = [f"text-align:{'right' if title in right else 'left'};{_CELL}" for title in titles]
     head = "".join(f'<th scope="col" style="{style}">{escape(t)}</th>' for t, style in zip(titles, aligned, strict=True))
     body = "".join(
@@ -66,13 +66,13 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
 
 
 def drawing(title: str, nodes: Sequence[Node], arrows: Sequence[Arrow]) -> str:
-    """The nodes from left to right, each behind all from which an arrow comes, as SVG. Arrows go from a node to a later one;
-    those to earlier ones (of a loop) run back below."""
+    """An SVG of the nodes from left to right, each to the right of its predecessors. Arrows to earlier nodes (of a loop) run
+    back below the boxes."""
     height = max((len(node.lines) for node in nodes), default=0) * _LINE + 2 * _PAD
-    places = _places(len(nodes), arrows)
-    columns, rows = max((x for x, _ in places), default=0) + 1, max((y for _, y in places), default=0) + 1
+    cells = _grid(len(nodes), arrows)
+    columns, rows = max((x for x, _ in cells), default=0) + 1, max((y for _, y in cells), default=0) + 1
     width, total = columns * (_WIDTH + _GAP_X) - _GAP_X + 4, rows * (height + _GAP_Y) + 4
-    corners = [(2 + x * (_WIDTH + _GAP_X), 2 + y * (height + _GAP_Y)) for x, y in places]
+    corners = [(2 + x * (_WIDTH + _GAP_X), 2 + y * (height + _GAP_Y)) for x, y in cells]
     lines = "".join(_arrow(arrow, corners, height) for arrow in arrows)
     boxes = "".join(_box(node, corner, height) for node, corner in zip(nodes, corners, strict=True))
     return (
@@ -81,8 +81,8 @@ def drawing(title: str, nodes: Sequence[Node], arrows: Sequence[Arrow]) -> str:
     )
 
 
-def _places(count: int, arrows: Sequence[Arrow]) -> list[tuple[int, int]]:
-    """Column and row of each node. A node's row is close to those that it reads from."""
+def _grid(count: int, arrows: Sequence[Arrow]) -> list[tuple[int, int]]:
+    """The column and row of each node. A node's row is close to its predecessors' rows."""
     before: list[list[int]] = [[] for _ in range(count)]
     for arrow in arrows:
         if arrow.start < arrow.end:

@@ -1,4 +1,4 @@
-"""The names of the connector packages, which `forkpoint` has, too: loaded, and their package needed, when one is used."""
+"""The names of the connector packages in `forkpoint`, which loads the package on first use of a name."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The names of ``forkpoint`` itself, which loads them when the first one is used."""
+"""The names of ``forkpoint`` itself, which loads each name on first use."""
 
 from forkpoint.api.accepted import MemorySize, SlotSharingGroup
 from forkpoint.api.configuration import Configuration

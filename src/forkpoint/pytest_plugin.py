@@ -1,4 +1,4 @@
-"""Fixtures for tests of programs. pytest finds them once forkpoint is installed; a suite that uses none loads nothing."""
+"""Fixtures for tests of programs. pytest finds them once forkpoint is installed; a suite that does not use them loads nothing."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class RunJob(Protocol):
 
 
 class MakeHarness(Protocol):
-    """A harness of this class, with the test's clock, closed after the test."""
+    """Creates a harness of this class, with the test's clock; the fixture closes it after the test."""
 
     def __call__(self, kind: type[H], *args: Any, **options: Any) -> H: ...
 
 
 @pytest.fixture
 def forkpoint_state_root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A state root of the test's own."""
+    """A state root for this test only."""
     return str(tmp_path_factory.mktemp("forkpoint"))
 
 
 @pytest.fixture
 def forkpoint_clock() -> ManualClock:
-    """The processing time of the test's harnesses and of its jobs run with ``forkpoint_run``."""
+    """The processing time of the test's harnesses and of jobs run with ``forkpoint_run``."""
     from forkpoint.testing import ManualClock
 
     return ManualClock()
@@ -51,8 +51,8 @@ def forkpoint_clock() -> ManualClock:
 
 @pytest.fixture
 def forkpoint_env(forkpoint_state_root: str) -> Iterator[StreamExecutionEnvironment]:
-    """A new environment on the local engine, over the test's state root. Environments that the tested code creates are such, too.
-    Jobs that still run after the test are cancelled."""
+    """A new environment on the local engine, with the test's state root; environments that the tested code creates have the same
+    settings. Jobs that still run after the test are cancelled."""
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.api.launch import Launch, launching
 
@@ -71,12 +71,14 @@ def forkpoint_env(forkpoint_state_root: str) -> Iterator[StreamExecutionEnvironm
         driver.cancel()
     for driver, ended in running:
         if not ended.wait(_END_SECONDS):
-            pytest.fail(f"job {driver.job!r} has not ended {_END_SECONDS:.0f} s after the test; does a function of it hang?")
+            pytest.fail(
+                f"job {driver.job!r} was still running {_END_SECONDS:.0f} s after the test; does one of its functions hang?"
+            )
 
 
 @pytest.fixture
 def forkpoint_run(forkpoint_state_root: str, forkpoint_clock: ManualClock) -> RunJob:
-    """``run_local`` over the test's clock and state root, so that a later run in the test resumes what an earlier one left."""
+    """``run_local`` with the test's clock and state root, so that a later run in the test resumes an earlier run."""
     from forkpoint.testing import run_local
 
     def run(build: Any, *inputs: Any, **options: Any) -> LocalRun:
@@ -87,12 +89,12 @@ def forkpoint_run(forkpoint_state_root: str, forkpoint_clock: ManualClock) -> Ru
 
 @pytest.fixture
 def forkpoint_harness(forkpoint_clock: ManualClock) -> Iterator[MakeHarness]:
-    """Makes harnesses, as in ``forkpoint_harness(KeyedProcessHarness, Count(), key=…, key_type=str)``, and closes them."""
-    with ExitStack() as open_ones:
+    """Creates harnesses, as in ``forkpoint_harness(KeyedProcessHarness, Count(), key=…, key_type=str)``, and closes them."""
+    with ExitStack() as stack:
 
         def make(kind: type[H], *args: Any, **options: Any) -> H:
-            made = kind(*args, **{"clock": forkpoint_clock, **options})
-            open_ones.enter_context(made)
-            return made
+            harness = kind(*args, **{"clock": forkpoint_clock, **options})
+            stack.enter_context(harness)
+            return harness
 
         yield make

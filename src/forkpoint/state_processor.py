@@ -1,14 +1,14 @@
 """The state processor: read, edit, bootstrap and compare savepoints.
 
-    SavepointReader     a savepoint's states, timers and positions as tables, DataFrames, objects; SQL over them
-    LiveState           the same of a job's last committed epoch, while it runs; StateFollower for many reads
-    SavepointWriter     a new savepoint from an existing one with changes, or from nothing
-    diff                the differences between two savepoints
+    SavepointReader     reads a savepoint's states, timers and positions as tables, DataFrames, objects, and with SQL
+    LiveState           reads the last committed epoch of a running job; StateFollower for many reads
+    SavepointWriter     writes a new savepoint, or a changed copy of an existing one
+    diff                compares two savepoints
     import_spark_checkpoint, inspect_spark_checkpoint
-                        a savepoint from a Structured Streaming query's checkpoint; in the package
+                        convert a Structured Streaming query's checkpoint to a savepoint; in the package
                         forkpoint-spark-checkpoints
 
-After Flink's State Processor API. It runs no jobs; Spark, DuckDB and pandas are loaded only when they are used.
+Modelled on Flink's State Processor API. It runs no jobs, and loads Spark, DuckDB and pandas only on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from forkpoint.extras import is_installed, loader
 if TYPE_CHECKING:
     from forkpoint.savepoint.edit.writer import SavepointWriter
     from forkpoint.savepoint.inspect.diffing import Sample, SavepointDiff, StateDiff, diff
-    from forkpoint.savepoint.inspect.following import StateFollower
+    from forkpoint.savepoint.inspect.follower import StateFollower
     from forkpoint.savepoint.inspect.live import LiveState, LiveStateReader
     from forkpoint.savepoint.inspect.reader import SavepointReader, StateReader
     from forkpoint.savepoint.inspect.state_rows import StateCollection, StateRows

@@ -1,4 +1,4 @@
-"""Values as people read them: numbers, sizes, times, types, and text without hidden characters. Pure."""
+"""Formats values for people: numbers, sizes, times, types, and text without hidden characters. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
-_FAR_MS = 2**60  # the first and last watermarks are beyond that
+_FAR_MS = 2**60  # the minimum and maximum watermarks are beyond it
 _UNITS = ("kB", "MB", "GB", "TB")
 # Characters that move a terminal's cursor, reorder or hide text, or cannot be encoded: control characters, directional
 # marks, line and paragraph separators, lone surrogates.
@@ -21,23 +21,23 @@ def visible(text: str) -> str:
 
 
 def visible_cell(text: str) -> str:
-    """As ``visible``, with line ends and tabs escaped, too."""
+    """Like ``visible``, but also escapes line ends and tabs."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """The first line that says something, cut at a length."""
+    """The first non-empty line, truncated to a length."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit else f"{line[: limit - 2]} …"
 
 
 def visible_json(text: str) -> str:
-    """As ``visible``, with JSON's escapes."""
+    """Like ``visible``, with JSON's escapes."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def moment(ms: int | None) -> str:
-    """A point in time, UTC, to the second."""
+    """A point in time in UTC, to the second."""
     if ms is None:
         return "-"
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -93,8 +93,8 @@ def number(count: int | None) -> str:
 
 
 def type_name(description: Any) -> str:
-    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? if it may be
-    None."""
+    """A short form of a type's description: "int", "list<string?>", "Armed(active: boolean, since: long)"; ? means that it may
+    be None."""
     if description is None:
         return "-"
     if isinstance(description, str):

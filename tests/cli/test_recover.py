@@ -49,7 +49,7 @@ def test_a_job_comes_back_by_one_command(killed):
     cli.wait_epoch(done["epoch"] + 3)
     assert cli.json("list")["jobs"][0]["run"] == started["run"]
     assert cli.json("label", cli.json("stop", "digits")["savepoint"], "summer")["label"] == "summer"
-    assert "has the label 'spring' already" in cli("label", "summer", "spring", code=1).stderr
+    assert "already has the label 'spring'" in cli("label", "summer", "spring", code=1).stderr
     moved = cli.json("label", "--force", "summer", "spring")
     assert [s["id"] for s in cli.look("savepoints")["savepoints"] if s["label"] == "spring"] == [moved["id"]]
 

@@ -314,7 +314,7 @@ def test_a_claimed_savepoint_stays_while_a_fork_of_it_runs(tmp_path: Path, caplo
     claim = RestoreOptions(savepoint=str(path), claim=True)
     run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="two")
     assert open_savepoint(str(path)).savepoint.job == "test"
-    assert f"stays, though it is claimed, because of run {ended.run!r} of job 'fork'" in caplog.text
+    assert f"was kept, because of run {ended.run!r} of job 'fork'" in caplog.text
     storage.put(record, RUN.dump(ended))
     run(tmp_path, [1, 2, 3, 4], None, clock, restore=claim, job_name="three")
     assert not path.exists()

@@ -180,7 +180,7 @@ Bits2 = enum.Flag("Bits2", "ALL READ WRITE")
         (Large, Small, r"B \('b'\) is no longer a member; if it is renamed, keep its old name as an alias"),
         (Counted2, Counted1, "DRAFT .1. is no longer a member"),
         (Counted1, Counted3, "NEW .1. is no longer a member"),
-        (Aliased, Split, "OPEN is an alias no more"),
+        (Aliased, Split, "OPEN is no longer an alias"),
         (Bits1, Bits2, "the bits of a Flag must stay"),
         (set[Counted1], set[Counted2], "elements of a set cannot change"),
         (dict[Counted1, int], dict[Counted2, int], "keys of a dict cannot change"),

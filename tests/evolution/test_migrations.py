@@ -69,7 +69,7 @@ def test_migrations_are_chained_by_version_and_run_once(tmp_path):
     assert life(tmp_path, job(str, doubled, str), script, restore=go_on()).output == [("a", "2")]
     both = life(tmp_path, job(str, doubled, str), script, restore=first.savepoint)
     assert both.output == [("a", "2")]
-    with pytest.raises(RestoreRefused, match="of version 3, the program's of version 1"):
+    with pytest.raises(RestoreRefused, match="have version 3, the program's have version 1"):
         life(tmp_path, job(str), script, restore=go_on())
 
 

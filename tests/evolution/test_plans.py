@@ -61,10 +61,10 @@ def test_state_goes_through_the_steps_that_it_has_not_seen(version: int, steps: 
         (
             saved(version=4),
             TWO,
-            "values are of version 4, the program's of version 3.*the one from version 3 is enough",
+            "values have version 4, the program's have version 3.*the migration from version 3 is enough",
         ),
         (saved(version=1), Migrations({"s": {2: len}}), "no migration from version 1"),
-        (saved(key_version=2), TWO, "keys are of version 2, the program's of version 1"),
+        (saved(key_version=2), TWO, "keys have version 2, the program's have version 1"),
         (saved(kind="timers-event"), ONE, "timers-event state cannot be migrated to value state"),
         (saved(namespace_type=LONG), ONE, "namespace type was LONG and is declared as none"),
     ],

@@ -151,7 +151,9 @@ def test_a_class_that_refuses_a_saved_value_is_found_by_the_restore(tmp_path, cl
 
     script = [*FIRST, STOP, *THEN]
     life(tmp_path, job(Loose), script)
-    with pytest.raises(RestoreRefused, match=r"(?s)state 's' of operator 'keeper': the saved value .*3.* of key 'a'.*too much"):
+    with pytest.raises(
+        RestoreRefused, match=r"(?s)state 's' of operator 'keeper': .* refuses the saved value .*3.* of key 'a'.*too much"
+    ):
         life(tmp_path, job(cls), script, restore=go_on(), **how)
     assert life(tmp_path, job(Loose), script, restore=go_on(), **how).outcome == "finished"  # nothing was changed
 

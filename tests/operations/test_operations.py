@@ -175,7 +175,7 @@ def test_saved_state_is_read_edited_and_compared(place: Place) -> None:
     found_diff = ops.diff(first, "edited", state_root=place.root)
     assert {(s.uid, s.outcome) for s in found_diff.states} == {("counts", "removed"), ("sums", "added")}
     assert [value.uid for value in found_diff.positions] == ["numbers"]
-    with pytest.raises(ConfigError, match="has the label 'edited' already"):
+    with pytest.raises(ConfigError, match="already has the label 'edited'"):
         ops.edit(request, state_root=place.root)
     with pytest.raises(StateNotFound):
         ops.edit(ops.EditRequest(first, remove_states=[("counts", "timers"), ("counts", "other")]), state_root=place.root)

@@ -136,5 +136,5 @@ def test_what_cannot_be_a_label(storage: LocalStorage, label: str) -> None:
 def test_a_label_is_one_savepoints(storage: LocalStorage) -> None:
     assert free_label(storage, "my job", "new") == "new"
     assert free_label(storage, "another job", "good") == "good"
-    with pytest.raises(ConfigError, match=r"savepoint 'a' of job 'my job' has the label 'good' already"):
+    with pytest.raises(ConfigError, match=r"savepoint 'a' of job 'my job' already has the label 'good'"):
         free_label(storage, "my job", "good")

@@ -167,7 +167,7 @@ def test_a_strange_part_is_noticed_and_never_restored(root: Path) -> None:
     part = next(file for file in files(root) if file.suffix == ".parquet")
     (part.parent / "part-77.parquet").write_bytes(part.read_bytes())
     (part.parent / "_SUCCESS").write_bytes(b"")  # of other tools: none of our business
-    assert "part-77.parquet: is not a file of this savepoint" in refuse(root, restored=False)
+    assert "part-77.parquet: does not belong to this savepoint" in refuse(root, restored=False)
     before = sum(ref.entries for ref in restore(open_savepoint(str(root / "s")), LocalStorage(str(root / "a"))))
     (part.parent / "part-77.parquet").unlink()
     assert before == sum(ref.entries for ref in restore(open_savepoint(str(root / "s")), LocalStorage(str(root / "b"))))
@@ -218,7 +218,7 @@ def test_a_file_of_another_state_is_refused_even_with_its_checksum(root: Path) -
         mean.update(files=[], entries=0, bytes=0)
 
     reseal(root, exchange)
-    assert "it is not of this state" in refuse(root)
+    assert "it belongs to another state" in refuse(root)
 
 
 def test_a_wrong_number_of_rows_is_named_with_both_values(root: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_new_state_starts_empty() -> None:
             wanted(kind="map", namespace_type=LONG.describe()),
             "map key type was STRING and is declared as LONG",
         ),
-        (saved(fingerprint="tumbling 5 s"), wanted(fingerprint="tumbling 9 s"), "was tumbling 5 s, is tumbling 9 s"),
+        (saved(fingerprint="tumbling 5 s"), wanted(fingerprint="tumbling 9 s"), "from tumbling 5 s to tumbling 9 s"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_both_values(state: StateInfo, program: StateInfo, told: str) -> None:
@@ -111,10 +111,10 @@ def test_operators_swap_names() -> None:
 @pytest.mark.parametrize(
     ("renames", "told"),
     [
-        ({"nobody": "new"}, "no saved operator 'nobody'; saved are 'a', 'b'"),
+        ({"nobody": "new"}, "no saved operator 'nobody'; the saved operators are 'a', 'b'"),
         ({"a": "nowhere", "b": "new"}, "the program has no operator 'nowhere'; it has 'b', 'new'"),
         ({"a": "new", "b": "new"}, "'a' is also renamed to 'new'"),
-        ({"a": "b"}, "there is a saved operator 'b' already"),
+        ({"a": "b"}, "there already is a saved operator 'b'"),
     ],
 )
 def test_renames_that_make_no_sense(renames: dict[str, str], told: str) -> None:

@@ -10,7 +10,7 @@ from forkpoint.checkpoint.gc import needed_files, plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, Manifest, SourcePosition
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import NotFound, SavepointCorrupt
-from forkpoint.savepoint.format.source_logs import INLINE_BYTES, stored, whole
+from forkpoint.savepoint.format.source_logs import INLINE_BYTES, inline_logs, store_logs
 from forkpoint.storage.base import open_storage
 
 PATHS = JobPaths("j")
@@ -32,38 +32,38 @@ def test_they_come_back_as_they_were(logs):
     storage, before = open_storage(f"memory://{uuid.uuid4().hex}"), {}
     for epoch, log in enumerate(logs, 1):
         given_positions = {"in": position(**log), "other": position(**{"0": "v1"})}
-        before = stored(storage, PATHS, epoch, given_positions, before)
+        before = store_logs(storage, PATHS, epoch, given_positions, before)
         assert all(len(text.encode()) <= INLINE_BYTES for each in before.values() for text in each.spark_log.values())
-        assert whole(storage, before) == given_positions
-        assert stored(storage, PATHS, epoch + 1, before, before) == before  # a position without a new batch
+        assert inline_logs(storage, before) == given_positions
+        assert store_logs(storage, PATHS, epoch + 1, before, before) == before  # a position without a new batch
 
 
 def test_a_file_is_written_once(storage):
-    first = stored(storage, PATHS, 1, {"in": position(**{"9.compact": LONG})}, {})
-    second = stored(storage, PATHS, 2, {"in": position(**{"9.compact": LONG, "10": "v1"})}, first)
+    first = store_logs(storage, PATHS, 1, {"in": position(**{"9.compact": LONG})}, {})
+    second = store_logs(storage, PATHS, 2, {"in": position(**{"9.compact": LONG, "10": "v1"})}, first)
     assert second["in"].spark_log_files == first["in"].spark_log_files
-    third = stored(storage, PATHS, 3, {"in": position(**{"9.compact": LONG + "."})}, second)
+    third = store_logs(storage, PATHS, 3, {"in": position(**{"9.compact": LONG + "."})}, second)
     assert len(storage.list(f"{PATHS.directory}/sources")) == 2
     assert {PATHS.parse(path).epoch for path in storage.list(f"{PATHS.directory}/sources")} == {1, 3}
-    assert whole(storage, third)["in"].spark_log == {"9.compact": LONG + "."}
+    assert inline_logs(storage, third)["in"].spark_log == {"9.compact": LONG + "."}
 
 
 def test_damaged_and_missing_files_are_told(storage):
-    found = stored(storage, PATHS, 1, {"in": position(**{"9.compact": LONG})}, {})
+    found = store_logs(storage, PATHS, 1, {"in": position(**{"9.compact": LONG})}, {})
     (path,) = storage.list(f"{PATHS.directory}/sources")
     storage.put(path, b"else")
     with pytest.raises(SavepointCorrupt, match=r"9\.compact"):
-        whole(storage, found)
+        inline_logs(storage, found)
     storage.delete(path)
     with pytest.raises(NotFound):
-        whole(storage, found)
+        inline_logs(storage, found)
 
 
 def test_garbage_collection_keeps_what_retained_manifests_name(storage):
     manifests, before = {}, {}
     for epoch in range(1, 31):
         text = LONG + str(epoch // 10)  # compacted every ten epochs
-        before = stored(storage, PATHS, epoch, {"in": position(compact=text)}, before)
+        before = store_logs(storage, PATHS, epoch, {"in": position(compact=text)}, before)
         manifests[epoch] = Manifest(
             job="j",
             run="r",

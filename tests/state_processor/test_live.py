@@ -24,7 +24,8 @@ from forkpoint.driver.run import epochs
 from forkpoint.errors import ConfigError, EpochGone, JobNotFound, StateNotFound, StorageUnavailable, TypeNotSupported
 from forkpoint.savepoint.export import committed_epochs
 from forkpoint.savepoint.export.chain_reader import files_of
-from forkpoint.savepoint.inspect import following, live
+from forkpoint.savepoint.inspect import follower as follower_module
+from forkpoint.savepoint.inspect import live
 from forkpoint.state_processor import LiveState, SavepointReader, StateFollower
 from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import ABORT, Eof, Rescale, run_local
@@ -231,7 +232,7 @@ def test_a_follower_reads_each_file_once_and_keeps_what_is_needed(tmp_path: Path
         assert held.keys() == {ref.checksum for ref, _ in files_of(newest.reader.files)}
         before = follower._cache._bytes
         assert_consistent(newest)
-        assert before <= follower._cache._bytes <= following.CACHE_BYTES
+        assert before <= follower._cache._bytes <= follower_module.CACHE_BYTES
         once_committed(tmp_path, newest.epoch + 1)
         later = follower.newest()
         assert later.epoch > newest.epoch
@@ -311,7 +312,7 @@ def test_files_that_vanish_are_said_to_have(tmp_path: Path) -> None:
     LocalStorage(str(tmp_path)).delete_prefix(JobPaths("test").changelog_directory)
     LocalStorage(str(tmp_path)).delete_prefix(JobPaths("test").snapshot_directory)
     assert_all_kept(held, 30_000)
-    with pytest.raises(EpochGone, match=f"the files of epoch {found.epoch} are gone, because the job has gone on"):
+    with pytest.raises(EpochGone, match=f"removed the files of epoch {found.epoch}"):
         found.get("kept", "state", 7919)
     with pytest.raises(EpochGone):
         list(found.state("kept", "state").rows())

@@ -124,9 +124,9 @@ def job_settings() -> dict[str, Setting]:
     check_variables(os.environ)
     file = config_file()
     if _STATE_ROOT in file.job:
-        place = file.place(f"{JOB}.{_STATE_ROOT}")
-        raise ConfigError(f"{place}: the state root is {STATE_ROOT_KEY} = …, at the top of the file")
-    found = {key: Setting(value, "file", file.place(f"{JOB}.{key}")) for key, value in file.job.items()}
+        named = file.location(f"{JOB}.{_STATE_ROOT}")
+        raise ConfigError(f"{named}: the state root is {STATE_ROOT_KEY} = …, at the top of the file")
+    found = {key: Setting(value, "file", file.location(f"{JOB}.{key}")) for key, value in file.job.items()}
     found |= {key: Setting(value, "environment", variable(key)) for key, value in _of_environment()}
     try:
         apply_configuration(JobOptions(), {key: _as_text(setting.value) for key, setting in found.items()})

@@ -77,7 +77,7 @@ def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
     for name, value in _flat(group, file.content, ""):
         if name not in known:
             raise ConfigError(_unknown(file, name, known))
-        found[name] = (known[name], Setting(_typed(known[name], value, file.place(name)), "file", file.place(name)))
+        found[name] = (known[name], Setting(_typed(known[name], value, file.location(name)), "file", file.location(name)))
     found |= dict(_of_environment(known))
     return found
 
@@ -132,7 +132,7 @@ def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
     is_section = isinstance(file.content.get(name), Mapping)
     near = difflib.get_close_matches(name, sorted(sections if is_section else known), 1)
     hint = f"did you mean {near[0]!r}?" if near else "`forkpoint config show -a` lists all settings"
-    return f"{file.place(name)}: there is no {'section' if is_section else 'setting'} {name!r}; {hint}"
+    return f"{file.location(name)}: there is no {'section' if is_section else 'setting'} {name!r}; {hint}"
 
 
 def _typed(option: Known, value: Any, place: str) -> Any:

@@ -1,7 +1,7 @@
 """``RuntimeExecutionMode.BATCH``: bounded jobs with final results only. Pure.
 
 As in Flink, event time does not advance until the input ends. So no element is late, timers and windows fire at the end,
-and running aggregates emit the last value of each key, however the input is cut into epochs. Broadcast streams are read
+and running aggregates emit the last value of each key, however the input is split into epochs. Broadcast streams are read
 to their ends before the streams connected with them.
 """
 
@@ -49,9 +49,9 @@ def _check(graph: JobGraph) -> None:
     try:
         TopologicalSorter(read_first(graph)).prepare()
     except CycleError as error:
-        waiting = ", ".join(repr(graph.by_id[source].uid) for source in error.args[1][1:])
+        cycle = ", ".join(repr(graph.by_id[source].uid) for source in error.args[1][1:])
         raise GraphError(
-            f"RuntimeExecutionMode.BATCH: sources {waiting} would wait for one another, because broadcast streams are read to "
+            f"RuntimeExecutionMode.BATCH: sources {cycle} would wait for one another, because broadcast streams are read to "
             "their ends first; use STREAMING"
         ) from None
 

@@ -19,7 +19,7 @@ from forkpoint.types import same_keys
 
 @dataclass(frozen=True)
 class Compiled:
-    """``parallelisms``: those given with ``set_parallelism()``, by uid."""
+    """``parallelisms``: the values of ``set_parallelism()``, by uid."""
 
     graph: JobGraph
     generated_uids: tuple[str, ...]
@@ -35,8 +35,8 @@ def compile_graph(
 ) -> Compiled:
     """Compile the job graph of everything upstream of the given transformations, for a runtime mode.
 
-    With ``require_uids`` every source, sink and stateful operator needs a uid; a GraphError lists those without one and
-    suggests uids. Otherwise uids are generated.
+    With ``require_uids`` every source, sink and stateful operator needs a uid; a GraphError lists the operators without a uid
+    and suggests uids. Otherwise uids are generated.
     """
     order = topological_order(sinks)
     if not order:
@@ -158,7 +158,7 @@ def _check_alignment(t: Transformation, uid: str) -> None:
 
 
 def _check_side_outputs(source: Operator, read: Collection[str | None]) -> None:
-    """What a source sends to a side output is not dropped by mistake, nor is one read that nothing is sent to."""
+    """Raise GraphError for a side output of a source that nothing reads, or that is read but does not exist."""
     sent = {tag.tag_id for tag in source.source.side_outputs}
     if unread := sorted(sent.difference(read)):
         raise GraphError(
@@ -172,7 +172,7 @@ def _check_side_outputs(source: Operator, read: Collection[str | None]) -> None:
 
 
 def _effective(t: Transformation, edge: Edge) -> Edge:
-    """The edge with the partitioning it runs with."""
+    """The edge with its effective partitioning."""
     if t.spec.needs_key(edge.ordinal) and not isinstance(edge.partitioning, KeyBy):
         raise GraphError(f"operator {t.uid or t.name!r} has keyed state, but its input is not keyed; call key_by() first")
     if t.spec.needs_exchange and isinstance(edge.partitioning, Forward):

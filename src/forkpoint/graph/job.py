@@ -1,4 +1,4 @@
-"""The compiled job: operators in topological order, in stages. Frozen; shipped once to every worker."""
+"""The compiled job: operators in topological order, in stages. Frozen; sent once to every worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InEdge:
-    """One input of an operator. ``crosses``: whether elements pass an exchange between stages."""
+    """An input of an operator. ``crosses``: whether elements pass an exchange between stages."""
 
     id: int
     upstream: int
@@ -39,7 +39,7 @@ class InEdge:
 
 @dataclass(frozen=True)
 class Operator:
-    """``origins``: the upstream operators whose watermarks it sees (sources and timestamp assigners), or itself."""
+    """``origins``: the upstream sources and timestamp assigners whose watermarks it receives, or itself."""
 
     id: int
     uid: str
@@ -57,7 +57,7 @@ class Operator:
 
     @property
     def key(self) -> KeyBy | None:
-        """The key of the first input, None if it is not keyed."""
+        """The key of the first input; None if it is not keyed."""
         return self.key_of(0)
 
     @property
@@ -67,7 +67,7 @@ class Operator:
         return self.spec.source
 
     def key_of(self, ordinal: int) -> KeyBy | None:
-        """The key of an input, None if it is not keyed."""
+        """The key of an input; None if it is not keyed."""
         partitioning = next((e.partitioning for e in self.inputs if e.ordinal == ordinal), None)
         return partitioning if isinstance(partitioning, KeyBy) else None
 
@@ -118,7 +118,7 @@ class JobGraph:
 
     @cached_property
     def assigners(self) -> tuple[Operator, ...]:
-        """The timestamp assigners behind sources, upstream ones first."""
+        """The timestamp assigners downstream of sources, in topological order."""
         return tuple(o for o in self.operators if isinstance(o.spec, TimestampsSpec))
 
     @cached_property
@@ -128,7 +128,7 @@ class JobGraph:
 
     @cached_property
     def generating(self) -> frozenset[int]:
-        """The sources upstream of a watermark generator: their splits must each be read in order by one task."""
+        """The sources upstream of a watermark generator: one task must read each split in order."""
         return self.sources_of(
             o.id for o in self.operators if isinstance(o.spec, WatermarkSpec) and o.spec.strategy.generator_factory is not None
         )
@@ -136,12 +136,12 @@ class JobGraph:
     def sources_of(self, operators: Iterable[int]) -> frozenset[int]:
         """The ids of the sources upstream of these operators; a source is upstream of itself."""
         seen: set[int] = set()
-        waiting = list(operators)
-        while waiting:
-            operator = waiting.pop()
+        pending = list(operators)
+        while pending:
+            operator = pending.pop()
             if operator not in seen:
                 seen.add(operator)
-                waiting.extend(e.upstream for e in self.by_id[operator].inputs)
+                pending.extend(e.upstream for e in self.by_id[operator].inputs)
         return frozenset(o for o in seen if not self.by_id[o].inputs)
 
     def origins_before(self, operator: Operator) -> frozenset[int]:

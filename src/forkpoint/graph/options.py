@@ -1,4 +1,4 @@
-"""The options of a job, frozen, with Flink's names and defaults where Flink has the option. Times are int milliseconds."""
+"""The frozen options of a job, with Flink's names and defaults where Flink has the option. Times are int milliseconds."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class RuntimeExecutionMode(Choice):
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """When and how checkpoints are taken. ``interval_ms`` None: checkpointing is off.
+    """When and how the job takes checkpoints. ``interval_ms`` None: checkpointing is off.
 
-    ``timeout_ms``: an epoch that takes longer fails. ``min_pause_ms``: the pause between an epoch's commit and the next
+    ``timeout_ms``: the maximum duration of an epoch. ``min_pause_ms``: the minimum pause between an epoch's commit and the next
     epoch. ``num_retained``: the number of checkpoints to keep. ``tolerable_failures`` and ``retention`` are accepted for
     PyFlink compatibility, without effect.
     """
@@ -168,10 +168,10 @@ class RestartStrategy:
 
 @dataclass(frozen=True)
 class SavepointSchedule:
-    """Scheduled savepoints, one every ``interval_ms``, in ``directory`` (None: the default savepoint directory).
+    """Scheduled savepoints, taken every ``interval_ms`` into ``directory`` (None: the default savepoint directory).
 
-    One is kept if it is among the newest ``keep_last`` or younger than ``keep_for_ms``, has a label or note, or is needed by
-    others. Without ``keep_last`` and ``keep_for_ms`` all are kept.
+    Retention keeps a savepoint that is among the newest ``keep_last`` or younger than ``keep_for_ms``, has a label or note, or
+    has dependents. Without ``keep_last`` and ``keep_for_ms`` it keeps all.
     """
 
     interval_ms: int
@@ -189,7 +189,7 @@ class SavepointSchedule:
 
 @dataclass(frozen=True)
 class Autoscale:
-    """The bounds within which a running job chooses its own parallelism, both inclusive."""
+    """The inclusive bounds within which a running job chooses its parallelism."""
 
     minimum: int
     maximum: int
@@ -204,12 +204,12 @@ class Autoscale:
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """What a run restores, and how strictly.
+    """The state that a run restores, and how strictly.
 
     ``savepoint``: a path, URL, id or label, ``"latest"``, ``"none"`` to start without state, or None to resume from the
     newest checkpoint. ``allow_non_restored``: drop saved state, and fields of saved values, that the program no longer
-    has, instead of refusing the restore. ``renames``: saved uid → current uid. ``claim``: delete the savepoint once its state
-    is restored. ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain.
+    has, instead of refusing the restore. ``renames``: saved uid → current uid. ``claim``: delete the savepoint after the
+    restore. ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain.
     """
 
     savepoint: str | None = None
@@ -221,8 +221,8 @@ class RestoreOptions:
 
 @dataclass(frozen=True)
 class Predecessor:
-    """The run that a start succeeds: the job's newest one when the start was asked for, or the dead leader that a standby takes
-    over from. ``run``: None if the job had none. ``forced``: start even if another run has led the job since."""
+    """The run that a start succeeds: the job's newest run at the time of the request, or the dead leader that a standby
+    replaces. ``run``: None if the job had no run. ``forced``: start even if another run has led the job since."""
 
     run: str | None
     forced: bool = False
@@ -233,19 +233,18 @@ class JobOptions:
     """The options of a job.
 
     ``parallelism``: subtasks per stage, None for the engine's choice. ``autoscale``: the bounds within which the running job
-    changes it, None if it does not. ``state_root``: the URL or path under which state is
-    kept beyond the run, None for a temporary directory. ``savepoint_directory``: for savepoints without an explicit path,
-    None for under the state root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the
-    default; see ``restart_strategy``. ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks'
-    local store. ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are
-    equivalent. ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``silence_ms``:
-    how long an unbounded source, or a split that holds the watermark back, may have no element before the job's status says that
-    something is wrong. ``spark``: settings of the SparkSession, by name, for the session that the job starts; an active one keeps
-    its own.
-    ``allow_pickle``: values of untyped state and streams that have no typed form are pickled, and such pickles loaded.
-    ``ship_env``: the executors get this process's virtual environment. ``pass_env``: the environment variables that they get from
-    this process, by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key,
-    which a program may read back.
+    changes its parallelism, None to keep it. ``state_root``: the URL or path for state that outlives the run, None for a
+    temporary directory. ``savepoint_directory``: for savepoints without an explicit path, None for a directory under the state
+    root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the default; see ``restart_strategy``.
+    ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks' local store.
+    ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are equivalent.
+    ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``silence_ms``: how long an
+    unbounded source, or a split that holds the watermark back, may stay silent before the job's status reports a problem.
+    ``spark``: settings of the SparkSession that the job starts, by name; an active session keeps its settings.
+    ``allow_pickle``: pickle values of untyped state and streams that have no typed form, and load such pickles. ``ship_env``:
+    send this process's virtual environment to the executors. ``pass_env``: the environment variables to pass to the executors,
+    by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key, which a program
+    may read back.
     """
 
     parallelism: int | None = None
@@ -304,7 +303,7 @@ class JobOptions:
 
     @property
     def restart_strategy(self) -> RestartStrategy:
-        """The strategy set; else none without checkpointing and exponential delay with it, as in Flink."""
+        """The configured strategy; by default exponential delay with checkpointing and none without, as in Flink."""
         if self.restart is not None:
             return self.restart
         return RestartStrategy.exponential_delay() if self.checkpoint.enabled else RestartStrategy.none()

@@ -1,10 +1,10 @@
-"""Which settings hold credentials, by their names: they are not recorded with a run."""
+"""Recognises settings with credentials by name; they are not recorded with a run."""
 
 from __future__ import annotations
 
 import re
 
-_SECRET = re.compile(  # Spark's own redaction, and the names of clouds' credentials in the environment
+_SECRET = re.compile(  # Spark's own redaction pattern, and environment variables for cloud credentials
     r"secret|passw|passphrase|token|credential|(access|account|private|storage|signing|api|sas|shared)[._-]?key|connection[._-]?string"
     r"|jaas|oauthbearer[._-]config|key[._-]pem|keystore[._-]key",
     re.IGNORECASE,
@@ -12,5 +12,5 @@ _SECRET = re.compile(  # Spark's own redaction, and the names of clouds' credent
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting or an environment variable of this name holds a credential."""
+    """Whether a setting or environment variable with this name holds a credential."""
     return _SECRET.search(name) is not None

@@ -1,4 +1,4 @@
-"""Whether the workers can be sent what a program gives its operators, checked before a job starts."""
+"""Checks, before a job starts, that its operators can be sent to the workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from forkpoint.errors import GraphError
 from forkpoint.graph.specs import DataFrameSpec, EpochSinkSpec, SourceSpec
 from forkpoint.graph.transformations import Transformation
-from forkpoint.types.shipping import dumps
+from forkpoint.types.shipping import culprit, dumps
 
 
 def check_sendable(operators: Iterable[Transformation], uids: Mapping[Transformation, str]) -> None:
-    """Raise GraphError for an operator that cannot be pickled: its uid and line, the object, where it is, and the remedy."""
+    """Raise GraphError for an operator that cannot be pickled, naming its uid, line, the object, its path, and the remedy."""
     sent = {operator: _sent(operator) for operator in operators}
     try:
         dumps(list(sent.values()))
@@ -29,13 +29,11 @@ def _sent(operator: Transformation) -> list[Any]:
     if isinstance(spec, EpochSinkSpec):  # runs on the driver
         return parts
     if isinstance(spec, SourceSpec) and spec.source.holds_elements:
-        return [spec.strategy, *parts]  # a million elements take seconds, and were typed when the source was made
+        return [spec.strategy, *parts]  # pickling a million elements takes seconds, and the source has checked their types
     return [replace(spec, frame=None) if isinstance(spec, DataFrameSpec) else spec, *parts]
 
 
 def _check(operator: Transformation, uid: str, parts: list[Any]) -> None:
-    from forkpoint.types.shipping import culprit
-
     found = next((each for part in parts if (each := culprit(part)) is not None), None)
     if found is None:
         return

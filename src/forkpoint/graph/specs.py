@@ -1,7 +1,7 @@
 """Operator specs: everything that graphs, restores and tasks need to know about an operator.
 
 Specs of sources, sinks and loop ends are defined here, because compiling and planning depend on them; all others are
-defined beside the class that runs them (runtime/).
+defined next to the class that runs them (runtime/).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class DeclaredState:
 
 @dataclass(frozen=True)
 class OperatorSpec:
-    """The definition of an operator, which is shipped to the tasks.
+    """The definition of an operator, which is sent to the tasks.
 
-    ``kind``: its kind in savepoints and on the web page. ``keyed``: whether it has keyed state.
+    ``kind``: the operator's kind in savepoints and on the web page. ``keyed``: whether it has keyed state.
     """
 
     kind: ClassVar[str]
@@ -52,22 +52,22 @@ class OperatorSpec:
 
     @property
     def function(self) -> Any:
-        """The user function, None without one."""
+        """The user function, if any."""
         return user_function(getattr(self, "fn", None))
 
     @property
     def has_operator_state(self) -> bool:
-        """Whether it, or its function, has operator state."""
+        """Whether the operator, or its function, has operator state."""
         return isinstance(self.function, CheckpointedFunction)
 
     @property
     def stateful(self) -> bool:
-        """Whether it has managed state."""
+        """Whether the operator has managed state."""
         return self.keyed or self.has_operator_state
 
     @property
     def needs_uid(self) -> bool:
-        """Whether state or positions are saved under its uid."""
+        """Whether state or positions are saved under the operator's uid."""
         return self.stateful
 
     @property
@@ -107,8 +107,8 @@ class EndpointSpec(OperatorSpec):
 class WatermarkSpec(OperatorSpec):
     """A source or timestamp assigner, where watermarks originate.
 
-    ``position``: the kind of its entry in the manifest. ``timestamp_column``: the field that the strategy's timestamp
-    assigner picks, None if it does anything else.
+    ``position``: the kind of its position in the manifest. ``timestamp_column``: the field that the strategy's timestamp
+    assigner returns, None if it is not a plain field.
     """
 
     position: ClassVar[Literal["native", "spark", "watermarks"]]
@@ -119,7 +119,7 @@ class WatermarkSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class SourceSpec(WatermarkSpec, EndpointSpec):
-    """A native source, read by tasks that the driver plans."""
+    """A native source: the driver plans the tasks that read it."""
 
     kind = "source"
     position = "native"
@@ -138,7 +138,7 @@ class SourceSpec(WatermarkSpec, EndpointSpec):
 
 @dataclass(frozen=True, eq=False)
 class DataFrameSpec(WatermarkSpec, EndpointSpec):
-    """A Spark DataFrame as a source. The frame stays on the driver; it is removed when the graph is shipped."""
+    """A Spark DataFrame as a source. The frame stays on the driver; ``JobGraph.shipped`` removes it."""
 
     kind = "source"
     position = "spark"

@@ -1,7 +1,7 @@
-"""The graph as a program builds it: transformations linked by edges, before uids are checked and stages are cut.
+"""The graph that a program builds: transformations linked by edges, before uids are checked and stages assigned.
 
-The DataStream API creates these; ``graph.compile`` turns them into a frozen ``JobGraph``. Only transformations are
-mutable, because ``uid()``, ``name()`` and ``set_parallelism()`` are called after they exist.
+The DataStream API creates transformations; ``graph.compile`` turns them into a frozen ``JobGraph``. Only transformations are
+mutable, because programs call ``uid()``, ``name()`` and ``set_parallelism()`` on existing ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class KeyBy:
 class Rebalance:
     """Elements are distributed over the subtasks, one by one or by split, which keeps each split in order.
 
-    Whatever the ``ship_strategy``, it behaves the same.
+    ``ship_strategy`` does not change the behaviour.
     """
 
     by: Literal["element", "split"] = "element"
@@ -71,8 +71,8 @@ class Custom:
 class Broadcast:
     """Every subtask gets every element.
 
-    ``at_next_watermark``: an element takes effect at the watermark that follows it, if the source knows it, rather than
-    at the one before, so that an element after a long silence takes effect at its own time.
+    ``at_next_watermark``: an element takes effect at the watermark after it, if the source knows that, rather than at the
+    watermark before it, so that an element after a long silence takes effect at its own time.
     """
 
     ship_strategy: ClassVar[str] = "BROADCAST"
@@ -86,9 +86,9 @@ Partitioning = Forward | KeyBy | Rebalance | Custom | Broadcast
 
 @dataclass(frozen=True)
 class Migrations:
-    """Migrations of an operator's saved states, by name, and keys. Each maps the version it starts from to a function.
+    """Migrations of an operator's saved states, by name, and keys: functions by the version that they start from.
 
-    The current version is one more than the highest in the map; without migrations it is 1.
+    The current version is one more than the highest version in the map; without migrations it is 1.
     """
 
     states: Mapping[str, Mapping[int, Callable[[Any], Any]]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Migrations:
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """One input of a transformation: an upstream output or side output, and its partitioning."""
+    """An input of a transformation: an upstream output or side output, and its partitioning."""
 
     upstream: Transformation
     tag: OutputTag | None = None
@@ -113,7 +113,7 @@ class Edge:
 
 
 def line_of_program() -> str:
-    """The program's line that is running: ``app.py, line 12``."""
+    """The running line of the user's program: ``app.py, line 12``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_own_frame(frame):
         frame = frame.f_back
@@ -122,7 +122,7 @@ def line_of_program() -> str:
 
 @dataclass(eq=False)
 class Transformation:
-    """``line``: where the program makes it."""
+    """``line``: where the program creates it."""
 
     spec: OperatorSpec
     name: str

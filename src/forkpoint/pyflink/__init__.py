@@ -2,8 +2,8 @@
 
     python -m forkpoint.pyflink app.py ARGS          forkpoint run --pyflink app.py -- ARGS
 
-``install()`` does this for the current process and the workers of its jobs. ``names`` maps PyFlink's names to forkpoint's,
-``absent`` names what forkpoint lacks and the alternatives. This package contains only the mapping.
+``install()`` does this for the current process and the workers of its jobs. ``names`` maps PyFlink's names to forkpoint's;
+``absent`` has the names that forkpoint lacks, with alternatives.
 """
 
 from forkpoint.pyflink.finder import install, installed

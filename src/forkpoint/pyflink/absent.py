@@ -1,4 +1,4 @@
-"""PyFlink names that forkpoint lacks: the reason, and what to use instead."""
+"""The PyFlink names that forkpoint lacks, with reasons and alternatives."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from forkpoint.types.variables import T
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a name is absent, and what to use instead."""
+    """Why a name is absent, and the alternative."""
 
     why: str
     use: str
 
 
-# What writes to these systems instead of Flink's connector.
+# Replacements of Flink's connectors.
 _OWN_SINKS = {
     "JDBC": "write with DatabaseSink(url, table, key=…), exactly once to PostgreSQL, MariaDB, MySQL and SQLite; read with "
     "SqlLookup or env.from_dataframe(spark.read.jdbc(…))",
@@ -56,7 +56,7 @@ def _each(of: dict[str, T]) -> dict[str, T]:
     return {name: value for names, value in of.items() for name in names.split()}
 
 
-# For a module and its submodules.
+# Absent modules, with their submodules.
 _MODULES = _each(
     {
         "pyflink.common.constants pyflink.common.input_dependency_constraint pyflink.datastream.utils pyflink.fn_execution "
@@ -69,7 +69,7 @@ _MODULES = _each(
         "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
         "pyflink.datastream.connectors.elasticsearch": _connector("Elasticsearch", None),
         "pyflink.datastream.connectors.hybrid_source": Reason(
-            "sources cannot be chained", "write history to where the live source reads, or run one job after another"
+            "sources cannot be chained", "write the history to the live source's system, or run two jobs in sequence"
         ),
         "pyflink.datastream.connectors.jdbc": _connector("JDBC", "jdbc"),
         "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
@@ -83,7 +83,7 @@ _MODULES = _each(
     }
 )
 
-# For a name in any module.
+# Absent names in any module.
 _NAMES = _each(
     {
         "AssignerWithPeriodicWatermarksWrapper InputFormat JavaFunctionWrapper JavaObjectWrapper RowDataBulkWriterFactory "
@@ -131,7 +131,7 @@ _NAMES = _each(
 )
 
 
-# Where Flink 1 had names of modules that are absent.
+# Flink 1's names in absent modules.
 _HOMES = _each(
     {
         "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
@@ -181,7 +181,7 @@ class Absent:
 
 
 def absent_module(name: str) -> Reason | None:
-    """Why a module is absent; None if it is present or PyFlink lacks it, too."""
+    """Why a module is absent; None if it exists here, or does not exist in PyFlink."""
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -190,7 +190,7 @@ def absent_module(name: str) -> Reason | None:
 
 
 def absent_name(module: str, name: str) -> Absent | None:
-    """The placeholder for an absent name of a module; None if PyFlink lacks it, too."""
+    """The placeholder for an absent name of a module; None if the name does not exist in PyFlink."""
     reason = absent_module(f"{module}.{name}") or _NAMES.get(name) or absent_module(_HOMES.get(name, ""))
     return None if reason is None else Absent(f"{module}.{name}", reason)
 

@@ -1,4 +1,4 @@
-"""`DataTypes` as far as schemas of files need them: each stands for a type of forkpoint's. There is no Table API here."""
+"""`DataTypes`, as far as file schemas need them: each maps to a type of forkpoint. There is no Table API here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forkpoint import GraphError, TypeInformation, Types
 
 @dataclass(frozen=True)
 class DataType:
-    """A type of a table's column. ``digits``: precision and scale of a decimal, or of decimals inside. ``fields``: of a row."""
+    """The type of a column. ``digits``: precision and scale of a decimal, or of nested decimals. ``fields``: of a row."""
 
     type: TypeInformation
     digits: tuple[int, int] | None = None
@@ -23,11 +23,11 @@ class DataType:
         return replace(self, is_nullable=True)
 
     def not_null(self) -> Self:
-        """The same type. Columns of files take None all the same."""
+        """The same type. Columns of files still accept None."""
         return replace(self, is_nullable=False)
 
     def bridged_to(self, conversion_class: str) -> Self:
-        """The same type: there are no classes of Java here."""
+        """The same type: there are no Java classes here."""
         return self
 
 
@@ -45,8 +45,8 @@ class _Names(type):
         if name.startswith("_"):
             raise AttributeError(name)
         raise GraphError(
-            f"DataTypes.{name} is not supported: only the types of columns in files are, as there is no Table API here. Instead, "
-            "use Types, or Spark's types for DataFrames"
+            f"DataTypes.{name} is not supported: forkpoint has no Table API, only types for columns of files. Instead, use "
+            "Types, or Spark's types for DataFrames"
         )
 
 
@@ -112,7 +112,7 @@ class DataTypes(metaclass=_Names):
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:  # noqa: N802
-        """A Decimal of so many digits, ``scale`` of them behind the point."""
+        """A Decimal with ``precision`` digits, ``scale`` of them after the point."""
         return DataType(Types.BIG_DEC(), (precision, scale))
 
     @staticmethod

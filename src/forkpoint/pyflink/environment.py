@@ -1,4 +1,4 @@
-"""`StreamExecutionEnvironment` as PyFlink's programs find it: with the methods that Flink 2 has removed."""
+"""`StreamExecutionEnvironment` for PyFlink programs, with the methods that Flink 2 removed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from forkpoint.pyflink.former import CheckpointStorage, FlinkKafkaConsumer, Stat
 class StreamExecutionEnvironment(Environment):
     """The environment of a program that imports ``pyflink``.
 
-    Uids are optional, as such programs rarely set them. Types are those that are given as ``output_type``,
-    ``key_type`` and the like: PyFlink does not read annotations.
+    Uids are optional, because such programs rarely set them. Types come only from ``output_type``, ``key_type`` and similar
+    arguments: PyFlink does not read annotations.
     """
 
     explicit_types_only = True
@@ -30,19 +30,19 @@ class StreamExecutionEnvironment(Environment):
 
     @property
     def _j_stream_execution_environment(self) -> Any:
-        """Programs for Flink 1 get options from it. Raises ConfigError."""
+        """Flink 1 programs set options through it. Raises ConfigError."""
         raise ConfigError(
             "env._j_stream_execution_environment: there is no Java environment here; set options with "
-            "env.configure(configuration), and leave those of the JVM out"
+            "env.configure(configuration), and omit JVM options"
         )
 
     def configure(self, configuration: Configuration | Mapping[str, Any]) -> Self:
-        """As elsewhere, except that a duration without a unit is in milliseconds, as in Flink."""
+        """Like the base class, except that a duration without a unit is in milliseconds, as in Flink."""
         given = configuration.values if isinstance(configuration, Configuration) else configuration
         return super().configure({key: _in_ms(value) if key in DURATIONS else value for key, value in given.items()})
 
     def get_checkpoint_config(self) -> FormerCheckpointConfig:
-        """The checkpoint options, also by the names of Flink 1."""
+        """The checkpoint options, including Flink 1's names."""
         return FormerCheckpointConfig(self)
 
     def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:
@@ -62,7 +62,7 @@ class StreamExecutionEnvironment(Environment):
         return TimeCharacteristic.EventTime if event_time else TimeCharacteristic.ProcessingTime
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:
-        """As ``state.backend.type`` in the configuration."""
+        """Sets ``state.backend.type`` in the configuration."""
         self.configure(state_backend.options())
         return self
 
@@ -79,7 +79,7 @@ class StreamExecutionEnvironment(Environment):
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Custom File Source", type_info)
 
     def add_source(self, source_func: Any, source_name: str = "Custom Source", type_info: Any = None) -> Any:
-        """As ``from_source()`` without watermarks, for a Source and for a FlinkKafkaConsumer."""
+        """``from_source()`` without watermarks, for a Source or a FlinkKafkaConsumer."""
         source = source_func.build() if isinstance(source_func, FlinkKafkaConsumer) else source_func
         return super().add_source(source, source_name, type_info)
 
@@ -89,7 +89,7 @@ def _in_ms(value: Any) -> Any:
 
 
 class FormerCheckpointConfig(CheckpointConfig):
-    """The checkpoint options, also by the names of Flink 1."""
+    """The checkpoint options, including Flink 1's names."""
 
     def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
         """Former name of ``set_externalized_checkpoint_retention``."""
@@ -102,10 +102,10 @@ class FormerCheckpointConfig(CheckpointConfig):
         return self.get_externalized_checkpoint_retention()
 
     def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
-        """As ``execution.checkpointing.dir`` in the configuration."""
+        """Sets ``execution.checkpointing.dir`` in the configuration."""
         self._env.configure(storage.options())
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
-        """As ``execution.checkpointing.dir`` in the configuration."""
+        """Sets ``execution.checkpointing.dir`` in the configuration."""
         return self.set_checkpoint_storage(CheckpointStorage(checkpoint_path))

@@ -19,7 +19,7 @@ ROOT = "pyflink"
 def install() -> None:
     """Make ``import pyflink…`` find forkpoint, in this process and the workers of its jobs. Idempotent.
 
-    ConfigError if PyFlink itself is already loaded.
+    Raises ConfigError if PyFlink itself is already loaded.
     """
     if installed():
         return
@@ -42,8 +42,8 @@ class _Finder(MetaPathFinder):
         if fullname in MODULES or absent_module(fullname) is not None:
             return ModuleSpec(fullname, _Loader(), is_package=True)
         if fullname.startswith(f"{ROOT}."):
-            # Also of `from pyflink.common import Flow`, which looks for a module once there is no such name. Python's own error
-            # would only say that the location is unknown.
+            # `from pyflink.common import Flow` also gets here, because Python looks for a module if there is no such name.
+            # Python's own error would only say that the location is unknown.
             raise ModuleNotFoundError(unknown(fullname))
         return None
 

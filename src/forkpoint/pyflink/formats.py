@@ -1,4 +1,4 @@
-"""PyFlink's formats of files, in terms of forkpoint's: CSV and Parquet by a schema of columns, and Avro."""
+"""PyFlink's file formats, mapped to forkpoint's: CSV and Parquet with a schema of columns, and Avro."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forkpoint.pyflink.datatypes import DataType, DataTypes, RowField
 
 
 class CsvSchema:
-    """The columns of CSV files in their order, and how values are written."""
+    """The columns of CSV files, in order, and the format of values."""
 
     def __init__(self, layout: CsvLayout) -> None:
         self.layout = layout
@@ -27,7 +27,7 @@ class CsvSchema:
         return CsvSchemaBuilder()
 
     def size(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self.layout.columns)
 
     def __len__(self) -> int:
@@ -47,10 +47,10 @@ class CsvSchemaBuilder:
         self._layout = CsvLayout(())
 
     def build(self) -> CsvSchema:
-        """The schema. Raises ConfigError if two columns have one name, or there is none."""
+        """The schema. Raises ConfigError for duplicate column names, or without columns."""
         names = [column.name for column in self._columns]
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"CsvSchema: the columns are {names}; add at least one, and each name once")
+            raise ConfigError(f"CsvSchema: the columns are {names}; add at least one column, and each name once")
         return CsvSchema(replace(self._layout, columns=tuple(self._columns)))
 
     def add_array_column(self, name: str, separator: str = ";", element_type: DataType | None = None) -> Self:
@@ -86,11 +86,11 @@ class CsvSchemaBuilder:
         return self._set(comments=allow)
 
     def set_any_property_name(self, name: str) -> Self:
-        """Accepted without effect: as in Flink, a record with other than the schema's columns is bad."""
+        """Accepted without effect: as in Flink, a record whose columns differ from the schema is invalid."""
         return self
 
     def set_array_element_separator(self, separator: str) -> Self:
-        """Set what separates the elements of arrays whose columns don't say it."""
+        """Set the default separator of array elements."""
         return self._dialect(array_element_delimiter=separator)
 
     def disable_array_element_separator(self) -> Self:
@@ -98,38 +98,38 @@ class CsvSchemaBuilder:
         return self.set_array_element_separator("")
 
     def remove_array_element_separator(self, index: int) -> Self:
-        """Let a column have the separator of the schema."""
+        """Let a column use the default separator."""
         self._columns[index] = replace(self._columns[index], separator=None)
         return self
 
     def set_column_separator(self, char: str) -> Self:
-        """Set what separates values, by default a comma."""
+        """Set the separator of values, by default a comma."""
         return self._dialect(field_delimiter=_character("Column separator", char))
 
     def set_escape_char(self, char: str) -> Self:
-        """Set what stands before a special character; by default none does. Then one task reads a whole file."""
+        """Set the escape character, by default none. With one, a single task reads a whole file."""
         return self._dialect(escape_character=_character("Escape char", char))
 
     def disable_escape_char(self) -> Self:
-        """No character is escaped; the default."""
+        """Use no escape character; the default."""
         return self._dialect(escape_character=None)
 
     def set_quote_char(self, char: str) -> Self:
-        """Set what encloses values that contain special characters, by default a double quote."""
+        """Set the quote character for values with special characters, by default a double quote."""
         return self._dialect(quote_character=_character("Quote char", char))
 
     def disable_quote_char(self) -> Self:
-        """Enclose no values."""
+        """Quote no values."""
         return self._dialect(quote_character=None)
 
     def set_line_separator(self, separator: str) -> Self:
-        """Set what ends lines in writing, by default a newline. ConfigError for anything but a line end."""
+        """Set the line end for writing, by default a newline. Raises ConfigError for anything but a line end."""
         if separator not in ("\n", "\r\n", "\r"):
             raise ConfigError(f"CsvSchema: lines cannot end with {separator!r}; give '\\n', '\\r\\n' or '\\r'")
         return self._set(line_end=separator)
 
     def set_null_value(self, null_value: str) -> Self:
-        """Set the text that is None, in text too."""
+        """Set the text that means None, in text columns too."""
         return self._dialect(null_literal=null_value)
 
     def set_skip_first_data_row(self, skip: bool = True) -> Self:
@@ -137,15 +137,15 @@ class CsvSchemaBuilder:
         return self._set(skip_first_row=skip)
 
     def set_strict_headers(self, strict: bool = True) -> Self:
-        """Whether a header must have the columns' names."""
+        """Set whether a header must have the columns' names."""
         return self._set(strict_header=strict)
 
     def set_use_header(self, use: bool = True) -> Self:
-        """Whether files have a header. Columns go by their position, whatever it says."""
+        """Set whether files have a header. Columns are matched by position, not by the header."""
         return self._set(header=use)
 
     def size(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self._columns)
 
     def __len__(self) -> int:
@@ -183,7 +183,7 @@ class CsvBulkWriters:
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
-        """Rows of the schema's columns, and a header for each file if the schema uses one."""
+        """Rows of the schema's columns, with a header per file if the schema uses headers."""
         return BulkWriterFactory("csv-layout", schema.layout.type, {"layout": schema.layout})
 
 
@@ -194,7 +194,7 @@ class ParquetBulkWriters:
     def for_row_type(
         row_type: DataType, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
     ) -> BulkWriterFactory:
-        """Rows of ``DataTypes.ROW``. Times are in UTC; of Hadoop's options, ``parquet.compression`` has an effect."""
+        """Rows of ``DataTypes.ROW``. Times are in UTC; the only Hadoop option with an effect is ``parquet.compression``."""
         codec = (hadoop_config or Configuration()).get_string("parquet.compression", "SNAPPY").lower()
         decimals = {field.name: _decimal_of(field) for field in _fields_of(row_type) if field.data_type.digits}
         options = {"compression": "none" if codec == "uncompressed" else codec, "decimals": decimals}
@@ -202,7 +202,7 @@ class ParquetBulkWriters:
 
 
 class ParquetColumnarRowInputFormat(StreamFormat):
-    """Parquet, for ``FileSource.for_bulk_file_format``: Rows of ``DataTypes.ROW``, by the names of its fields."""
+    """Parquet, for ``FileSource.for_bulk_file_format``: Rows of ``DataTypes.ROW``, matched by field name."""
 
     def __init__(
         self,
@@ -224,12 +224,12 @@ def _fields_of(row_type: DataType) -> tuple[RowField, ...]:
 
 def _decimal_of(field: RowField) -> tuple[int, int]:
     if field.data_type.type != Types.BIG_DEC() or field.data_type.digits is None:
-        raise ConfigError(f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a column of their own")
+        raise ConfigError(f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a separate column")
     return field.data_type.digits
 
 
 class AvroSchema:
-    """A schema of Avro, given as JSON."""
+    """An Avro schema, given as JSON."""
 
     def __init__(self, text: str) -> None:
         parse_schema(text)
@@ -237,12 +237,12 @@ class AvroSchema:
 
     @staticmethod
     def parse_string(json_schema: str) -> AvroSchema:
-        """The schema of this text. Raises ConfigError."""
+        """Parse a schema. Raises ConfigError."""
         return AvroSchema(json_schema)
 
     @staticmethod
     def parse_file(file_path: str) -> AvroSchema:
-        """The schema in a file. Raises ConfigError."""
+        """Parse the schema in a file. Raises ConfigError."""
         return AvroSchema(Path(file_path).read_text(encoding="utf-8"))
 
     def __str__(self) -> str:
@@ -250,14 +250,14 @@ class AvroSchema:
 
 
 class GenericRecordAvroTypeInfo:
-    """Records of Avro are dicts, and untyped: a sink checks them against its schema."""
+    """Avro records are untyped dicts: a sink checks them against its schema."""
 
     def __new__(cls, schema: AvroSchema) -> TypeInformation[Any]:  # type: ignore[misc]  # programs call it for a type
         return Types.ANY()
 
 
 class AvroInputFormat:
-    """Avro files, for ``env.create_input``: their records as dicts, resolved to a schema."""
+    """Avro files, for ``env.create_input``: reads records as dicts, resolved to a schema."""
 
     def __init__(self, path: str, schema: AvroSchema) -> None:
         self.path = path
@@ -273,5 +273,5 @@ class AvroBulkWriters:
 
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
-        """Dicts, or other records, by the names of their fields."""
+        """Dicts or other records, matched by field name."""
         return BulkWriterFactory("avro", None, {"schema": AvroRowSerializationSchema(avro_schema_string=str(schema))})

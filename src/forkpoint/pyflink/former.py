@@ -1,4 +1,4 @@
-"""Names of Flink 1 that programs still use, in terms of forkpoint: each makes what has replaced it."""
+"""Names of Flink 1 that programs still use: each creates its replacement in forkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forkpoint import (
 
 
 class TimeCharacteristic(Enum):
-    """What ``env.set_stream_time_characteristic`` takes. Windows and timers say themselves which time they are in."""
+    """The argument of ``env.set_stream_time_characteristic``. Windows and timers define their own time domain."""
 
     ProcessingTime = 0
     IngestionTime = 1
@@ -31,7 +31,7 @@ class TimeCharacteristic(Enum):
 
 
 class RestartStrategies:
-    """Makes a RestartStrategy. Times are timedelta or int ms."""
+    """Creates a RestartStrategy. Times are timedelta or int ms."""
 
     @staticmethod
     def no_restart() -> RestartStrategy:
@@ -66,18 +66,18 @@ class RestartStrategies:
     @staticmethod
     def fall_back_restart() -> NoReturn:
         """Not supported: raises ConfigError."""
-        raise ConfigError("RestartStrategies.fall_back_restart() is the default. Instead, leave the call out")
+        raise ConfigError("RestartStrategies.fall_back_restart() is the default. Instead, omit the call")
 
 
 class StateBackend:
-    """A state backend by the class that Flink has for it; arguments are settings of the JVM's, without effect."""
+    """A state backend by the name of Flink's class; arguments are JVM settings without effect."""
 
     kind = "hashmap"
 
     def __init__(self, *arguments: Any, **settings: Any) -> None: ...
 
     def options(self) -> dict[str, str]:
-        """The configuration that selects it."""
+        """The configuration that selects this backend."""
         return {"state.backend.type": self.kind}
 
 
@@ -93,17 +93,17 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
 @dataclass(frozen=True)
 class CheckpointStorage:
-    """Where checkpoints are: a directory's path or URL, or None for a directory that ends with the run."""
+    """The location of checkpoints: a directory's path or URL, or None for a directory that is deleted after the run."""
 
     directory: str | None = None
 
     def options(self) -> dict[str, str]:
-        """The configuration that selects it."""
+        """The configuration that selects this storage."""
         return {} if self.directory is None else {"execution.checkpointing.dir": self.directory}
 
 
 class JobManagerCheckpointStorage(CheckpointStorage):
-    """Checkpoints that end with the run."""
+    """Checkpoints that are deleted after the run."""
 
     def __init__(self, checkpoint_path: str | None = None, max_state_size: int | None = None) -> None:
         super().__init__(checkpoint_path)
@@ -121,7 +121,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
 
 class FlinkKafkaConsumer:
-    """Makes a KafkaSource of what Flink 1 has for it. By default, reading starts at the group's offsets."""
+    """Creates a KafkaSource from Flink 1's arguments. By default, starts at the group's offsets."""
 
     def __init__(
         self, topics: str | list[str], deserialization_schema: DeserializationSchema[Any], properties: Mapping[str, str]
@@ -140,7 +140,7 @@ class FlinkKafkaConsumer:
         return self._starting(KafkaOffsetsInitializer.latest())
 
     def set_start_from_timestamp(self, startup_offsets_timestamp: int) -> Self:
-        """Start at the first records with this timestamp in ms, or a later one."""
+        """Start at the first records with this timestamp in ms or a later timestamp."""
         return self._starting(KafkaOffsetsInitializer.timestamp(startup_offsets_timestamp))
 
     def set_start_from_group_offsets(self) -> Self:
@@ -148,7 +148,7 @@ class FlinkKafkaConsumer:
         return self._starting(None)
 
     def set_commit_offsets_on_checkpoints(self, commit_on_checkpoints: bool) -> Self:
-        """Accepted without effect: offsets are committed with a group id."""
+        """Accepted without effect: offsets are committed if there is a group id."""
         return self
 
     def disable_filter_restored_partitions_with_subscribed_topics(self) -> Self:
@@ -160,7 +160,7 @@ class FlinkKafkaConsumer:
         return self._schema.get_produced_type()
 
     def build(self) -> KafkaSource[Any]:
-        """The source."""
+        """Create the source."""
         builder = KafkaSource.builder().set_topics(*self._topics).set_value_only_deserializer(self._schema)
         return builder.set_properties(self._properties).set_starting_offsets(self._start or self._of_group()).build()
 
@@ -177,7 +177,7 @@ class FlinkKafkaConsumer:
 
 
 class Semantic(Enum):
-    """What a FlinkKafkaProducer guarantees: a DeliveryGuarantee."""
+    """The delivery guarantee of a FlinkKafkaProducer."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
@@ -185,7 +185,7 @@ class Semantic(Enum):
 
 
 class FlinkKafkaProducer(KafkaSink[Any]):
-    """A KafkaSink by what Flink 1 has for it. Records have their elements' timestamps."""
+    """A KafkaSink from Flink 1's arguments. Records have the timestamps of their elements."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class FlinkKafkaProducer(KafkaSink[Any]):
     def set_log_failures_only(self, log_failures_only: bool) -> Self:
         """Not supported: raises ConfigError if set."""
         if log_failures_only:
-            raise ConfigError("FlinkKafkaProducer.set_log_failures_only(True) loses records. Instead, leave it out")
+            raise ConfigError("FlinkKafkaProducer.set_log_failures_only(True) loses records. Instead, omit the call")
         return self
 
     def set_flush_on_checkpoint(self, flush_on_checkpoint: bool) -> Self:

@@ -38,10 +38,14 @@ _TYPES = """
     TimestampTypeInfo TupleTypeInfo TypeInformation Types
 """
 _BACKENDS = "EmbeddedRocksDBStateBackend HashMapStateBackend StateBackend"
+_FORMATS = """
+    AvroBulkWriters AvroInputFormat AvroSchema CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder
+    GenericRecordAvroTypeInfo ParquetBulkWriters ParquetColumnarRowInputFormat
+"""
 _STORAGES = "CheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage"
 
-# Module → its names, which are attributes of `forkpoint` except those in `_ELSEWHERE`. Each is found in the other modules, too:
-# PyFlink's have what they import themselves, and releases move names.
+# Module → its names, which are attributes of `forkpoint` except for the names in `_ELSEWHERE`. All modules provide all names:
+# PyFlink's modules also have the names that they import, and releases move names.
 MODULES: dict[str, Sequence[str]] = {
     module: names.split()
     for module, names in {
@@ -115,7 +119,7 @@ MODULES: dict[str, Sequence[str]] = {
     }.items()
 }
 
-# What Flink 1 had and Flink 2 has not.
+# Modules that Flink 2 removed.
 MODULES |= {
     "pyflink.datastream.externalized_checkpoint_cleanup": ["ExternalizedCheckpointCleanup"],
     "pyflink.datastream.time_characteristic": ["TimeCharacteristic"],
@@ -123,7 +127,7 @@ MODULES |= {
 _FORMER = ("FsStateBackend", "MemoryStateBackend", "RocksDBStateBackend")
 
 KNOWN = {*_FORMER, *(name for names in MODULES.values() for name in names)}
-"""Every name that stands for something here."""
+"""Every name that maps to an object of forkpoint."""
 
 # Name → "module:name".
 _ELSEWHERE: dict[str, str] = {
@@ -173,20 +177,13 @@ _ELSEWHERE: dict[str, str] = {
     "TupleTypeInfo": "forkpoint.pyflink.typeinfo:TupleTypeInfo",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
-    # formats of files
-    **{
-        name: f"forkpoint.pyflink.formats:{name}"
-        for name in ("AvroBulkWriters", "AvroInputFormat", "AvroSchema", "CsvBulkWriters", "CsvReaderFormat", "CsvSchema")
-    },
-    "CsvSchemaBuilder": "forkpoint.pyflink.formats:CsvSchemaBuilder",
-    "ParquetBulkWriters": "forkpoint.pyflink.formats:ParquetBulkWriters",
-    "ParquetColumnarRowInputFormat": "forkpoint.pyflink.formats:ParquetColumnarRowInputFormat",
-    "GenericRecordAvroTypeInfo": "forkpoint.pyflink.formats:GenericRecordAvroTypeInfo",
+    # file formats
+    **{name: f"forkpoint.pyflink.formats:{name}" for name in _FORMATS.split()},
     # type variables
     **{name: f"forkpoint.types.variables:{name}" for name in ("IN", "IN1", "IN2", "K", "OUT", "T", "V", "W")},
     "KEY": "forkpoint.types.variables:K",
     "W2": "forkpoint.types.variables:S",
-    # of Flink 1
+    # Flink 1
     **{
         name: f"forkpoint.pyflink.former:{name}"
         for name in f"{_BACKENDS} {_STORAGES} FlinkKafkaConsumer FlinkKafkaProducer RestartStrategies Semantic "
@@ -202,5 +199,5 @@ def resolve(name: str) -> object:
 
 
 def home(name: str) -> str | None:
-    """The module of PyFlink's that documents a name; None if it stands for nothing."""
+    """The PyFlink module that documents a name; None for an unknown name."""
     return next((module for module in sorted(MODULES, key=len) if name in MODULES[module]), None)

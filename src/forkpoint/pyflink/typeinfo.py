@@ -1,4 +1,4 @@
-"""The classes behind PyFlink's `Types`, which programs also call: each returns the type that `Types` has for it."""
+"""The classes behind PyFlink's `Types`, which programs also call: each returns the corresponding type of `Types`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEXTS = {
 
 
 class _OfFlavor(type(RecordType)):  # type: ignore[misc]
-    """Its instances are all types of the flavor, however they were made."""
+    """All types of the flavor are instances, however they were created."""
 
     flavor: str
 
@@ -34,7 +34,7 @@ class _OfFlavor(type(RecordType)):  # type: ignore[misc]
 
 
 class RowTypeInfo(RecordType, metaclass=_OfFlavor):
-    """``Types.ROW_NAMED`` with names, else ``Types.ROW``, with PyFlink's text."""
+    """``Types.ROW_NAMED`` with names, else ``Types.ROW``, with PyFlink's string form."""
 
     flavor = "row"
 
@@ -47,7 +47,7 @@ class RowTypeInfo(RecordType, metaclass=_OfFlavor):
 
 
 class TupleTypeInfo(RecordType, metaclass=_OfFlavor):
-    """``Types.TUPLE``, with PyFlink's text."""
+    """``Types.TUPLE``, with PyFlink's string form."""
 
     flavor = "tuple"
 
@@ -89,7 +89,7 @@ class SqlTimeTypeInfo:
 
 
 class ExternalTypeInfo:
-    """The type that it is given."""
+    """Returns the given type."""
 
     def __new__(cls, type_info: Any) -> Any:
         return type_info

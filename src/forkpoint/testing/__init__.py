@@ -1,7 +1,5 @@
-"""Testing kit: whole jobs in this process (``run_local``, ``run_upgrade``), single operators (harnesses), scripted inputs, a
-manual clock.
-
-Everything here runs on the engine's own runtime.
+"""Testing kit: whole jobs in this process (``run_local``, ``run_upgrade``), single operators (harnesses), scripted inputs, and
+a manual clock, all on the engine's own runtime.
 """
 
 from forkpoint.testing.clock import ManualClock

@@ -28,7 +28,7 @@ class ManualClock:
         return datetime.fromtimestamp(self._now_ms / 1000, UTC)
 
     def advance(self, by: timedelta | int) -> int:
-        """Advance by a timedelta or int ms (≥ 0, else ConfigError); returns the new time in ms."""
+        """Advance by a timedelta or int ms (≥ 0, else ConfigError). Returns the new time in ms."""
         self._now_ms += to_ms(by, "the step of the clock")
         return self._now_ms
 

@@ -1,4 +1,4 @@
-"""Harnesses for functions of one and of two inputs."""
+"""Harnesses for functions with one or two inputs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ Timestamp = int | datetime | None
 
 
 class OperatorHarness(Harness):
-    """One operator with one input: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
+    """An operator with one input: ``OperatorHarness(lambda stream: stream.key_by("user").sum("amount"))``.
 
-    ``build`` takes the input stream and adds exactly one operator; else GraphError. ``input_type``: the
-    elements' type. The other arguments are those of Harness.
+    ``build`` takes the input stream and adds exactly one operator; else GraphError. ``input_type``: the type of the elements.
+    Other arguments: see Harness.
     """
 
     def __init__(self, build: Callable[[DataStream], DataStream], *, input_type: Any = None, **more: Any) -> None:
         super().__init__(build, (input_type,), **more)
 
     def process_element(self, value: Any, timestamp: Timestamp = None) -> None:
-        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
+        """Push an element. ``timestamp``: int ms or an aware datetime; None for no timestamp."""
         self._process(0, [(value, timestamp)])
 
     def process_elements(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
@@ -51,7 +51,7 @@ class OperatorHarness(Harness):
 class KeyedProcessHarness(OperatorHarness):
     """A function on a keyed stream: a KeyedProcessFunction, or a MapFunction, FlatMapFunction or FilterFunction.
 
-    ``key``, ``key_type``: as in ``key_by``. The other arguments are those of OperatorHarness.
+    ``key``, ``key_type``: as in ``key_by``. Other arguments: see OperatorHarness.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class KeyedProcessHarness(OperatorHarness):
 class ProcessHarness(OperatorHarness):
     """A function on a stream without keys: a ProcessFunction, MapFunction, FlatMapFunction or FilterFunction.
 
-    The other arguments are those of OperatorHarness.
+    Other arguments: see OperatorHarness.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class ProcessHarness(OperatorHarness):
 
 
 class TwoInputHarness(Harness):
-    """One operator with two inputs: ``TwoInputHarness(lambda first, second: first.connect(second).map(Merge()))``.
+    """An operator with two inputs: ``TwoInputHarness(lambda first, second: first.connect(second).map(Merge()))``.
 
-    ``build`` takes both streams and adds exactly one operator; else GraphError. ``input_type1``, ``input_type2``: the
-    elements' types. The other arguments are those of Harness. Each push is an epoch of its own, so elements are processed
-    in the order of the pushes.
+    ``build`` takes both streams and adds exactly one operator; else GraphError. ``input_type1``, ``input_type2``: the types of
+    the elements. Other arguments: see Harness. Each push is a separate epoch, so the operator processes elements in the
+    order of the pushes.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class TwoInputHarness(Harness):
         super().__init__(build, (input_type1, input_type2), **more)
 
     def process_element1(self, value: Any, timestamp: Timestamp = None) -> None:
-        """Push one element to the first input. ``timestamp``: int ms or an aware datetime; None for one without."""
+        """Push an element to the first input. ``timestamp``: int ms or an aware datetime; None for no timestamp."""
         self._process(0, [(value, timestamp)])
 
     def process_element2(self, value: Any, timestamp: Timestamp = None) -> None:
-        """Push one element to the second input."""
+        """Push an element to the second input."""
         self._process(1, [(value, timestamp)])
 
     def process_elements1(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
@@ -113,7 +113,7 @@ class TwoInputHarness(Harness):
         self._process(1, elements)
 
     def process_watermark1(self, watermark: int | datetime) -> None:
-        """Push the first input's watermark. The operator's is the smaller of both; timers fire as that advances."""
+        """Push the first input's watermark. The operator's watermark is the smaller of both; timers fire as it advances."""
         self._process_watermark(watermark, 0)
 
     def process_watermark2(self, watermark: int | datetime) -> None:
@@ -124,7 +124,7 @@ class TwoInputHarness(Harness):
 class CoProcessHarness(TwoInputHarness):
     """A function on two streams without keys: a CoProcessFunction, CoMapFunction or CoFlatMapFunction.
 
-    The other arguments are those of TwoInputHarness.
+    Other arguments: see TwoInputHarness.
     """
 
     def __init__(self, fn: CoProcessFunction | CoMapFunction | CoFlatMapFunction, **more: Any) -> None:
@@ -134,7 +134,7 @@ class CoProcessHarness(TwoInputHarness):
 class KeyedCoProcessHarness(TwoInputHarness):
     """A function on two keyed streams: a KeyedCoProcessFunction, CoMapFunction or CoFlatMapFunction.
 
-    ``key1``, ``key2``, ``key_type``: as in ``ConnectedStreams.key_by``. The other arguments are those of TwoInputHarness.
+    ``key1``, ``key2``, ``key_type``: as in ``ConnectedStreams.key_by``. Other arguments: see TwoInputHarness.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class KeyedCoProcessHarness(TwoInputHarness):
 
 
 class _BroadcastInput(TwoInputHarness):
-    """The second input is the broadcast one."""
+    """The second input is broadcast."""
 
     def process_element(self, value: Any, timestamp: Timestamp = None) -> None:
-        """Push one element. ``timestamp``: int ms or an aware datetime; None for an element without one."""
+        """Push an element. ``timestamp``: int ms or an aware datetime; None for no timestamp."""
         self.process_element1(value, timestamp)
 
     def process_elements(self, elements: Iterable[tuple[Any, Timestamp]]) -> None:
@@ -161,11 +161,11 @@ class _BroadcastInput(TwoInputHarness):
         self.process_elements1(elements)
 
     def process_broadcast_element(self, value: Any, timestamp: Timestamp = None) -> None:
-        """Push one element to all subtasks."""
+        """Push an element to all subtasks."""
         self.process_element2(value, timestamp)
 
     def broadcast_state(self, name: str | MapStateDescriptor[Any, Any]) -> Mapping[Any, Any]:
-        """A broadcast state's content. GraphError if there is none of this name, or the subtasks' copies differ."""
+        """The content of a broadcast state. GraphError if there is no state with this name, or the subtasks' copies differ."""
         spec = self._operator.spec
         assert isinstance(spec, BroadcastSpec)
         wanted = name if isinstance(name, str) else name.name
@@ -177,14 +177,14 @@ class _BroadcastInput(TwoInputHarness):
         copies = [dict(BroadcastMap(subtask.store, uid, index, found).items()) for index, subtask in enumerate(self._subtasks)]
         if any(list(copy.items()) != list(copies[0].items()) for copy in copies):
             raise GraphError(
-                f"broadcast state {wanted!r} is not the same on all subtasks: {copies}; what process_broadcast_element writes "
-                "must depend on the broadcast elements only"
+                f"broadcast state {wanted!r} is not the same on all subtasks: {copies}; process_broadcast_element must write "
+                "values that depend on the broadcast elements only"
             )
         return copies[0]
 
 
 class BroadcastProcessHarness(_BroadcastInput):
-    """A BroadcastProcessFunction. ``descriptors``: as in ``broadcast``. The rest as in TwoInputHarness."""
+    """A BroadcastProcessFunction. ``descriptors``: as in ``broadcast``. Other arguments: see TwoInputHarness."""
 
     def __init__(self, fn: BroadcastProcessFunction, *descriptors: MapStateDescriptor[Any, Any], **more: Any) -> None:
         super().__init__(lambda first, second: first.connect(second.broadcast(*descriptors)).process(fn), **more)
@@ -193,7 +193,7 @@ class BroadcastProcessHarness(_BroadcastInput):
 class KeyedBroadcastProcessHarness(_BroadcastInput):
     """A KeyedBroadcastProcessFunction. ``key``, ``key_type``: as in ``key_by``; ``descriptors``: as in ``broadcast``.
 
-    The other arguments are those of TwoInputHarness.
+    Other arguments: see TwoInputHarness.
     """
 
     def __init__(
@@ -211,15 +211,15 @@ class KeyedBroadcastProcessHarness(_BroadcastInput):
 
 
 def _with_function(stream: Any, fn: Any, *more: Any) -> DataStream:
-    """The stream with the operator that runs a function of any kind added."""
-    added: DataStream
+    """Adds the operator for a function of any kind to a stream."""
+    result: DataStream
     match fn:
         case MapFunction() | CoMapFunction():
-            added = stream.map(fn, *more)
+            result = stream.map(fn, *more)
         case FlatMapFunction() | CoFlatMapFunction():
-            added = stream.flat_map(fn, *more)
+            result = stream.flat_map(fn, *more)
         case FilterFunction():
-            added = stream.filter(fn)
+            result = stream.filter(fn)
         case _:
-            added = stream.process(fn, *more)
-    return added
+            result = stream.process(fn, *more)
+    return result

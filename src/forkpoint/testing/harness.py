@@ -1,6 +1,6 @@
 """Harnesses for single operators: push elements, watermarks and time; inspect output, state and timers.
 
-The operator runs as it does in a job, on in-memory stores. Each push is an epoch of its own, committed at once.
+The operator runs as in a job, on in-memory stores. Each push is a separate epoch, committed at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from forkpoint.testing.source import TestSource
 
 
 class HarnessSnapshot(msgspec.Struct, frozen=True):
-    """``watermarks_ms``: one for each input. ``files``: snapshots of all subtasks' stores."""
+    """``watermarks_ms``: by input. ``files``: snapshots of all subtasks' stores."""
 
     watermarks_ms: list[int]
     processing_time_ms: int
@@ -69,7 +69,7 @@ class HarnessSnapshot(msgspec.Struct, frozen=True):
         return [chunk for file in self.files for chunk in read_snapshot(file, kg_start, kg_stop)]
 
     def operator_state(self, subtask: int, parallelism: int) -> Changes:
-        """One subtask's share of all subtasks' operator state."""
+        """A subtask's share of the operator state."""
         entries: dict[int, list[tuple[bytes, bytes]]] = {}
         for file in self.files:
             for chunk in read_snapshot(file, OPERATOR_KG, OPERATOR_KG + 1):
@@ -95,7 +95,7 @@ class _Subtask:
 
     @property
     def inner(self) -> Any:
-        """The operator itself, without the wrapper that keeps operator state."""
+        """The operator, without the wrapper that keeps operator state."""
         return self.instance.inner if isinstance(self.instance, Checkpointed) else self.instance
 
 
@@ -114,13 +114,13 @@ class _Collected:
 
 
 class Harness:
-    """The base of all harnesses: an operator's subtasks, output, time, state and timers.
+    """The base class of all harnesses: an operator's subtasks, output, time, state and timers.
 
-    ``build`` takes a stream for each of the ``input_types`` and adds exactly one operator; else GraphError.
-    ``parallelism``: the operator's number of subtasks; each element is processed by the one that owns its key. ``restore``:
-    the result of ``snapshot()`` of such a harness, at this or another parallelism.
+    ``build`` takes a stream per input type and adds exactly one operator; else GraphError. ``parallelism``: the number of
+    subtasks; the subtask that owns an element's key processes it. ``restore``: the result of ``snapshot()`` of a similar
+    harness, at this or another parallelism.
 
-    A failing function raises UserFunctionError, with its own exception as ``__cause__``; then the harness is unusable.
+    A failing function raises UserFunctionError, with the original exception as ``__cause__``; then the harness is unusable.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Harness:
             if saved.max_parallelism != max_parallelism:
                 raise GraphError(
                     f"the snapshot has max_parallelism {saved.max_parallelism}, the harness {max_parallelism}; "
-                    "create the harness with the snapshot's"
+                    "create the harness with the snapshot's max_parallelism"
                 )
             self._watermarks_ms = list(saved.watermarks_ms)
             self._clock.set(saved.processing_time_ms)
@@ -163,7 +163,7 @@ class Harness:
         instance, _ = make_instance(info, store if self._operator.stateful else None, restored=saved is not None)
         return _Subtask(store, instance, start, stop, info.metrics)
 
-    # -- in
+    # -- input
 
     def _process(self, ordinal: int, elements: Iterable[tuple[Any, int | datetime | None]]) -> None:
         """Push pairs of element and timestamp to an input as one epoch."""
@@ -205,7 +205,7 @@ class Harness:
             self._run(0, {}, Window(before, before, self._watermark_ms))
 
     def process_watermark(self, watermark: int | datetime) -> None:
-        """Advance event time: due timers fire. A watermark not ahead of the last one does nothing."""
+        """Advance event time: due timers fire. A watermark that is not newer than the last has no effect."""
         self._process_watermark(watermark, *range(len(self._watermarks_ms)))
 
     def set_processing_time(self, time: datetime | int) -> None:
@@ -233,7 +233,7 @@ class Harness:
                 version = subtask.store.version
                 subtask.store.apply(Changes(log.keys, log.values), version + 1, version)
 
-    # -- out
+    # -- output
 
     @property
     def output(self) -> list[Any]:
@@ -242,7 +242,7 @@ class Harness:
 
     @property
     def records(self) -> list[Record]:
-        """The same with timestamps."""
+        """All elements emitted so far, with timestamps."""
         return list(self._main.records)
 
     def take(self) -> list[Any]:
@@ -259,23 +259,23 @@ class Harness:
 
     @property
     def late_records_dropped(self) -> int:
-        """How many late elements were dropped so far."""
+        """The number of late elements dropped so far."""
         return self._late_records_dropped
 
     # -- time
 
     @property
     def watermark(self) -> int:
-        """The watermark in int ms; MIN_WATERMARK before the first."""
+        """The watermark in int ms; initially MIN_WATERMARK."""
         return to_flink_ms(self._watermark_ms)
 
     @property
     def processing_time(self) -> int:
-        """Processing time in int ms; 0 at the start unless the clock says otherwise."""
+        """Processing time in int ms; initially 0, unless the clock differs."""
         return self._clock()
 
     def metrics(self, subtask: int = 0) -> dict[str, float]:
-        """The values of a subtask's metrics by name; a meter and a distribution have several, such as ``name.count``."""
+        """The values of a subtask's metrics by name; a meter or distribution has several values, such as ``name.count``."""
         return dict(self._subtasks[subtask].metrics.values())
 
     # -- state and timers
@@ -294,11 +294,11 @@ class Harness:
         else:
             found = handle.get()
         backend.leave()
-        backend.collect()  # inspection changes nothing, not even a time to live
+        backend.collect()  # discards changes: inspection must not even refresh a time to live
         return found
 
     def keys(self, name: str) -> list[Any]:
-        """The keys with content in a state, in the order of key groups."""
+        """The keys that have state, in the order of key groups."""
         key_type = self._backend(name).key_type
         found = dict.fromkeys(decode_state_key(entry).key for entry, _ in self._entries(name))
         return list(map(key_type.decode, found))
@@ -308,11 +308,11 @@ class Harness:
         return {key: self.state(name, key) for key in self.keys(name)}
 
     def event_time_timers(self, key: Any = None) -> list[tuple[int, Any]]:
-        """Pending event-time timers as (time in ms, key), ordered by time; only those of ``key``, if given."""
+        """Pending event-time timers as (time in ms, key), ordered by time, of ``key`` or of all keys."""
         return self._timers(EVENT_TIMERS, key)
 
     def processing_time_timers(self, key: Any = None) -> list[tuple[int, Any]]:
-        """Pending processing-time timers, likewise."""
+        """Pending processing-time timers, in the same form."""
         return self._timers(PROCESSING_TIMERS, key)
 
     def _timers(self, name: str, key: Any) -> list[tuple[int, Any]]:
@@ -325,7 +325,7 @@ class Harness:
         return [(time, key_type.decode(k)) for time, k in found]
 
     def _entries(self, name: str) -> Iterator[tuple[bytes, bytes]]:
-        """All subtasks' store entries of a keyed state, in the order of key groups."""
+        """The store entries of a keyed state in all subtasks, in the order of key groups."""
         sid = state_id(self._operator.uid, name)
         for subtask in self._subtasks:
             for group in range(subtask.kg_start, subtask.kg_stop):
@@ -338,10 +338,10 @@ class Harness:
             raise GraphError(f"the operator has no keyed state {name!r}; it has {known}")
         return backend
 
-    # -- life
+    # -- lifecycle
 
     def snapshot(self) -> bytes:
-        """The contents of a checkpoint: state, timers, watermark, processing time. For ``restore=``."""
+        """A checkpoint for ``restore=``: state, timers, watermark, processing time."""
         kinds = {
             record.sid: record.kind
             for subtask in self._subtasks

@@ -1,4 +1,4 @@
-"""A whole job in this process, without Spark: scripted inputs in, elements out."""
+"""Runs a whole job in this process, without Spark, from scripted inputs to collected output."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _OUTPUT = "output:"  # prefix of the uids of returned streams' sinks
 
 @dataclass(frozen=True)
 class LocalRun:
-    """The result of a run. ``records``: each sink's elements by the sink's uid (or the stream's name), in the order of epoch
-    and subtask, and within both in the stream's order.
+    """The result of a run. ``records``: the elements of each sink, by the sink's uid (or the stream's name), in the order of
+    epoch, subtask and stream.
 
-    ``epochs``: how many were committed in this run. ``deaths``: how often ABORT ended the process. ``restarts``: how
-    often the restart strategy restarted the job. ``savepoint``: the path of the one that the run was stopped with.
+    ``epochs``: the number of committed epochs. ``deaths``: how often ABORT ended the process. ``restarts``: how often the
+    restart strategy restarted the job. ``savepoint``: the path of the savepoint that stopped the run.
     ``late_records_dropped``: the number of late elements dropped since the last restart, by operator uid.
     """
 
@@ -61,13 +61,13 @@ class LocalRun:
 
     @property
     def output(self) -> list[Any]:
-        """The elements of the only output. GraphError if there are several."""
+        """The elements of the only output. GraphError if there are several outputs."""
         if len(self.records) != 1:
             raise GraphError(f"the job has the outputs {sorted(self.records)}; get one by name from .outputs")
         return next(iter(self.outputs.values()))
 
     def by_key(self, key: Callable[[Any], Any], name: str | None = None) -> dict[Any, list[Any]]:
-        """The elements of an output for each key, in order, which is the same at any parallelism."""
+        """The elements of an output by key; their order per key is the same at any parallelism."""
         found: dict[Any, list[Any]] = {}
         for value in self.output if name is None else self.outputs[name]:
             found.setdefault(key(value), []).append(value)
@@ -88,16 +88,16 @@ def run_local(
 ) -> LocalRun:
     """Run a job to its end in this process and return the output of its sinks.
 
-    ``build(env, *sources)`` defines the job in an environment; each of the ``inputs`` is passed as a TestSource (a list
-    becomes one). It may return a stream (an output named "output"), several by name or in a list ("0", "1", …), or
-    nothing; TestSinks within the job are outputs too, named by their uid. A complete environment may be given instead.
+    ``build(env, *sources)`` defines the job in an environment; it receives each input as a TestSource (also a list). It may
+    return a stream (the output "output"), several streams by name or in a list ("0", "1", …), or nothing; TestSinks in the job
+    are outputs too, named by their uid. You may pass a complete environment instead.
 
-    ``epochs``: the greatest number of rows an epoch takes from a source, or cut points: numbers of elements of each
-    split after which an epoch ends. ``clock``: processing time, which advances only at ``Advance`` in the inputs.
-    ``state_root``: keep checkpoints and savepoints there, so that a later run can resume where this one was stopped; then
-    every source, sink and stateful operator needs a uid. ``restore``: a savepoint's path, "latest", or RestoreOptions.
-    ``options``: fields of JobOptions. A failing function ends the run with its error unless a restart strategy is set.
-    If the inputs stop the run with a savepoint and that fails, the job continues, and the error is raised at its end.
+    ``epochs``: the maximum number of rows per epoch and source, or cut points: numbers of elements of each split after which an
+    epoch ends. ``clock``: processing time, which advances only at ``Advance`` in the inputs. ``state_root``: keep checkpoints
+    and savepoints there, so that a later run can resume this run; then every source, sink and stateful operator needs a uid.
+    ``restore``: a savepoint's path, "latest", or RestoreOptions. ``options``: fields of JobOptions. A failing function ends the
+    run with its error unless a restart strategy is set. If the inputs stop the run with a savepoint and the savepoint fails, the
+    job continues, and ``run_local`` raises the error at its end.
     """
     env = build if isinstance(build, StreamExecutionEnvironment) else StreamExecutionEnvironment(JobOptions())
     sources = [i if isinstance(i, TestSource) else TestSource(i) for i in inputs]
@@ -133,7 +133,7 @@ def _options(
     epochs: int | Sequence[int] | None,
     more: Mapping[str, Any],
 ) -> JobOptions:
-    """The job's options with those of the test. Epochs don't wait for an interval, and by default failures end the run."""
+    """The job's options, overridden by the test's. Epochs do not wait for an interval, and by default failures end the run."""
     options = replace(
         base,
         engine="local",
@@ -162,14 +162,14 @@ def _add_sinks(named: Named) -> None:
 
 
 class _Script(Steps):
-    """Executes the inputs' sentinels: where the process dies and where the run stops."""
+    """Executes the inputs' sentinels: kills the process, stops the run, rescales the job."""
 
     def __init__(self, sources: list[TestSource]) -> None:
         self.sources = sources
         self.driver: JobDriver | None = None
         self.last: JobDriver | None = None
         self.committed = 0
-        self.savepoint: Future[str] | None = None  # the one that the run is stopped with
+        self.savepoint: Future[str] | None = None  # stops the run
         self.rescaling: RescaleRequest | None = None
 
     def on_step(self, step: str, epoch: int) -> None:
@@ -191,7 +191,7 @@ class _Script(Steps):
                 source.stop = None
 
     def _await_stores(self, request: RescaleRequest) -> None:
-        """Wait until the rescaling can take place, right after the epoch that is about to run."""
+        """Wait until the stores are prepared, so that the job rescales right after the next epoch."""
         while not request.done.done() and not request.prepared.wait(0.01):
             pass
         self.rescaling = None
@@ -199,7 +199,7 @@ class _Script(Steps):
             request.done.result()
 
     def run(self, driver: JobDriver) -> Result | None:
-        """Run until the job ends or the process dies, which gives no result."""
+        """Run until the job ends; None if the process dies."""
         self.driver, self.last, self.savepoint, self.rescaling = driver, driver, None, None
         try:
             return driver.run()
@@ -212,7 +212,7 @@ class _Script(Steps):
 def _run(
     name: str, graph: JobGraph, options: JobOptions, root: str, clock: ManualClock, script: _Script, restore: RestoreOptions
 ) -> LocalRun:
-    """Run the job, restarting it while ABORT ends the process."""
+    """Run the job, and restart it after each ABORT."""
     deaths = restarts = 0
     sinks = {o.uid: o.spec.sink for o in graph.sinks if isinstance(o.spec, SinkSpec) and isinstance(o.spec.sink, TestSink)}
     while True:

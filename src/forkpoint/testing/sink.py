@@ -30,8 +30,8 @@ def records_of(batch: SinkBatch[Any], epoch: int, subtask: int) -> list[Record]:
     ]
 
 
-# Elements that are written but not yet committed: (job, uid) → token → elements. Only tokens go to the manifest, and each
-# is resolved once, so the test sees every element exactly once even if a commit is repeated.
+# Written elements that are not committed yet: (job, uid) → token → elements. The manifest has only tokens, and each token is
+# resolved once, so the test sees every element exactly once even if a commit is repeated.
 _staged: dict[tuple[str, str], dict[str, list[Record]]] = {}
 
 
@@ -45,7 +45,7 @@ class TestSink(Sink):
 
     @property
     def values(self) -> list[Any]:
-        """The elements alone."""
+        """The elements without timestamps."""
         return [record.value for record in self.records]
 
     def create_writer(self, context: SinkContext) -> SinkWriter:
@@ -75,6 +75,6 @@ class _Writer(SinkWriter):
 
     def prepare_commit(self) -> list[JSON]:
         token = f"{self._context.generation}-{uuid.uuid4().hex}"
-        place = (self._context.job, self._context.uid)
-        _staged.setdefault(place, {})[token] = self._records
-        return [{"job": place[0], "uid": place[1], "token": token}]
+        job, uid = self._context.job, self._context.uid
+        _staged.setdefault((job, uid), {})[token] = self._records
+        return [{"job": job, "uid": uid, "token": token}]

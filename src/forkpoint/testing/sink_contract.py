@@ -1,4 +1,4 @@
-"""What every sink promises, as tests against a real system. For connectors, forkpoint's own and others'."""
+"""The contract of sinks, as tests against a real system; for forkpoint's and third-party connectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from forkpoint.testing.source import ABORT, PAUSE, Eof
 from forkpoint.types import TypeInformation, type_of
 
 Row: TypeAlias = tuple[int, str]
-"""A number, which no other row has, and a text."""
+"""A unique number, and a text."""
 
 JOB, UID = "contract", "sink"
 SUBTASKS = 2
@@ -72,11 +72,11 @@ MOMENTS = (0.1, 0.4, 0.7, 0.95)  # of a commit's duration, at which its process 
 
 
 class SinkContract(ABC):
-    """Subclass it as ``Test…``, and say how to make a target in the system, write to it, and read it. Each test gets a target of
-    its own.
+    """Subclass it as ``Test…``, and implement how to create a target in the system, write to it, and read it. Each test gets a
+    new target.
 
-    ``hostile``: texts that must arrive as they are. ``type``: of the elements. ``exactly_once``:
-    whether a commit that is repeated writes nothing again, or perhaps the same.
+    ``hostile``: texts that must arrive unchanged. ``type``: the type of the elements. ``exactly_once``: False if a repeated
+    commit may write its rows again.
     """
 
     exactly_once: ClassVar[bool] = True
@@ -89,16 +89,16 @@ class SinkContract(ABC):
 
     @abstractmethod
     def sink(self, target: Any) -> Sink[Any]:
-        """A sink that writes to it."""
+        """A sink that writes to the target."""
 
     @staticmethod
     @abstractmethod
     def element(row: Row) -> Any:
-        """An element for a row. Runs in tasks, too."""
+        """The element for a row. Also runs in tasks."""
 
     @abstractmethod
     def read(self, target: Any) -> list[Row]:
-        """All that a consumer sees, in any order."""
+        """All rows that a consumer sees, in any order."""
 
     def test_every_text_arrives_as_it_is(self, tmp_path: Path) -> None:
         runs = _Runs(self, tmp_path)
@@ -116,7 +116,7 @@ class SinkContract(ABC):
         self._assert_read(runs.target, _rows(1))
 
     def test_commits_are_repeated(self, tmp_path: Path) -> None:
-        """By starts, of which each repeats what may not have been published."""
+        """Each start of a job repeats commits that may not have been published."""
         runs = _Runs(self, tmp_path)
         first, second, third = (runs.stage(epoch, _rows(epoch)) for epoch in (1, 2, 3))
         for each in (first, first, second, second, third, third):
@@ -126,11 +126,11 @@ class SinkContract(ABC):
     def test_an_older_driver_that_wakes_up_changes_nothing(self, tmp_path: Path) -> None:
         runs = _Runs(self, tmp_path)
         outputs = [runs.stage(epoch, _rows(epoch)) for epoch in (1, 2, 3)]
-        older = runs.committing()
+        older = runs.commit_process()
         older.commit(outputs[0], 1)
         for each in outputs:
             runs.commit(each)
-        with suppress(ForkpointError):  # it may notice
+        with suppress(ForkpointError):  # it may find that it was superseded
             for each in outputs[1:]:
                 older.commit(each, each.epoch)
         older.close()
@@ -141,7 +141,7 @@ class SinkContract(ABC):
         outputs = [runs.stage(epoch, _rows(epoch)) for epoch in (1, 2, 3)]
 
         def commit_all() -> None:
-            with suppress(ForkpointError):  # one may find that the other is newer
+            with suppress(ForkpointError):  # a driver may find that the other is newer
                 for each in outputs:
                     runs.commit(each)
 
@@ -160,9 +160,9 @@ class SinkContract(ABC):
         started = time.perf_counter()
         runs.commit(first)
         takes_s = time.perf_counter() - started
-        with _Doomed([runs.later_commit(each) for each in others]) as doomed:
+        with _KilledProcesses([runs.commit_call(each) for each in others]) as processes:
             for moment, staged in zip(MOMENTS, others, strict=True):
-                doomed.next_is_killed(takes_s * moment)
+                processes.kill_next(takes_s * moment)
                 runs.commit(staged)
         self._assert_read(runs.target, _rows(*range(1, len(MOMENTS) + 2)))
 
@@ -190,26 +190,26 @@ def _rows(*epochs: int) -> list[Row]:
     return [(epoch * 100 + n, f"row {n} of {epoch}") for epoch in epochs for n in range(20)]
 
 
-class _Doomed:
-    """Does each work in a process of its own, which is forked from one that has loaded what it needs, and killed."""
+class _KilledProcesses:
+    """Runs each call in a process that is forked from a preloaded process, and killed."""
 
-    def __init__(self, works: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, calls: Sequence[Callable[[], None]]) -> None:
         program = f"from {__name__} import fork_each; fork_each()"
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # with the tests' own modules
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # includes the tests' modules
         self._process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        self._write(cloudpickle.dumps(works))
+        self._write(cloudpickle.dumps(calls))
 
-    def __enter__(self) -> _Doomed:
+    def __enter__(self) -> _KilledProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
-    def next_is_killed(self, after_s: float) -> None:
-        """Kill the next one some time after its start."""
+    def kill_next(self, after_s: float) -> None:
+        """Start the next process, and kill it after this time."""
         self._write(b"\n")
         process = self._read()
         time.sleep(after_s)
@@ -228,19 +228,19 @@ class _Doomed:
 
 
 def fork_each() -> None:
-    """The other side of `_Doomed`: a process for each work. Says its id when it starts, and its status when it is gone."""
-    for work in cloudpickle.load(sys.stdin.buffer):
+    """The child process of `_KilledProcesses`: forks a process per call, and prints its id at the start and its exit status."""
+    for call in cloudpickle.load(sys.stdin.buffer):
         sys.stdin.buffer.readline()
         process = os.fork()
         if not process:
             try:
-                work()
+                call()
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
         print(process, flush=True)
-        sys.stdin.buffer.readline()  # only now it is waited for: until then, its id is its own
+        sys.stdin.buffer.readline()  # waits for the process only now, so that the system cannot reuse its id before
         _, status = os.waitpid(process, 0)
         print(status, flush=True)
 
@@ -253,7 +253,7 @@ class _Staged:
 
 @dataclass
 class _Batch:
-    """A run of elements."""
+    """A batch of elements."""
 
     values: list[Any]
     type: TypeInformation[Any]
@@ -262,18 +262,18 @@ class _Batch:
 
 
 class _Runs:
-    """What the runs of a job do with a sink."""
+    """Uses a sink like the runs of a job."""
 
     def __init__(self, contract: SinkContract, root: Path) -> None:
         self.contract, self.root = contract, str(root)
         self.target = contract.create()
         self.sink = contract.sink(self.target).for_job(JOB)
         self.type: TypeInformation[Any] = type_of(contract.type)
-        self.sink.check_type(self.type)  # as each start does
+        self.sink.check_type(self.type)  # like each start of a job
         self.newest = 0
 
     def stage(self, epoch: int, rows: Sequence[Row], attempt: str = "", abort: bool = False) -> _Staged:
-        """An epoch's output, of two subtasks."""
+        """Stage an epoch's output of two subtasks."""
         committables: list[JSON] = []
         for subtask in range(SUBTASKS):
             context = SinkContext(UID, JOB, epoch, subtask, f"{attempt}{epoch:04}{subtask:04}", 1, self.root)
@@ -290,30 +290,27 @@ class _Runs:
         return _Staged(epoch, json.loads(json.dumps(committables)))
 
     def commit(self, staged: _Staged) -> None:
-        self.later_commit(staged)()
+        self.commit_call(staged)()
 
-    def later_commit(self, staged: _Staged) -> Callable[[], None]:
-        """For another process."""
+    def commit_call(self, staged: _Staged) -> Callable[[], None]:
+        """A call that another process can run."""
         return partial(_commit, self.sink, self.root, staged, self.newest)
 
-    def committing(self) -> _Committing:
-        return _Committing(self.sink, self.root)
+    def commit_process(self) -> _CommitProcess:
+        return _CommitProcess(self.sink, self.root)
 
 
 def _commit(sink: Sink[Any], root: str, staged: _Staged, newest: int) -> None:
-    committing = _Committing(sink, root)
-    try:
-        committing.commit(staged, newest)
-    finally:
-        committing.close()
+    with closing(_CommitProcess(sink, root)) as process:
+        process.commit(staged, newest)
 
 
-class _Committing:
-    """One process's commits."""
+class _CommitProcess:
+    """The commits of a driver process."""
 
     def __init__(self, sink: Sink[Any], root: str) -> None:
         self._sink, self._root = sink, root
-        self._incarnation = checksum(root.encode())  # each test is another job
+        self._incarnation = checksum(root.encode())  # each test is a different job
         self._committers: dict[str, Committer] = {}
 
     def commit(self, staged: _Staged, newest: int) -> None:

@@ -1,6 +1,6 @@
-"""A scripted source: a list for each split, of elements and of sentinels for what happens between them.
+"""A scripted source: a list per split, of elements and of sentinels for events between them.
 
-A section lies between two sentinels that end an epoch; the splits of a source are read section by section, in step.
+A section ends with a sentinel that ends an epoch; the source reads all splits section by section, in step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Advance:
 class Abort:
     """The process dies here, once: uncommitted work is lost, and the job restarts from its last checkpoint.
 
-    ``at``: how far the epoch that ends here gets. "computed": its tasks have run, nothing is committed; "written": the
+    ``at``: the progress of the epoch that ends here. "computed": its tasks have run, nothing is committed; "written": the
     engine's own writers have run too; "committed": it is committed, but its output is not visible.
     """
 
@@ -51,10 +51,10 @@ class Abort:
 
 @dataclass(frozen=True)
 class Eof:
-    """The run stops here, once the epoch is committed. A later run over the same state root resumes after it.
+    """The run stops here, once the epoch is committed. A later run with the same state root resumes after it.
 
-    ``savepoint``: stop with a savepoint. ``drain``: and fire all timers first. At the end of a list, by contrast, the input
-    ends, and with it event time.
+    ``savepoint``: stop with a savepoint. ``drain``: fire all timers before the savepoint. At the end of a list, by contrast,
+    the input and event time end.
     """
 
     savepoint: bool = False
@@ -63,8 +63,8 @@ class Eof:
 
 @dataclass(frozen=True)
 class Rescale:
-    """An epoch ends here, and the job goes on at another parallelism after the next one, beside which it is prepared. If none
-    follows, the job stays as it is."""
+    """An epoch ends here. The job prepares the stores during the next epoch and rescales after it; without a next epoch, it
+    keeps its parallelism."""
 
     parallelism: int
 
@@ -73,71 +73,71 @@ PAUSE = Pause()
 ABORT = Abort()
 EOF = Eof()
 
-Ending = Pause | Advance | Rescale | Eof
+EpochEnd = Pause | Advance | Rescale | Eof
 
 
 @dataclass
 class Section:
-    """Elements ``start`` to ``stop`` of a split, and the sentinel after them. ``aborts``: where the process dies."""
+    """Elements ``start`` to ``stop`` of a split, and the sentinel after them. ``aborts``: the elements before which the process
+    dies."""
 
     start: int
     stop: int
     aborts: list[tuple[int, Abort]] = field(default_factory=list)
-    ending: Ending | None = None
+    end: EpochEnd | None = None
 
 
 @dataclass
 class Script:
-    """One split of a test's input."""
+    """A split of a test's input."""
 
     elements: list[Any]
     sections: list[Section]
 
     def section(self, index: int) -> Section:
-        """A section; those after the last one are empty."""
+        """A section; empty after the last."""
         end = len(self.elements)
         return self.sections[index] if index < len(self.sections) else Section(end, end)
 
 
 def parse(items: Iterable[Any], cuts: Sequence[int] = ()) -> Script:
-    """Separate elements from sentinels. ``cuts``: further numbers of elements after which an epoch ends."""
+    """Separate elements from sentinels. ``cuts``: additional numbers of elements after which an epoch ends."""
     elements: list[Any] = []
     sections = [Section(0, 0)]
 
-    def end(ending: Ending) -> None:
-        sections[-1].stop, sections[-1].ending = len(elements), ending
+    def end_section(sentinel: EpochEnd) -> None:
+        sections[-1].stop, sections[-1].end = len(elements), sentinel
         sections.append(Section(len(elements), len(elements)))
 
-    places = set(cuts)
     for item in items:
         match item:
             case Pause() | Advance() | Rescale() | Eof():
-                end(item)
+                end_section(item)
             case Abort():
                 sections[-1].aborts.append((len(elements), item))
             case _:
-                if len(elements) in places and len(elements) > sections[-1].start:
-                    end(PAUSE)
+                if len(elements) in cuts and len(elements) > sections[-1].start:
+                    end_section(PAUSE)
                 elements.append(item)
     sections[-1].stop = len(elements)
     return Script(elements, sections)
 
 
 class ProcessDied(BaseException):
-    """Raised by ABORT in the driver: like a killed process, it is invisible to the restart strategy."""
+    """ABORT raises it in the driver; like a killed process, it is invisible to the restart strategy."""
 
 
 class TestSource(Source[Any]):
-    """A source for tests: ``TestSource([1, 2, PAUSE, 3])``, or several lists for as many splits.
+    """A source for tests: ``TestSource([1, 2, PAUSE, 3])``, or a list per split.
 
     Sentinels between the elements: ``PAUSE`` (an epoch ends here), ``Advance(timedelta)`` (and processing time advances),
-    ``ABORT`` or ``Abort(at)`` (the process dies here, once), ``Rescale(parallelism)`` (the job goes on at another one after the
-    next epoch), ``EOF`` or ``Eof(savepoint=True)`` (the run stops here).
-    Section k of all splits is read together, in one epoch or, under a limit of rows, in several.
+    ``ABORT`` or ``Abort(at)`` (the process dies here, once), ``Rescale(parallelism)`` (the job rescales after the next epoch),
+    ``EOF`` or ``Eof(savepoint=True)`` (the run stops here). The source reads section k of all splits together, in one epoch or,
+    under a limit of rows, in several.
 
-    ``type``: a ``TypeInformation`` or annotation; untyped elements are passed unchanged. ``columnar``: elements travel as
-    columns of the type, as from a file. ``batch_rows``: how many elements the reader returns at a time. Sentinels take
-    effect with ``run_local``; elsewhere only PAUSE does.
+    ``type``: a ``TypeInformation`` or annotation; untyped elements are passed unchanged. ``columnar``: pass elements as
+    columns of the type, as from a file. ``batch_rows``: the number of elements that the reader returns at a time. Sentinels
+    take effect with ``run_local``; elsewhere only PAUSE does.
     """
 
     __test__ = False  # not collected by pytest, despite its name
@@ -165,7 +165,7 @@ class TestSource(Source[Any]):
         return True
 
     def cut(self, points: Sequence[int]) -> None:
-        """Also end an epoch after these numbers of elements of each split."""
+        """End an epoch also after these numbers of elements of each split."""
         self.scripts = [parse(split, points) for split in self._splits]
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
@@ -175,7 +175,7 @@ class TestSource(Source[Any]):
         return _Reader(self.scripts, self._type if self._columnar else None, self._batch_rows)
 
     def on_step(self, step: str) -> None:
-        """An epoch reached this step; die if the script says so."""
+        """Handle a step of an epoch; dies if the script says so."""
         if self.next_abort is not None and self.next_abort[1].at == step:
             self.aborted.add(self.next_abort[0])
             self.next_abort = None
@@ -186,7 +186,7 @@ class TestSource(Source[Any]):
 
 
 class _Enumerator(SplitEnumerator):
-    """Position: ``{"section": k, "next": [n, …]}``, the current section and the number of elements planned of each split."""
+    """Position: ``{"section": k, "next": [n, …]}``, the current section and the number of planned elements per split."""
 
     def __init__(self, source: TestSource, position: JSON | None) -> None:
         self._source = source
@@ -214,13 +214,13 @@ class _Enumerator(SplitEnumerator):
             aborts.append(pending[0] if pending else None)
         shares = fair_shares([limit - n for limit, n in zip(limits, self._next, strict=True)], self._next, max_rows)
         ranges = self._ranges(shares, parallelism_hint)
-        for abort, place in zip(aborts, self._next, strict=True):
-            if abort is not None and abort[0] == place and source.next_abort is None:
+        for abort, planned in zip(aborts, self._next, strict=True):
+            if abort is not None and abort[0] == planned and source.next_abort is None:
                 source.next_abort = (abort[1], abort[2])
         if not any(aborts) and self._next == limits:
             self._section += 1
-            source.stop = next((s.ending for s in sections if isinstance(s.ending, Eof)), None)
-            source.rescale = next((s.ending for s in sections if isinstance(s.ending, Rescale)), None)
+            source.stop = next((s.end for s in sections if isinstance(s.end, Eof)), None)
+            source.rescale = next((s.end for s in sections if isinstance(s.end, Rescale)), None)
         return ranges
 
     def _ranges(self, shares: list[int], parallelism_hint: int) -> list[SplitRange]:
@@ -237,13 +237,13 @@ class _Enumerator(SplitEnumerator):
         return ranges
 
     def _advance_clock(self) -> None:
-        """At the start of a section, advance the clock as the last one's sentinel says."""
+        """At the start of a section, advance the clock as the previous section's sentinel says."""
         at, source = self._section, self._source
         fresh = all(n == script.section(at).start for n, script in zip(self._next, self._scripts, strict=True))
         if at == 0 or not fresh or at in source.advanced or source.clock is None:
             return
-        endings = [script.section(at - 1).ending for script in self._scripts]
-        source.clock.advance(max((e.ms for e in endings if isinstance(e, Advance)), default=0))
+        ends = [script.section(at - 1).end for script in self._scripts]
+        source.clock.advance(max((end.ms for end in ends if isinstance(end, Advance)), default=0))
         source.advanced.add(at)
 
     @property
@@ -256,7 +256,7 @@ class _Enumerator(SplitEnumerator):
 
     @property
     def finished_splits(self) -> list[str]:
-        """Splits whose script has ended; one that ends in PAUSE lasts for another section, without elements."""
+        """Splits whose script has ended; after a final PAUSE, a split has another section without elements."""
         ends = zip(self._next, self._scripts, strict=True)
         return [
             str(split)

@@ -1,4 +1,4 @@
-"""What every source promises, as tests against a real system. For connectors, forkpoint's own and others'."""
+"""The contract of sources, as tests against a real system; for forkpoint's and third-party connectors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.options import JobOptions, RestoreOptions
 
 PAUSE_S = 0.01
-NUMBERS = 30  # that a test produces
-ROWS = 7  # that an epoch reads at most
+NUMBERS = 30  # produced by a test
+ROWS = 7  # maximum per epoch
 
 
 class SourceContract(ABC):
-    """Subclass it as ``Test…``, and say how to make a place in the system, fill it, and read it. Each test gets a place of its
-    own. ``exactly_once``: whether what was read and not committed before a death comes once, or perhaps again.
+    """Subclass it as ``Test…``, and implement how to create a place in the system, fill it, and read it. Each test gets a new
+    place. ``exactly_once``: False if elements that a dead driver read without a commit may come twice.
 
-    The tests wait for the system for as long as they may run.
+    The tests wait for the system without a timeout of their own.
     """
 
     exactly_once: ClassVar[bool] = True
@@ -40,16 +40,16 @@ class SourceContract(ABC):
 
     @abstractmethod
     def produce(self, place: Any, numbers: Sequence[int]) -> None:
-        """Put numbers into it, durably."""
+        """Durably put numbers into the place."""
 
     @abstractmethod
     def source(self, place: Any) -> Source[Any]:
-        """A source, not bounded, that reads it from its beginning."""
+        """An unbounded source that reads the place from its beginning."""
 
     @staticmethod
     @abstractmethod
     def number(element: Any) -> int:
-        """What was produced, from an element. Runs in tasks, too."""
+        """The produced number of an element. Also runs in tasks."""
 
     def test_reads_everything_once_and_no_more_than_an_epoch_takes(self, tmp_path: Path) -> None:
         place = self.create()
@@ -63,7 +63,7 @@ class SourceContract(ABC):
             assert driver.numbers == Counter(range(NUMBERS + 5))
 
     def test_a_range_is_read_again_as_it_was(self, tmp_path: Path) -> None:
-        """By a task that is tried again, on another host, with ranges in any order."""
+        """A retried task on another host must read the same elements, in any order of the ranges."""
         place = self.create()
         self.produce(place, range(NUMBERS))
         with _Driver(self, place, tmp_path) as driver:
@@ -76,7 +76,7 @@ class SourceContract(ABC):
             assert [driver.read(each) for each in reversed(planned)][::-1] == first
 
     def test_every_driver_dies_at_another_step(self, tmp_path: Path) -> None:
-        """Before and after an epoch is planned, read, committed, and the system told so."""
+        """Drivers die after they plan, read, commit and acknowledge an epoch."""
         place = self.create()
         self.produce(place, range(NUMBERS))
         numbers: Counter[int] = Counter()
@@ -97,9 +97,9 @@ class SourceContract(ABC):
             while not older.step():
                 older.pause()
             position, numbers = older.position, older.numbers.copy()
-            older.enumerator.plan(ROWS)  # read, perhaps, but never committed
+            older.enumerator.plan(ROWS)  # may read elements, but never commits them
             with _Driver(self, place, tmp_path, position) as newer:
-                for _ in range(5):  # a queue may wait until the older one is gone
+                for _ in range(5):  # a queue may wait until the older driver is gone
                     newer.step()
                     newer.pause()
                 older.enumerator.plan(ROWS)
@@ -136,7 +136,7 @@ class SourceContract(ABC):
 
 
 class _Driver:
-    """What a job's driver and tasks do with a source. ``numbers`` and ``position``: as of the last committed epoch."""
+    """Uses a source like a job's driver and tasks. ``numbers`` and ``position``: as of the last committed epoch."""
 
     def __init__(self, contract: SourceContract, place: Any, root: Path, position: JSON = None) -> None:
         self._contract = contract
@@ -161,9 +161,9 @@ class _Driver:
         time.sleep(PAUSE_S)
 
     def step(self, until: int = 4) -> bool:
-        """One epoch, or its first steps: 1 planned, 2 read, 3 committed, 4 the system told so. False if there is nothing yet."""
+        """Run an epoch, or its first steps: 1 plan, 2 read, 3 commit, 4 acknowledge. Returns False without input."""
         planned = self.enumerator.plan(ROWS)
-        if all(each.rows == 0 for each in planned):  # splits are announced
+        if all(each.rows == 0 for each in planned):  # empty ranges announce splits
             return False
         position = json_round_trip(self.enumerator.position)
         if until < 2:
@@ -184,7 +184,7 @@ class _Driver:
 
 
 def batches(source: Source[Any], planned: SplitRange) -> list[SourceBatch[Any]]:
-    """What a range holds, as a task reads it, to which source and range are sent."""
+    """The batches of a range, read like a task that receives the source and the range."""
     shipped: Source[Any] = cloudpickle.loads(cloudpickle.dumps(source))
     start, end, info = (json_round_trip(each) for each in (planned.start, planned.end, planned.info))
     reader = shipped.create_reader()
@@ -197,7 +197,7 @@ def batches(source: Source[Any], planned: SplitRange) -> list[SourceBatch[Any]]:
 
 
 def elements(source: Source[Any], planned: SplitRange) -> list[Any]:
-    """A range's elements."""
+    """The elements of a range."""
     out: list[Any] = []
     for run in batches(source, planned):
         if isinstance(run.elements, pa.RecordBatch):
@@ -211,7 +211,7 @@ def elements(source: Source[Any], planned: SplitRange) -> list[Any]:
 
 
 def json_round_trip(value: JSON) -> JSON:
-    """As what is stored, or sent to a task."""
+    """Encodes and decodes a value, as for storage or for a task."""
     return json.loads(json.dumps(value))
 
 

@@ -1,4 +1,4 @@
-"""A job that is stopped with a savepoint, and goes on as another version of its program."""
+"""Stops a job with a savepoint, and resumes it with another version of its program."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from forkpoint.testing.source import PAUSE, Eof
 
 
 class UpgradeRun:
-    """What ``run_upgrade`` gives. ``before``: the old version's run. ``after``: the new version's, from the savepoint on."""
+    """The result of ``run_upgrade``. ``before``: the old version's run. ``after``: the new version's run from the savepoint."""
 
     def __init__(
         self, before: LocalRun, after: LocalRun, new: Build, inputs: Sequence[Sequence[Any]], options: Mapping[str, Any]
     ) -> None:
         self.before = before
         self.after = after
-        self._again = (new, inputs, options)
+        self._new = (new, inputs, options)
 
     @property
     def output(self) -> list[Any]:
-        """The elements of the only output, of both runs."""
+        """The elements of the only output in both runs."""
         return [*self.before.output, *self.after.output]
 
     @property
@@ -36,8 +36,8 @@ class UpgradeRun:
 
     @cached_property
     def undisturbed(self) -> LocalRun:
-        """The new version over all elements from the start: a change that keeps the results has the same output."""
-        new, inputs, options = self._again
+        """A run of the new version over all elements: the output is the same if the upgrade does not change results."""
+        new, inputs, options = self._new
         return run_local(new, *inputs, **options)
 
 
@@ -50,10 +50,10 @@ def run_upgrade(
     new_parallelism: int | None = None,
     **options: Any,
 ) -> UpgradeRun:
-    """Run ``old``, stop it with a savepoint, and go on from that with ``new``. RestoreRefused if the saved state does not fit.
+    """Run ``old``, stop it with a savepoint, and resume with ``new``. Raises RestoreRefused if the saved state does not fit.
 
-    ``inputs``: for each source the elements that ``old`` reads, and those that ``new`` reads; both may have sentinels.
-    ``allow_non_restored`` and ``renames``: as in RestoreOptions. ``new_parallelism``: of the second run. ``options``: those of
+    ``inputs``: per source, the elements that ``old`` reads and the elements that ``new`` reads; both may have sentinels.
+    ``allow_non_restored`` and ``renames``: as in RestoreOptions. ``new_parallelism``: of the second run. ``options``: of
     ``run_local``, for both runs. Every source, sink and stateful operator needs a uid.
     """
     scripts = [[*before, Eof(savepoint=True), *after] for before, after in inputs]

@@ -1,4 +1,4 @@
-"""A harness for windows, which shows their contents and timers."""
+"""A harness for windows, with access to their contents and timers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from forkpoint.state import decode_state_key, decode_timer_key
 from forkpoint.testing.function_harnesses import OperatorHarness
 from forkpoint.types import TypeInformation, Types
 
-_CHUNK_BYTES = 8  # a list is stored in chunks, whose names end with the epoch
+_CHUNK_BYTES = 8  # lists are stored in chunks, whose namespaces end with the epoch
 
 
 class WindowHarness(OperatorHarness):
     """The windows of a keyed stream: ``WindowHarness(lambda stream: stream.key_by("user").window(…).reduce(…))``.
 
-    The timestamps in ``records`` are the last moments of their windows. The other arguments are those of OperatorHarness.
-    GraphError if ``build`` adds anything but windows.
+    The timestamps in ``records`` are the maximum timestamps of the windows. Other arguments: see OperatorHarness. GraphError if
+    ``build`` adds anything but windows.
     """
 
     def __init__(self, build: Any, **more: Any) -> None:
@@ -33,30 +33,26 @@ class WindowHarness(OperatorHarness):
         self._decode = window_encoder(spec)[1]
 
     def contents(self) -> dict[tuple[Any, Any], Any]:
-        """The content of each window, by (key, window): its elements, or their reduction or accumulator so far.
+        """The content of each window, by (key, window): its elements, or the current reduction or accumulator.
 
         With an evictor, elements are pairs with their timestamps.
         """
         found: dict[tuple[Any, Any], Any] = {}
         listed = self._spec.contents == "list"
-        belongs_to = self._merged()
+        merging = [(decode_state_key(entry), raw) for entry, raw in self._entries(MERGING_WINDOWS)]
+        windows = {(entry.key, raw): entry.namespace for entry, raw in merging}  # by key and the window that stores the state
         type = Types.LIST(self._spec.contents_type) if listed else self._spec.contents_type
         for entry, raw in self._entries(CONTENTS):
             key = decode_state_key(entry)
             space = key.namespace[:-_CHUNK_BYTES] if listed else key.namespace
-            place = self._key_type.decode(key.key), self._decode(belongs_to.get((key.key, space), space))
+            address = self._key_type.decode(key.key), self._decode(windows.get((key.key, space), space))
             value = type.decode(raw)
-            found[place] = [*found[place], *value] if place in found else value
+            found[address] = [*found[address], *value] if address in found else value
         return found
-
-    def _merged(self) -> dict[tuple[bytes, bytes], bytes]:
-        """For merging windows: the window that a state belongs to, by key and the window that it is stored under."""
-        entries = [(decode_state_key(entry), raw) for entry, raw in self._entries(MERGING_WINDOWS)]
-        return {(entry.key, raw): entry.namespace for entry, raw in entries}
 
     @property
     def window_count(self) -> int:
-        """How many windows have content, over all keys."""
+        """The number of windows with content, over all keys."""
         return len(self.contents())
 
     def window_timers(self) -> list[tuple[int, Any, Any, TimeDomain]]:
@@ -65,8 +61,8 @@ class WindowHarness(OperatorHarness):
         for name, domain in ((EVENT_TIMERS, TimeDomain.EVENT_TIME), (PROCESSING_TIMERS, TimeDomain.PROCESSING_TIME)):
             for entry, _ in self._entries(name):
                 timer = decode_timer_key(entry)
-                place = self._key_type.decode(timer.key), self._decode(timer.namespace)
-                found.append((timer_ms(timer.ts_ms), *place, domain))
+                key, window = self._key_type.decode(timer.key), self._decode(timer.namespace)
+                found.append((timer_ms(timer.ts_ms), key, window, domain))
         return sorted(found, key=lambda timer: timer[0])
 
     @property

@@ -1,13 +1,13 @@
-"""Types: how values become msgpack bytes, Arrow columns and a description that outlives the program.
+"""Types: convert values to msgpack bytes, Arrow columns, and a description that outlives the program.
 
     type_of(annotation)         from int, tuple[int, str], a NamedTuple, dataclass, msgspec.Struct, Enum, ...
     Types.LONG(), ...           by Flink's names
     infer_type(values)          from values
-    from_description(json)      from what a savepoint recorded
+    from_description(json)      from the description in a savepoint
     evolve(json, type)          how saved values become values of another type
-    type.accept(value)          checks a value and makes it independent of its giver; independent(value): without a type
+    type.accept(value)          checks a value and makes it independent of the caller; independent(value): without a type
 
-Nothing that is stored is pickled.
+Stored values are not pickled.
 """
 
 from typing import TYPE_CHECKING

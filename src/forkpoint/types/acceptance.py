@@ -1,7 +1,7 @@
-"""Accepting values from user code: checking them against a type, and making them independent.
+"""Accepts values from user code: checks them against a type, and makes them independent.
 
-A value that is immutable and exactly of the type is accepted as the same object. Any other is coerced to what encoding and
-decoding would return, or refused. The tests of immutable types are compiled, into one expression per type.
+Accepts an immutable value of exactly the type as the same object. Coerces any other value to the result of encoding and
+decoding it, or refuses it. Compiles the tests of immutable types to one expression per type.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ConvertAll = Callable[[list[Any]], list[Any]]
 
 
 class Source:
-    """A Python expression under construction, with the objects that it refers to."""
+    """Builds a Python expression, with the objects that it refers to."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
         self._numbers = count()
 
     def bind(self, value: object) -> str:
-        """Return a name for this object."""
+        """Return a name for an object."""
         name = f"_{next(self._numbers)}"
         self.names[name] = value
         return name
@@ -37,7 +37,7 @@ class Source:
         return f"v{next(self._numbers)}"
 
     def once(self, value: str) -> tuple[str, str]:
-        """Return the text that evaluates an expression, and the name of its result from then on."""
+        """Return text that evaluates an expression, and the name of its result after that."""
         if value.isidentifier():
             return value, value
         name = self.variable()
@@ -48,7 +48,7 @@ class Source:
         return eval(_code(f"lambda value: {expression}", "eval"), self.names)
 
     def defined(self, text: str) -> Any:
-        """Return the only function that the text defines."""
+        """Return the function that the text defines."""
         found: dict[str, Any] = {}
         exec(_code(text, "exec"), self.names, found)
         (function,) = found.values()
@@ -57,18 +57,18 @@ class Source:
 
 @lru_cache(maxsize=4096)
 def _code(text: str, mode: str) -> CodeType:
-    """Compiling takes milliseconds, and the operators of a program, its subtasks and its epochs have few texts between them."""
+    """Cached, because compiling takes milliseconds, and the operators, subtasks and epochs of a program share few texts."""
     return compile(text, "<forkpoint>", mode)
 
 
 def converted(values: list[Any], convert: Convert) -> list[Any]:
-    """Return the converted values; the list itself if all of them stay the same objects."""
+    """Return the converted values; the list itself if all objects stay the same."""
     results = list(map(convert, values))
     return values if all(map(is_, values, results)) else results
 
 
 def unless_same(build: Convert, fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> Convert:
-    """Return what converts an immutable collection: the same object if its parts stay the same, else built of new ones.
+    """Return a converter for an immutable collection: returns the same object if its parts stay the same, else a new one.
 
     Objects of the classes in ``fixed`` always stay the same.
     """
@@ -84,7 +84,7 @@ def unless_same(build: Convert, fixed: set[type] | frozenset[type], convert_all:
 
 
 def collections(fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> dict[type, Convert]:
-    """Return how Python's collections and `Row` are converted part by part, by class. See `unless_same`."""
+    """Return converters for Python's collections and `Row`, by class; they convert the parts. See `unless_same`."""
     return {
         tuple: unless_same(tuple, fixed, convert_all),
         frozenset: unless_same(frozenset, fixed, convert_all),
@@ -96,7 +96,7 @@ def collections(fixed: set[type] | frozenset[type], convert_all: ConvertAll) -> 
 
 
 def encodable(text: str) -> bool:
-    """Whether the text can be encoded in UTF-8: lone surrogates cannot."""
+    """Whether UTF-8 can encode the text: it cannot encode lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

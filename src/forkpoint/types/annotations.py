@@ -1,4 +1,4 @@
-"""`type_of`: from a Python annotation to a type."""
+"""`type_of`: converts a Python annotation to a type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from forkpoint.types.kinds.scalars import scalar
 from forkpoint.types.wire import type_name
 
 Instant = Annotated[datetime.datetime, scalar("instant")]
-"""Annotation of an aware datetime, stored and restored in UTC. Plain ``datetime`` stands for a naive one."""
+"""Annotation of an aware datetime, stored and restored in UTC. Plain ``datetime`` means a naive datetime."""
 
 _SCALARS: dict[Any, str] = {
     None: "null",
@@ -73,16 +73,16 @@ _GENERAL_HINT = (
 
 
 def type_of(annotation: Any) -> TypeInformation:
-    """Return the type that an annotation stands for; a `TypeInformation` is returned as it is.
+    """Return the type of an annotation; returns a `TypeInformation` unchanged.
 
-    ``int`` is a 64-bit LONG, ``datetime`` a naive datetime (see `Instant` for aware ones), ``Any`` and unparametrised
-    ``list``, ``dict``, ... hold dynamic values. ``Annotated[T, Types.X()]`` stands for ``Types.X()``.
+    ``int`` is a 64-bit LONG, ``datetime`` a naive datetime (see `Instant` for aware datetimes), ``Any`` and unparametrised
+    ``list``, ``dict``, ... hold dynamic values. ``Annotated[T, Types.X()]`` means ``Types.X()``.
 
-    Raises TypeNotSupported if such values have no durable encoding; the message says what to use instead.
+    Raises TypeNotSupported if such values have no durable encoding; the message names alternatives.
     """
     of = _translate(annotation)
     try:
-        of.decode  # noqa: B018 - msgspec should refuse a type here, not at the first value
+        of.decode  # noqa: B018 - so that msgspec refuses a type here, not at the first value
         of.arrow_type  # noqa: B018
         hash(of)  # describes the type, defaults included
     except (TypeError, ValueError) as error:

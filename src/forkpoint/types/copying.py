@@ -1,4 +1,4 @@
-"""Making values without a declared type independent: how is decided once per class."""
+"""Makes values without a declared type independent; chooses the method once per class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.kinds.scalars import AnyType
 from forkpoint.types.wire import shown, type_name
 
-_UNCHANGING: set[type] = {
+_IMMUTABLE: set[type] = {
     type(None),
     bool,
     int,
@@ -47,11 +47,11 @@ _UNCHANGING: set[type] = {
     BuiltinFunctionType,
     ModuleType,
 }
-_UNCHANGING_BASES = (Enum, np.generic, type, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar, pa.DataType)
+_IMMUTABLE_BASES = (Enum, np.generic, type, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table, pa.Scalar, pa.DataType)
 
 
 def independent(value: Any) -> Any:
-    """Return the value itself if it is immutable throughout, else a deep copy; TypeNotSupported if that fails."""
+    """Return the value itself if it is deeply immutable, else a deep copy; raises TypeNotSupported if that fails."""
     try:
         return _part(value)
     except RecursionError:
@@ -59,22 +59,22 @@ def independent(value: Any) -> Any:
 
 
 def independent_all(values: list[Any]) -> list[Any]:
-    """`independent` for many values; the list itself if all of them are immutable."""
+    """`independent` for many values; the list itself if all values are immutable."""
     return _each(values, independent)
 
 
 def _part(value: Any) -> Any:
     cls = type(value)
-    if cls in _UNCHANGING:
+    if cls in _IMMUTABLE:
         return value
-    how = _HOWS.get(cls)
-    if how is None:
-        how = _how(cls)
-        if how is None:
-            _UNCHANGING.add(cls)
+    convert = _CONVERTERS.get(cls)
+    if convert is None:
+        convert = _converter(cls)
+        if convert is None:
+            _IMMUTABLE.add(cls)
             return value
-        _HOWS[cls] = how
-    return how(value)
+        _CONVERTERS[cls] = convert
+    return convert(value)
 
 
 def _parts(values: list[Any]) -> list[Any]:
@@ -82,15 +82,15 @@ def _parts(values: list[Any]) -> list[Any]:
 
 
 def _each(values: list[Any], convert: Convert) -> list[Any]:
-    return values if _UNCHANGING.issuperset(map(type, values)) else converted(values, convert)
+    return values if _IMMUTABLE.issuperset(map(type, values)) else converted(values, convert)
 
 
-def _how(cls: type) -> Convert | None:
-    """How values of a class are made independent; None if they are immutable."""
-    if issubclass(cls, _UNCHANGING_BASES):
+def _converter(cls: type) -> Convert | None:
+    """The function that makes values of a class independent; None if they are immutable."""
+    if issubclass(cls, _IMMUTABLE_BASES):
         return None
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return unless_same(lambda parts: tuple.__new__(cls, parts), _UNCHANGING, _parts)
+        return unless_same(lambda parts: tuple.__new__(cls, parts), _IMMUTABLE, _parts)
     if issubclass(cls, msgspec.Struct) and cls.__struct_config__.frozen:
         return _frozen(cls.__struct_fields__)
     if dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
@@ -118,15 +118,15 @@ def _copied(value: Any) -> Any:
         ) from error
 
 
-_COLLECTIONS = collections(_UNCHANGING, _parts)
+_COLLECTIONS = collections(_IMMUTABLE, _parts)
 
 
 def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    unchanging = _UNCHANGING.issuperset(map(type, value)) and _UNCHANGING.issuperset(map(type, value.values()))
-    return value.copy() if unchanging else _COLLECTIONS[dict](value)
+    immutable = _IMMUTABLE.issuperset(map(type, value)) and _IMMUTABLE.issuperset(map(type, value.values()))
+    return value.copy() if immutable else _COLLECTIONS[dict](value)
 
 
-_HOWS: dict[type, Convert] = _COLLECTIONS | {
+_CONVERTERS: dict[type, Convert] = _COLLECTIONS | {
     dict: _dict,
     bytearray: lambda value: value[:],
     np.ndarray: lambda value: value.copy() if value.dtype != object else _copied(value),
@@ -138,7 +138,7 @@ _HOWS: dict[type, Convert] = _COLLECTIONS | {
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ObjectType(AnyType):
-    """Any object, for stream elements without a declared type. They are not stored, so they need no encoding."""
+    """Any object, for stream elements without a declared type. Elements are not stored, so they need no encoding."""
 
     accept = staticmethod(independent)
     accept_all = staticmethod(independent_all)
@@ -148,7 +148,7 @@ _OBJECT = ObjectType("any")
 
 
 def element_type(of: TypeInformation | None) -> TypeInformation:
-    """The type against which a stream checks its elements: the declared one, with `ObjectType` for ANY or nothing."""
+    """The type against which a stream checks its elements: the declared type, with `ObjectType` for ANY or no type."""
     if of is None or of.kind == "any":
         return _OBJECT
     if "any" not in of.kinds():

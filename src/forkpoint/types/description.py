@@ -14,10 +14,10 @@ from forkpoint.types.kinds.scalars import CLASSLESS_ANY, SPECS, scalar
 
 
 def from_description(description: JsonObject) -> TypeInformation:
-    """Return a type that is equal to the described one: it reads and writes the same bytes and columns.
+    """Return a type that is equal to the described type: it reads and writes the same bytes and columns.
 
-    NamedTuples are read as generated namedtuples, dataclasses and Structs as `Row`, Enums as their values (or names), objects
-    in ANY as `Row`, too, and members of Enums in it as their names.
+    It reads NamedTuples as generated namedtuples, dataclasses, Structs and objects in ANY as `Row`, Enums as their values (or
+    names), and members of Enums in ANY as their names.
 
     Raises TypeNotSupported if the description is invalid, or of a newer version.
     """

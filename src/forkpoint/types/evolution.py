@@ -1,8 +1,8 @@
-"""How a type may change between two versions of a program, and how its values are converted. Pure.
+"""Changes of a type between two versions of a program, and the conversion of its values. Pure.
 
 ``evolve`` compares a saved type's description with the declared type; it matches fields by name, not by position. Allowed
-changes lose nothing but dropped fields. The conversion is plain data that is sent to tasks; there is none where the stored
-bytes mean the same in both types.
+changes lose only dropped fields. The conversion is plain data, which is sent to tasks; it is empty if the stored bytes mean
+the same in both types.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from forkpoint.types.kinds.records import ARRAY_FLAVORS, RecordType
 
 
 class Same(msgspec.Struct, frozen=True, tag=True):
-    """The bytes stay as they are."""
+    """The bytes stay the same."""
 
 
 class Number(msgspec.Struct, frozen=True, tag=True):
-    """A number in a wider type; refused if it would not be exact."""
+    """A number in a wider type; refused if it is not exact."""
 
 
 class FieldStep(msgspec.Struct, frozen=True):
-    """A field of the new record: from the old field at ``source``, or, for -1, the default, encoded."""
+    """A field of the new record: from the old field at ``source``, or, for -1, the encoded default."""
 
     source: int
     step: Step
@@ -57,7 +57,7 @@ class Entries(msgspec.Struct, frozen=True, tag=True):
 
 
 class Members(msgspec.Struct, frozen=True, tag=True):
-    """The members of an Enum: each as it was stored, and as it is stored now."""
+    """The members of an Enum: pairs of the old and the new stored value."""
 
     stored: tuple[tuple[str | int, str | int], ...]
 
@@ -72,8 +72,8 @@ SAME = Same()
 
 @dataclass(frozen=True)
 class Evolution:
-    """How values of the old type become values of the new one. ``changes``: each change in words. ``dropped``: the fields whose
-    values are lost, each with a remedy where there is one."""
+    """How values of the old type become values of the new type. ``changes``: descriptions of the changes. ``dropped``: the fields
+    whose values are lost, with a remedy if there is one."""
 
     step: Step
     changes: tuple[str, ...]
@@ -81,7 +81,7 @@ class Evolution:
 
     @property
     def identical(self) -> bool:
-        """Whether stored values can stay as they are."""
+        """Whether stored values need no conversion."""
         return isinstance(self.step, Same)
 
 
@@ -96,12 +96,12 @@ def evolve(old: JsonObject, new: TypeInformation, *, renames_recorded: bool = Tr
     """Compare the description of a saved type with the type that a program declares.
 
     Allowed, at any depth: fields added with a default (or Optional: None), dropped, reordered, renamed with RenamedFrom;
-    BYTE < SHORT < INT < LONG < BIG_INT, FLOAT < DOUBLE, integers to FLOAT, DOUBLE or BIG_DEC where each value is exact;
-    T to Optional[T]; Enum members added, or stored by another value; members at the end of a Union added; another class or
-    kind of record; any type to ANY, as long as its values have no classes. ``renames_recorded``: whether the description has the
-    former names of fields, as a former release's do not.
+    BYTE < SHORT < INT < LONG < BIG_INT, FLOAT < DOUBLE, integers to FLOAT, DOUBLE or BIG_DEC if every value is exact;
+    T to Optional[T]; Enum members added, or stored by another value; members added at the end of a Union; another class or
+    kind of record; any type to ANY if its values have no classes. ``renames_recorded``: whether the description has the
+    former names of fields; descriptions of old releases do not.
 
-    Raises TypeNotSupported if ``old`` is no description, or a default cannot be encoded.
+    Raises TypeNotSupported if ``old`` is not a valid description, or a default cannot be encoded.
     """
     found = _Comparison(renames_recorded)
     try:
@@ -113,8 +113,6 @@ def evolve(old: JsonObject, new: TypeInformation, *, renames_recorded: bool = Tr
 
 @dataclass
 class _Comparison:
-    """What was found so far."""
-
     renames_recorded: bool
     changes: list[str] = dataclasses.field(default_factory=list)
     dropped: list[str] = dataclasses.field(default_factory=list)
@@ -134,7 +132,7 @@ def _step(old: TypeInformation, new: TypeInformation, at: str, found: _Compariso
         return SAME
     if isinstance(new, OptionalType):
         if not isinstance(old, OptionalType):
-            found.changes.append(f"{_place(at)}may be None")
+            found.changes.append(f"{_prefix(at)}may be None")
         return _step(present(old), new.of, at, found)
     if new.kind == "any":
         return _dynamic(old, new, at, found)
@@ -153,26 +151,26 @@ def _step(old: TypeInformation, new: TypeInformation, at: str, found: _Compariso
         case UnionType(), UnionType() if len(old.members) <= len(new.members):
             for before, after in zip(old.members, new.members, strict=False):
                 if not isinstance(_step(before, after, at, found), Same):
-                    raise _misfit(old, new, at, "the first members of a Union must stay as they are")
+                    raise _misfit(old, new, at, "the first members of a Union must stay the same")
             if len(old.members) < len(new.members):
-                found.changes.append(f"{_place(at)}{old!r} → {new!r}")
+                found.changes.append(f"{_prefix(at)}{old!r} → {new!r}")
             return SAME
     return _scalar(old, new, at, found)
 
 
 def _dynamic(old: TypeInformation, new: TypeInformation, at: str, found: _Comparison) -> Step:
-    named = _of_a_class(old)
-    if named is not None:
-        raise _misfit(old, new, at, f"{named!r} is saved without its class; keep the type")
-    found.changes.append(f"{_place(at)}{old!r} → {new!r}")
+    with_class = _with_class(old)
+    if with_class is not None:
+        raise _misfit(old, new, at, f"{with_class!r} is saved without its class; keep the type")
+    found.changes.append(f"{_prefix(at)}{old!r} → {new!r}")
     return Dynamic()
 
 
-def _of_a_class(type: TypeInformation) -> TypeInformation | None:
-    """The type, or one inside of it, whose values are of a class of the program's: its description doesn't say which."""
+def _with_class(type: TypeInformation) -> TypeInformation | None:
+    """The type itself, or an inner type, whose values have a class of the program, which descriptions do not name."""
     if isinstance(type, EnumType) or (isinstance(type, RecordType) and type.flavor not in ("tuple", "row")):
         return type
-    return next((named for named in map(_of_a_class, type.children) if named is not None), None)
+    return next((inner for inner in map(_with_class, type.children) if inner is not None), None)
 
 
 def _scalar(old: TypeInformation, new: TypeInformation, at: str, found: _Comparison) -> Step:
@@ -189,7 +187,7 @@ def _scalar(old: TypeInformation, new: TypeInformation, at: str, found: _Compari
     if step is None:
         raise _misfit(old, new, at)
     note = "; a value beyond 2**53 would be refused" if (before, after) == ("long", "double") else ""
-    found.changes.append(f"{_place(at)}{old!r} → {new!r}{note}")
+    found.changes.append(f"{_prefix(at)}{old!r} → {new!r}{note}")
     return step
 
 
@@ -197,7 +195,7 @@ def _sequence(old: SequenceType, new: SequenceType, at: str, found: _Comparison)
     if ("set" in old.form) != ("set" in new.form):
         raise _misfit(old, new, at)
     if old.form != new.form:
-        found.changes.append(f"{_place(at)}{old.form} → {new.form}")
+        found.changes.append(f"{_prefix(at)}{old.form} → {new.form}")
     step = _step(old.element, new.element, f"{at}[]", found)
     if isinstance(step, Same):
         return SAME
@@ -207,31 +205,31 @@ def _sequence(old: SequenceType, new: SequenceType, at: str, found: _Comparison)
 
 
 def _enum(old: EnumType, new: EnumType, at: str, found: _Comparison) -> Step:
-    """A member stays the same if its name does, whatever value it has."""
+    """Members are matched by name, not by value."""
     before, after = old.stored_members, new.stored_members
     stored: dict[Any, Any] = {}
     for name, value in before.items():
         target = after.get(name, _renamed(value, before, after))
         if target is None:
             if any(other in after for other, same in before.items() if same == value):
-                continue  # an alias, of which another name is left
+                continue  # an alias that still has another name
             raise _misfit(
                 old, new, at, f"{name} ({value!r}) is no longer a member; if it is renamed, keep its old name as an alias"
             )
         if stored.setdefault(value, target) != target:
-            raise _misfit(old, new, at, f"{name} is an alias no more: {value!r} could be another member")
+            raise _misfit(old, new, at, f"{name} is no longer an alias: {value!r} could be another member")
         if name in after and target != value:
-            found.changes.append(f"{_place(at)}member {name} is stored as {target!r} instead of {value!r}")
-    found.changes.extend(f"{_place(at)}member {name} added" for name in after if name not in before)
+            found.changes.append(f"{_prefix(at)}member {name} is stored as {target!r} instead of {value!r}")
+    found.changes.extend(f"{_prefix(at)}member {name} added" for name in after if name not in before)
     if all(value == target for value, target in stored.items()) and old.form == new.form:
         return SAME
     if new.is_flag:
-        raise _misfit(old, new, at, "the bits of a Flag must stay as they are")
+        raise _misfit(old, new, at, "the bits of a Flag must stay the same")
     return Members(tuple(stored.items()))
 
 
 def _renamed(value: Any, before: dict[str, Any], after: dict[str, Any]) -> str | None:
-    """The text by which a member is stored, if it only has a new name now. Numbers tell nothing: they may be counted anew."""
+    """The stored text of a member that was only renamed. Numbers are not matched, because they may be reassigned."""
     names = [name for name, other in after.items() if other == value]
     return value if names and isinstance(value, str) and before.keys().isdisjoint(names) else None
 
@@ -240,54 +238,54 @@ def _record(old: RecordType, new: RecordType, at: str, found: _Comparison) -> St
     if old.is_positional and new.is_positional and len(old.members) != len(new.members):
         raise _misfit(old, new, at, "fields without names cannot be matched if their number changes")
     if old.flavor != new.flavor:
-        found.changes.append(f"{_place(at)}{old.flavor} → {new.flavor}")
+        found.changes.append(f"{_prefix(at)}{old.flavor} → {new.flavor}")
     sources = _sources(old, new, at, found)
     steps = [_field(old, field, sources.get(field.name), at, found) for field in new.members]
     used = set(sources.values())
     added = [field for field in new.members if field.name not in sources]
-    for place, field in enumerate(old.members):
-        if place not in used:
+    for index, field in enumerate(old.members):
+        if index not in used:
             found.changes.append(f"{_inside(at, field.name)} dropped")
             found.dropped.append(_inside(at, field.name) + _rename_hint(field, added))
     order = [step.source for step in steps if step.source >= 0]
     if order != sorted(order):
-        found.changes.append(f"{_place(at)}fields reordered")
+        found.changes.append(f"{_prefix(at)}fields reordered")
     return SAME if _same_bytes(old, new, steps) else Fields(tuple(steps))
 
 
 def _rename_hint(dropped: Field, added: list[Field]) -> str:
-    """What to write if the dropped field is one of the added ones under another name."""
-    alike = [field.name for field in added if present(field.type) == present(dropped.type)]
-    return f" (if it is {' or '.join(alike)} now, annotate that with RenamedFrom({dropped.name!r}))" if alike else ""
+    """The remedy if the dropped field may be an added field with another name."""
+    similar = [field.name for field in added if present(field.type) == present(dropped.type)]
+    return f" (if it is {' or '.join(similar)} now, annotate that with RenamedFrom({dropped.name!r}))" if similar else ""
 
 
 def _sources(old: RecordType, new: RecordType, at: str, found: _Comparison) -> dict[str, int]:
-    """The old position of each new field that existed: by a former name that it did not have when saved, else by its own."""
-    places = {name: place for place, name in enumerate(old.names)}
+    """The old index of each new field that existed: by a former name that was not recorded when saved, else by its own name."""
+    indexes = {name: index for index, name in enumerate(old.names)}
     sources: dict[str, int] = {}
     for field in new.members:
-        former = next((name for name in _former_names(old, places, field) if name in places), None)
+        former = next((name for name in _former_names(old, indexes, field) if name in indexes), None)
         if former is None:
             continue
-        if field.name in places and not found.renames_recorded:
+        if field.name in indexes and not found.renames_recorded:
             raise _DoesNotFit(
-                f"{_place(at)}has both {former} and {field.name}, and was saved by a forkpoint that did not record renames: "
+                f"{_prefix(at)}has both {former} and {field.name}, and was saved by a forkpoint that did not record renames: "
                 f"remove RenamedFrom({former!r}) if {field.name} was renamed before that, else migrate the state"
             )
-        if places[former] in sources.values():
-            raise _DoesNotFit(f"{_place(at)}has two fields that are renamed from {former}")
-        sources[field.name] = places[former]
+        if indexes[former] in sources.values():
+            raise _DoesNotFit(f"{_prefix(at)}has two fields that are renamed from {former}")
+        sources[field.name] = indexes[former]
     taken = set(sources.values())
     for name in new.names:
-        if name not in sources and name in places and places[name] not in taken:
-            sources[name] = places[name]
+        if name not in sources and name in indexes and indexes[name] not in taken:
+            sources[name] = indexes[name]
     return sources
 
 
-def _former_names(old: RecordType, places: dict[str, int], field: Field) -> tuple[str, ...]:
-    """The former names of a field, without those that it already had when the value was saved, and earlier ones."""
+def _former_names(old: RecordType, indexes: dict[str, int], field: Field) -> tuple[str, ...]:
+    """The former names of a field, up to the latest name that was already recorded when the value was saved."""
     names = field.renamed_from
-    done = old.members[places[field.name]].renamed_from if field.name in places else ()
+    done = old.members[indexes[field.name]].renamed_from if field.name in indexes else ()
     return names[: next((number for number, name in enumerate(names) if name in done), len(names))]
 
 
@@ -319,10 +317,10 @@ def _same_bytes(old: RecordType, new: RecordType, fields: list[FieldStep]) -> bo
 
 
 def _misfit(old: TypeInformation, new: TypeInformation, at: str, why: str = "") -> _DoesNotFit:
-    return _DoesNotFit(f"{_place(at)}{old!r} cannot become {new!r}{f': {why}' if why else ''}")
+    return _DoesNotFit(f"{_prefix(at)}{old!r} cannot become {new!r}{f': {why}' if why else ''}")
 
 
-def _place(at: str) -> str:
+def _prefix(at: str) -> str:
     return f"{at} " if at else ""
 
 
@@ -331,7 +329,7 @@ def _inside(at: str, name: str) -> str:
 
 
 def same_bytes(old: Any, new: Any) -> bool:
-    """Whether two descriptions (None: no such part) are of types whose stored bytes mean the same."""
+    """Whether the stored bytes of two described types (None: no such part) mean the same."""
     if old == new:
         return True
     if old is None or new is None:
@@ -344,7 +342,7 @@ def same_bytes(old: Any, new: Any) -> bool:
 
 
 def same_keys(old: Any, new: Any) -> bool:
-    """Whether keys of two described types are stored and hashed alike."""
+    """Whether keys of two described types are stored and hashed in the same way."""
     return old == new or (same_bytes(old, new) and _hashed_as_int(old) == _hashed_as_int(new))
 
 

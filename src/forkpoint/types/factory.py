@@ -18,10 +18,10 @@ from forkpoint.types.variables import K, T, V
 
 
 class Types:
-    """Types by Flink's names. Where a type is expected, a Python annotation can be given instead.
+    """Types by Flink's names. Parameters for types also accept Python annotations.
 
     As in Flink, the fields of a ROW, the values of a MAP and the elements of a LIST, BASIC_ARRAY and OBJECT_ARRAY may
-    be None; those of a TUPLE and a PRIMITIVE_ARRAY may not.
+    be None; the elements of a TUPLE and a PRIMITIVE_ARRAY may not.
     """
 
     @staticmethod
@@ -71,12 +71,12 @@ class Types:
 
     @staticmethod
     def BIG_INT() -> TypeInformation[int]:  # noqa: N802
-        """An int of any size; in a column its decimal digits."""
+        """An int of any size; columns hold its decimal digits."""
         return scalar("big_int")
 
     @staticmethod
     def BIG_DEC() -> TypeInformation[Decimal]:  # noqa: N802
-        """A Decimal, exact with its exponent (as a key by value: 2.5 for 2.50); in a column its text."""
+        """A Decimal, exact including its exponent (keys compare by value: 2.5 for 2.50); columns hold its text."""
         return scalar("big_dec")
 
     @staticmethod
@@ -121,7 +121,7 @@ class Types:
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: Any) -> TypeInformation:  # noqa: N802
-        """A list of numbers; of BYTE, as in PyFlink, bytes."""
+        """A list of numbers; bytes for BYTE, as in PyFlink."""
         of = type_of(element_type)
         return scalar("bytes") if of.kind == "byte" else SequenceType("list", of)
 
@@ -158,7 +158,7 @@ class Types:
 
     @staticmethod
     def UUID() -> TypeInformation[uuid.UUID]:  # noqa: N802
-        """A UUID; in a column its text."""
+        """A UUID; columns hold its text."""
         return scalar("uuid")
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""`infer_type`: the type of values without a declared one."""
+"""`infer_type`: the type of values without a declared type."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from forkpoint.types.kinds.scalars import scalar
 
 
 def infer_type(values: Iterable[Any]) -> TypeInformation:
-    """Return the narrowest type that restores all values exactly; `Types.ANY()` if there is no other.
+    """Return the narrowest type that restores all values exactly; `Types.ANY()` if there is no other type.
 
-    None among other values makes the type Optional. ints and floats together are ANY, as DOUBLE would restore the ints
-    as floats. Without values the type is ANY, and so it is for objects of any other class, which only state refuses.
+    None among other values makes the type Optional. A mix of ints and floats is ANY, because DOUBLE would restore the ints
+    as floats. The type is also ANY without values, and for objects of other classes, which only state refuses.
     """
-    some = list(values)
-    present = [value for value in some if value is not None]
+    values = list(values)
+    present = [value for value in values if value is not None]
     if not present:
         return scalar("any")
     of = _infer(present)
-    return of if len(present) == len(some) else optional(of)
+    return of if len(present) == len(values) else optional(of)
 
 
 def _infer(values: list[Any]) -> TypeInformation:
@@ -67,6 +67,6 @@ def _infer_class(cls: type, values: list[Any]) -> TypeInformation:
         return of
     try:
         of.to_columns(values)
-    except TypeNotSupported:  # fields are not what their annotations say
+    except TypeNotSupported:  # fields do not match their annotations
         return scalar("any")
     return of

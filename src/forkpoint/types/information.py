@@ -1,4 +1,4 @@
-"""`TypeInformation`: a type and its values, as bytes (msgpack) and in columns (Arrow)."""
+"""`TypeInformation`: a type, and its values as bytes (msgpack) and in columns (Arrow)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from forkpoint.types.wire import NativeClasses, pack, shown, unpacker
 JsonObject = dict[str, Any]
 
 REQUIRED: Any = NODEFAULT
-"""The default of a `Field` without one."""
+"""The default of a `Field` without a default."""
 
 
 class RenamedFrom:
-    """Gives a field's former names, the latest first, so that values saved under them are found.
+    """Declares a field's former names, the latest first, so that values saved under them are found.
 
     ``total: Annotated[int, RenamedFrom("sum")]`` in a NamedTuple, dataclass or msgspec.Struct. Remove it once you no longer
     need a savepoint with the old name.
@@ -45,9 +45,9 @@ class RenamedFrom:
 class Field:
     """A field of a record: its name, its type, and its default.
 
-    `default` is a value, `factory` makes a new one each time. Without the class only the factory's name may be known,
-    from the type's description: `factory_name`. `renamed_from`: its former names, the latest first; they are described, so that a
-    rename is applied once, but are no part of the type's identity. `rename`: the name that msgspec encodes it with, if another.
+    `default` is a value, `factory` creates a new value each time. Without the class, only the factory's name may be known, from
+    the type's description: `factory_name`. `renamed_from`: the former names, the latest first; the description has them, so that
+    a rename applies once, but they are not part of the type's identity. `rename`: the name that msgspec encodes, if different.
     """
 
     name: str
@@ -65,11 +65,11 @@ class Field:
 
     @property
     def has_default(self) -> bool:
-        """Whether `make_default` can make one."""
+        """Whether the field has a default."""
         return self.default is not REQUIRED or self.factory is not None
 
     def make_default(self) -> Any:
-        """Return the default, a new one each time if it has a factory. Raises TypeNotSupported if there is none."""
+        """Return the default; a factory creates it anew each time. Raises TypeNotSupported without a default."""
         if self.factory is not None:
             return self.factory()
         if self.default is REQUIRED:
@@ -79,11 +79,11 @@ class Field:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypeInformation(ABC, Generic[T]):
-    """A type: how its values become bytes, Arrow columns, and a description that outlives the program.
+    """A type, which converts its values to bytes and Arrow columns, and has a description that outlives the program.
 
-    Two types are equal if their descriptions are, with or without the Python class.
+    Two types are equal if their descriptions are equal, with or without the Python class.
 
-    `encode` and `decode` are cached callables. Where msgspec knows the type they are its C functions, which do not
+    `encode` and `decode` are cached callables. If msgspec knows the type, they are its C functions, which do not
     check the value against the type: `encode_error` explains why `encode` refused a value.
     """
 
@@ -94,7 +94,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @abstractmethod
     def describe(self) -> JsonObject:
-        """Return a JSON object from which `from_description` makes an equal type."""
+        """Return a JSON object from which `from_description` creates an equal type."""
 
     @property
     @abstractmethod
@@ -107,7 +107,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @abstractmethod
     def _to_values(self, array: pa.Array) -> list[Any]:
-        """Convert an array of `arrow_type`, which holds no nulls unless the type is nullable."""
+        """Convert an array of `arrow_type`, which has no nulls unless the type is nullable."""
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
@@ -118,17 +118,17 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def lower(self) -> Convert | None:
-        """Value → what msgspec encodes; None if that is the value itself."""
+        """Value → the value that msgspec encodes; None if they are the same."""
         return None
 
     @cached_property
     def lift(self) -> Convert | None:
-        """What msgspec decodes → value; None if that is the value itself."""
+        """The value that msgspec decodes → value; None if they are the same."""
         return None
 
     @property
     def children(self) -> tuple[TypeInformation, ...]:
-        """The types inside this one."""
+        """The inner types."""
         return ()
 
     @cached_property
@@ -138,7 +138,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def encode(self) -> Callable[[Any], bytes]:
-        """Value → msgpack bytes. Equal values of the declared type give equal bytes, whatever their dicts' order."""
+        """Value → msgpack bytes. Equal values of the declared type have equal bytes, regardless of the order of dicts."""
         lower = self.lower
         return pack if lower is None else lambda value: pack(lower(value))
 
@@ -149,30 +149,30 @@ class TypeInformation(ABC, Generic[T]):
         return unpack if lift is None else lambda data: lift(unpack(data))
 
     def encode_error(self, value: object, cause: BaseException) -> TypeNotSupported:
-        """Return the error to raise after `encode(value)` raised `cause`; it names the value and the remedy."""
+        """Return the error to raise after `encode(value)` raised `cause`; names the value and the remedy."""
         if isinstance(cause, TypeNotSupported):
             return cause
         return TypeNotSupported(f"{shown(value)} is not a value of {self!r}: {_why(value, cause)}")
 
     def kinds(self) -> set[str]:
-        """The kinds of this type and of all inside it."""
+        """The kinds of this type and of all inner types."""
         return {self.kind}.union(*(child.kinds() for child in self.children))
 
     # -- accepting ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def immutable(self) -> bool:
-        """Whether no value of this type can change."""
+        """Whether all values of this type are immutable."""
         return False
 
     @cached_property
     def accept(self) -> Convert:
         """Value from user code → value of this type that user code cannot change.
 
-        It is the same object if that is immutable and exactly a value of the type, else an independent one, equal to what
-        `decode` would return after `encode`. It can be encoded, put into a column and read back. A dict keeps its order.
+        Returns the same object if it is immutable and exactly a value of the type, else an independent object, equal to the
+        result of `decode` after `encode`. It can be encoded, put into a column and read back. A dict keeps its order.
 
-        Raises TypeNotSupported if the value is not of the type; the message names both.
+        Raises TypeNotSupported, naming value and type, if the value is not of the type.
         """
         if not self.immutable:
             return self._coerce
@@ -182,7 +182,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def accept_all(self) -> Callable[[list[Any]], list[Any]]:
-        """`accept` for many values; the list itself if all of them stay the same objects."""
+        """`accept` for many values; the list itself if all objects stay the same."""
         accept = self.accept
         if not self.immutable:
             return lambda values: list(map(accept, values))
@@ -191,7 +191,7 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def all_exact(self) -> Callable[[Sequence[Any]], bool]:
-        """Whether `accept` returns all of these values as the same objects. Never raises."""
+        """Whether `accept` returns the same object for each value. Never raises."""
         if not self.immutable:
             return lambda values: not values
         source = Source()
@@ -199,9 +199,9 @@ class TypeInformation(ABC, Generic[T]):
         return lambda values: all(map(test, values))
 
     def specialized(self, text: str, **names: object) -> Any:
-        """Return the function that ``text`` defines, with ``EXACT(name)`` for whether `accept` returns a variable as it is.
+        """Return the function that ``text`` defines; ``EXACT(name)`` tests whether `accept` returns a variable unchanged.
 
-        That saves a call per element. It is always false for a type that is not immutable.
+        The inlined test saves a call per element. It is always false for a mutable type.
         """
         source = Source()
         source.names |= names
@@ -212,16 +212,16 @@ class TypeInformation(ABC, Generic[T]):
         return source.defined(re.sub(r"EXACT\((\w+)\)", test, text))
 
     def _test(self, value: str, source: Source) -> str:
-        """An expression for whether ``value``, which it evaluates once, is exactly a value of this immutable type."""
+        """An expression that tests whether ``value`` is exactly a value of this immutable type; evaluates ``value`` once."""
         raise AssertionError(f"{self!r} is not immutable")
 
     @property
     @abstractmethod
     def _coerce(self) -> Convert:
-        """Converts a value for which `_test` does not hold to this type, or raises TypeNotSupported."""
+        """Converts a value that fails `_test` to this type, or raises TypeNotSupported."""
 
     def _read_back(self, value: Any) -> Any:
-        """What `decode` returns after `encode`."""
+        """The result of `decode` after `encode`."""
         try:
             return self.decode(self.encode(value))
         except Exception as error:
@@ -236,12 +236,12 @@ class TypeInformation(ABC, Generic[T]):
 
     @property
     def nullable(self) -> bool:
-        """Whether None is a value, in a column a null."""
+        """Whether None is a value, which columns hold as null."""
         return False
 
     @property
     def column_names(self) -> list[str]:
-        """One name for each array of `to_columns`."""
+        """The names of the arrays of `to_columns`."""
         return ["value"]
 
     @cached_property
@@ -252,7 +252,7 @@ class TypeInformation(ABC, Generic[T]):
     def to_arrow(self, values: Sequence[Any]) -> pa.Array:
         """Return the values as one array of `arrow_type`.
 
-        Raises TypeNotSupported if a value does not fit, e.g. an int beyond 64 bits or None in a type that is not Optional.
+        Raises TypeNotSupported if a value does not fit, e.g. an int beyond 64 bits, or None if the type is not Optional.
         """
         if not isinstance(values, list):
             values = list(values)
@@ -269,7 +269,7 @@ class TypeInformation(ABC, Generic[T]):
         return array
 
     def from_arrow(self, array: pa.Array | pa.ChunkedArray) -> list[Any]:
-        """Return the values of an array; an array of another type is cast if that loses nothing.
+        """Return the values of an array; casts an array of another type if the cast is lossless.
 
         Raises TypeNotSupported if the array cannot be cast, or has nulls and the type is not Optional.
         """
@@ -287,16 +287,16 @@ class TypeInformation(ABC, Generic[T]):
         return self._to_values(array)
 
     def to_columns(self, values: Sequence[Any]) -> list[pa.Array]:
-        """Return one array for each field of a record, or the one column "value". Raises as `to_arrow` does."""
+        """Return an array per field of a record, or the single column "value". Raises like `to_arrow`."""
         return [self.to_arrow(values)]
 
     def from_columns(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
-        """The inverse of `to_columns`. Raises as `from_arrow` does."""
+        """The inverse of `to_columns`. Raises like `from_arrow`."""
         (column,) = columns
         return self.from_arrow(column)
 
     def _misfit(self, values: list[Any], cause: BaseException) -> TypeNotSupported:
-        """The error that names the first value that does not fit."""
+        """The error for the first value that does not fit."""
         for value in values:
             try:
                 null = value is None or self._to_array([value]).null_count > 0
@@ -315,15 +315,15 @@ class TypeInformation(ABC, Generic[T]):
 
     @cached_property
     def validates(self) -> bool:
-        """Whether a class may refuse values, or change them, when they are restored."""
+        """Whether a class may refuse or change values at a restore."""
         return any(child.validates for child in self.children)
 
     def check_class(self, of: type) -> None:
-        """Raise TypeNotSupported if objects of a subclass have more than this type can store."""
+        """Raise TypeNotSupported if objects of a subclass have fields that this type cannot store."""
 
     @property
     def python_class(self) -> type | None:
-        """The class of this type's values, by which a Union tells its members apart."""
+        """The class of this type's values, by which a Union distinguishes its members."""
         return None
 
     @property
@@ -351,11 +351,11 @@ class TypeInformation(ABC, Generic[T]):
 
 
 def cast_exactly(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """``array.cast(to)``, but a moment of a time zone is no local time, nor the other way round. Raises ArrowException."""
+    """``array.cast(to)``, but refuses to convert between times with and without a time zone. Raises ArrowException."""
     if not _same_zones(array.type, to):
         raise pa.ArrowInvalid(
-            f"{array.type} and {to}: times with and without a time zone are not the same; declare Instant for those with one "
-            "(Types.INSTANT()), datetime for those without"
+            f"{array.type} and {to}: times with and without a time zone differ; declare Instant (Types.INSTANT()) for times with "
+            "a zone, datetime for times without"
         )
     return array.cast(to)
 
@@ -383,7 +383,7 @@ NO_NONE = "None where the type is not Optional; annotate Optional[...]"
 
 
 def _why(value: object, cause: BaseException) -> str:
-    """What msgspec says, or what it means where it says something else, and the remedy."""
+    """msgspec's message, or a clearer one with the remedy."""
     if isinstance(cause, OverflowError) and "int" in str(cause):
         return f"{cause}; an int holds 64 bits: declare Types.BIG_INT() for larger ones"
     if isinstance(cause, UnicodeEncodeError):

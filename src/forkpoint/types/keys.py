@@ -1,15 +1,15 @@
-"""When two keys are the same: if their encodings by ``key_form`` of their type are the same bytes.
+"""Equality of keys: two keys are equal if ``key_form`` of their type encodes them to the same bytes.
 
-Everything goes by that: key groups, grouping, state, timers, windows, joins, and the keys of maps. The value in which all
-equal keys are encoded is the canonical one, and functions see it:
+This applies everywhere: key groups, grouping, state, timers, windows, joins, and the keys of maps. Equal keys are encoded as
+one canonical value, which functions see:
 
     Decimal     by value: 2.5 and 2.50 are one key, written without trailing zeros
-    float       as in Java: NaN is one key, whatever its sign and payload; 0.0 and -0.0 are two
-    ANY         these two, wherever they are inside; the class counts, so 1, 1.0 and True are three keys, but a NamedTuple is
-                the tuple of its values, and a number of numpy the number, as they are equal to these
-    the rest    has one encoding for each value
+    float       as in Java: all NaNs are one key, regardless of sign and payload; 0.0 and -0.0 are two keys
+    ANY         the same for nested Decimals and floats; the class counts, so 1, 1.0 and True are three keys, but a NamedTuple
+                is the tuple of its values, and a numpy number is the Python number, because Python considers them equal
+    others      have one encoding per value
 
-A type has the description of its key form, so they are equal, but a state's `StateInfo.canonical_keys` tells them apart.
+A type has the same description as its key form, so the two are equal; a state's `StateInfo.canonical_keys` distinguishes them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from forkpoint.types.kinds.scalars import SPECS, AnyType, ClasslessAnyType, Scal
 from forkpoint.types.wire import from_numpy, pack, shown
 
 _MANY_FORMS = frozenset({"double", "float", "big_dec", "any"})
-_MANY_TEXTS = frozenset({"big_int", "uuid"})  # a column that forkpoint did not make may have others
+_MANY_TEXTS = frozenset({"big_int", "uuid"})  # columns from other tools may have several texts for a value
 
 
 def has_many_forms(of: TypeInformation) -> bool:
@@ -52,7 +52,7 @@ def has_many_forms(of: TypeInformation) -> bool:
 
 
 def key_form(of: TypeInformation) -> TypeInformation:
-    """The type for keys: it accepts and encodes every value as the canonical one. It is equal to ``of``."""
+    """The type for keys: it accepts and encodes every value in its canonical form. It is equal to ``of``."""
     if not has_many_forms(of):
         return of
     match of:
@@ -73,7 +73,7 @@ def key_form(of: TypeInformation) -> TypeInformation:
 
 
 def has_other_forms(key: Any, of: TypeInformation) -> bool:
-    """Whether keys that are equal to this one may have other encodings by the type itself."""
+    """Whether keys equal to this key may have other encodings by the type itself."""
     if not has_many_forms(of):
         return False
     if of.kind in ("double", "float"):
@@ -82,12 +82,12 @@ def has_other_forms(key: Any, of: TypeInformation) -> bool:
 
 
 def is_key_form(of: TypeInformation) -> bool:
-    """Whether ``key_form`` made the type of another."""
+    """Whether the type is a key form that differs from its original type."""
     return isinstance(of, _KeyScalar) or any(map(is_key_form, of.children))
 
 
 def canonical_column(array: pa.Array, of: TypeInformation) -> pa.Array:
-    """A column of keys with each value's canonical form, so that equal keys are equal in it. ``of``: their key form."""
+    """A column of keys in canonical form, so that equal keys have equal values. ``of``: their key form."""
     if pa.types.is_floating(array.type):
         return _one_nan(array)
     if pa.types.is_nested(array.type):
@@ -99,7 +99,7 @@ def canonical_column(array: pa.Array, of: TypeInformation) -> pa.Array:
 
 
 def equal_as_encoded(keys: Sequence[Any], of: TypeInformation) -> bool:
-    """Whether Python's equality (and hash) of these accepted keys is that of their encodings."""
+    """Whether Python's equality (and hash) of these accepted keys matches the equality of their encodings."""
     match of.kind:
         case "any":
             return _any_equal_as_encoded(keys)
@@ -115,7 +115,7 @@ def _equal_as_encoded(of: TypeInformation) -> bool:
         case EnumType(cls=enum):
             return enum is None or enum.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
         case RecordType(flavor=flavor):
-            # A class may compare as it likes, and as few of its fields as it likes.
+            # A class may define any comparison, and exclude fields from it.
             record: Any = of.python_class
             as_tuple = record.__eq__ is tuple.__eq__ and record.__hash__ is tuple.__hash__
             return flavor in ("tuple", "namedtuple") and as_tuple and all(map(_equal_as_encoded, of.children))
@@ -127,13 +127,14 @@ def _equal_as_encoded(of: TypeInformation) -> bool:
 
 
 def _plain_floats(keys: Sequence[float]) -> bool:
-    """Whether these are neither zero nor NaN."""
+    """Whether no key is zero or NaN."""
     numbers = np.array(keys, np.float64)
     return bool(numbers.all() and not np.isnan(numbers).any())
 
 
 def _any_equal_as_encoded(keys: Sequence[Any]) -> bool:
-    """`equal_as_encoded` for scalars of ANY, and tuples of them: without any that Python takes for equal, such as 1 and True."""
+    """`equal_as_encoded` for scalars of ANY, and tuples of them: False for values such as 1 and True, which Python considers
+    equal."""
     classes = set(map(type, keys))
     if classes == {float}:
         return _plain_floats(keys)
@@ -164,7 +165,7 @@ def _is_one_nan(value: float) -> bool:
 
 
 def _float(value: Any) -> Any:
-    """The canonical float; an int given for one becomes one."""
+    """The canonical float; converts an int."""
     if value != value:
         return nan
     return float(value) if isinstance(value, int) else value
@@ -191,13 +192,13 @@ def _all_one_nan(values: Sequence[float]) -> bool:
 
 # -- decimals ----------------------------------------------------------------------------------------------------------
 
-_LONGEST = 64  # digits of a whole number that is written without an exponent
+_LONGEST = 64  # maximum digits of a whole number that is written without an exponent
 _ZERO, _DECIMAL_NAN = Decimal(0), Decimal("NaN")
 
 
 def canonical_decimal(value: Any) -> Any:
-    """The Decimal that stands for all of this value: 2.5 for 2.50, 100 for 1E+2, NaN for each NaN. The same object if it is
-    that one."""
+    """The canonical Decimal of a value: 2.5 for 2.50, 100 for 1E+2, NaN for every NaN. Returns the same object if it is
+    canonical."""
     if not isinstance(value, Decimal):
         return canonical_decimal(Decimal(value)) if isinstance(value, int) else value
     text = str(value)
@@ -238,12 +239,12 @@ _ONE_FORM = frozenset({type(None), bool, int, str, bytes, UUID, date, datetime, 
 
 
 def canonical_any(value: Any) -> Any:
-    """The canonical form of a value of ANY; the same object if it is that one."""
+    """The canonical form of a value of ANY; the same object if it is canonical."""
     cls = type(value)
     if cls in _ONE_FORM:
         return value
-    how = _CANONICAL.get(cls)
-    return _canonical_object(value) if how is None else how(value)
+    convert = _CANONICAL.get(cls)
+    return _canonical_object(value) if convert is None else convert(value)
 
 
 def _canonical_object(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Classes by name, for values that name theirs: only those that the program has, and nothing is called to find one.
+"""Finds the classes that values name: only classes of the program, and without calling anything.
 
-A class is looked up in modules that are loaded, or that the job's driver had loaded; those of ``__main__`` are sent with the job.
+Looks up a class in modules that are loaded, or that the job's driver had loaded; classes of ``__main__`` are sent with the job.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 ALLOW_PICKLE = "execution.allow-pickle = true (in the environment FORKPOINT_JOB__EXECUTION_ALLOW_PICKLE=true)"
-"""The setting that has objects without a typed form pickled, for errors."""
+"""The setting that allows pickles for objects without a typed form, for error messages."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What values of `Types.ANY()` may refer to. ``main``: the classes of ``__main__``. ``modules``: those that may be imported
-    for a class. ``allow_pickle``: whether objects without a typed form are pickled, and pickles are loaded."""
+    """The classes that values of `Types.ANY()` may refer to. ``main``: the classes of ``__main__``. ``modules``: modules that may
+    be imported to find a class. ``allow_pickle``: whether to pickle objects without a typed form, and to load pickles."""
 
     main: Mapping[str, type] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ def _received(main: dict[str, type], modules: frozenset[str], allow_pickle: bool
 
 
 def _name_inner(cls: type) -> None:
-    """Give classes within a class their qualified names, which cloudpickle does not send."""
+    """Restore the qualified names of nested classes, which cloudpickle does not send."""
     for name, inner in list(vars(cls).items()):
         if isinstance(inner, type) and inner.__module__ == "__main__" and inner.__qualname__ == name:
             inner.__qualname__ = f"{cls.__qualname__}.{name}"
@@ -55,7 +55,7 @@ def current_program() -> Program:
 
 @contextmanager
 def values_of(program: Program) -> Iterator[None]:
-    """Within it, values of `Types.ANY()` are those of this program."""
+    """Sets the program whose values of `Types.ANY()` this code handles."""
     token = _program.set(program)
     try:
         yield
@@ -64,7 +64,7 @@ def values_of(program: Program) -> Iterator[None]:
 
 
 def find_class(module: str, qualname: str) -> type | None:
-    """The class with this name, None if there is none. A module is imported only if the program's driver had loaded it."""
+    """The class with this name, or None. Imports a module only if the program's driver had loaded it."""
     first, *rest = qualname.split(".")
     found = _named(module, first)
     for name in rest:
@@ -73,7 +73,7 @@ def find_class(module: str, qualname: str) -> type | None:
 
 
 def is_found(cls: type) -> bool:
-    """Whether the class is found by its own name."""
+    """Whether `find_class` finds the class by its own name."""
     return find_class(cls.__module__, cls.__qualname__) is cls
 
 
@@ -96,8 +96,8 @@ _sent: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 
 def this_program(allow_pickle: bool) -> Program:
-    """The program that runs in this process, for its tasks in others."""
-    from forkpoint.types.kinds.objects import is_carried  # which imports this module
+    """The program that runs in this process, for its tasks in other processes."""
+    from forkpoint.types.kinds.objects import is_carried  # imports this module
 
     main = list(vars(sys.modules["__main__"]).items())
     classes = {name: found for name, found in main if isinstance(found, type) and found.__module__ == "__main__"}
@@ -113,7 +113,7 @@ def _with_inner(cls: type) -> Iterator[type]:
 
 
 def _can_be_sent(cls: type) -> bool:
-    """Its methods may refer to what cannot be, and need not be: the job may have no such values."""
+    """Whether a class can be pickled. A failure is not an error: the job may have no values of the class."""
     if cls not in _sent:
         from forkpoint.types.shipping import dumps
 

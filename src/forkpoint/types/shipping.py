@@ -1,10 +1,9 @@
-"""Sending classes and functions of a running program to its workers.
+"""Sends classes and functions of a running program to its workers.
 
-cloudpickle sends by value what is defined in ``__main__`` or inside a function, but a msgspec.Struct class arrives without its
-fields. `dumps` sends these too. This is for the life of one run only: nothing that is stored is pickled.
+cloudpickle sends objects defined in ``__main__`` or inside a function by value, but a msgspec.Struct class arrives without its
+fields. `dumps` sends the fields too. It is for the duration of one run only: stored values are not pickled.
 
-Where something cannot be sent (a lock, a connection, an open file), pickle's own error names only the type of the object; ours
-says where it is.
+If an object cannot be sent (a lock, a connection, an open file), pickle's error names only its type; `culprit` finds its path.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ _FLAGS = (
 _NOT_SENT = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "__annotations__", "__match_args__"})
 
 _NO_FILE = "<dynamic-code>"
-"""The file of all code that cloudpickle sends, from 3.1.3 on. Tracebacks need the real one, which is sent beside it."""
+"""The file name of all code that cloudpickle sends, from 3.1.3 on. Tracebacks need the real name, so `dumps` sends it too."""
 
 _preparations: list[Callable[[], None]] = []
 
-_MOST_STEPS = 20
+_MAX_STEPS = 20
 
 
 def before_loading(prepare: Callable[[], None]) -> None:
-    """Have other processes call ``prepare``, a module-level function, before they load anything that `dumps` returns."""
+    """Make other processes call ``prepare``, a module-level function, before they load anything that `dumps` returns."""
     _preparations.append(prepare)
 
 
@@ -71,7 +70,7 @@ def dumps(value: Any) -> bytes:
 
 
 class _Reduced:
-    """Unpickles to what is made by these instructions, as `__reduce__` returns them."""
+    """Unpickles to the object that these instructions create, in the form of `__reduce__`."""
 
     def __init__(self, *instructions: Any) -> None:
         self.instructions = instructions
@@ -86,14 +85,14 @@ def _last(*loaded: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _pickler() -> Any:
-    import cloudpickle  # only where something is sent
+    import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType) and obj.co_filename != _NO_FILE:
                 return _in_file, (obj.replace(co_filename=_NO_FILE), obj.co_filename)
             if obj is msgspec.NODEFAULT:
-                return _no_default, ()  # of its name alone, pickle looks for its module in every one that is loaded: 2 ms
+                return _no_default, ()  # pickle would search all loaded modules for its name, which takes 2 ms
             if _by_value(obj):
                 return _reduce(obj)
             reduced = super().reducer_override(obj)
@@ -111,19 +110,20 @@ def _in_file(code: CodeType, filename: str) -> CodeType:
 
 
 def _with_aliases(cls: EnumMeta, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How cloudpickle makes an enum, with the aliases of its members, which it would set as attributes, and enums refuse."""
+    """Adds the aliases of members to cloudpickle's reduction of an enum; cloudpickle would set attributes, which enums refuse."""
     found: Mapping[str, Any] = cls.__members__
     aliases = {name: member.value for name, member in found.items() if name != member.name}
     if not aliases:
         return reduced
     make, arguments, (attributes, slots), *rest = reduced
     members = {name: member.value for name, member in found.items() if name not in aliases}  # cloudpickle's
-    made = tuple({name: member.value for name, member in found.items()} if each == members else each for each in arguments)
-    return make, made, ({k: v for k, v in attributes.items() if k not in aliases}, slots), *rest
+    every = {name: member.value for name, member in found.items()}
+    arguments = tuple(every if each == members else each for each in arguments)
+    return make, arguments, ({k: v for k, v in attributes.items() if k not in aliases}, slots), *rest
 
 
 def portable(cls: type | None) -> Any:
-    """Return an object that unpickles to `cls`, also with plain cloudpickle."""
+    """Return an object that unpickles to `cls`, even with plain cloudpickle."""
     return _Reduced(*_reduce(cls)) if cls is not None and _by_value(cls) else cls
 
 
@@ -162,7 +162,7 @@ def _reduce(cls: Any) -> tuple[Any, ...]:
 
 
 def _make(tracker: str, name: str, qualname: str, module: str, bases: Any, fields: Any, flags: Any, post_init: bool) -> type:
-    """Make the class without its methods, which may refer to it; `_fill` adds them."""
+    """Create the class without its methods, which may refer to it; `_fill` adds them."""
     known = _classes.get(tracker)
     if known is not None:
         return known
@@ -180,7 +180,7 @@ def _make(tracker: str, name: str, qualname: str, module: str, bases: Any, field
 
 
 def _deferred() -> Any:
-    """A __post_init__ that calls the real one: msgspec looks for the method when the class is made, before `_fill`."""
+    """A __post_init__ that calls the real method: msgspec looks for it when the class is created, before `_fill`."""
     real: list[Any] = []
 
     def __post_init__(self: Any) -> None:  # noqa: N807
@@ -199,7 +199,7 @@ def _fill(cls: Any, sent: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Culprit:
-    """An object that cannot be pickled, and how it is reached: ``attribute 'pool'['a'][0]``. ``error``: what pickle says."""
+    """An object that cannot be pickled, and its path: ``attribute 'pool'['a'][0]``. ``error``: pickle's message."""
 
     path: str
     kind: str
@@ -208,14 +208,14 @@ class Culprit:
 
 
 def culprit(value: Any) -> Culprit | None:
-    """The innermost object that keeps a value from being pickled; None if it can be."""
+    """The innermost object that prevents a value from being pickled; None if it can be pickled."""
     error = _refusal(value)
     if error is None:
         return None
     path: list[str] = []
     seen: set[int] = set()
     of_instance = False
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         seen.add(id(value))
         found = next((part for part in _parts(value) if id(part[1]) not in seen and _refusal(part[1])), None)
         if found is None:
@@ -227,8 +227,8 @@ def culprit(value: Any) -> Culprit | None:
         error = _refusal(value) or error
     kind = type(value)
     shown = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    said = "".join(step if step.startswith("[") or not index else f", {step}" for index, step in enumerate(path))
-    return Culprit(said, shown, error, of_instance)
+    text = "".join(step if step.startswith("[") or not index else f", {step}" for index, step in enumerate(path))
+    return Culprit(text, shown, error, of_instance)
 
 
 def _refusal(value: Any) -> str | None:
@@ -240,7 +240,7 @@ def _refusal(value: Any) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What is pickled with a value, and how to say where it is."""
+    """The objects that are pickled with a value, with their path steps."""
     match value:
         case types.FunctionType():
             yield from _of_function(value)
@@ -259,9 +259,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f"class attribute {value.__name__}.{name}", each) for name, each in vars(value).items())
     if not isinstance(value, type | types.FunctionType):
         state: Any = getattr(value, "__dict__", {})
-        with suppress(Exception):  # one that leaves out what cannot be sent
+        with suppress(Exception):  # __getstate__ may omit objects that cannot be sent
             state = value.__getstate__()
-        if isinstance(state, tuple):  # of a class with slots
+        if isinstance(state, tuple):  # a class with slots
             state = {name: each for part in state for name, each in (part or {}).items()}
         yield from ((f"attribute {name!r}", each) for name, each in (state or {}).items())
         yield "", type(value)

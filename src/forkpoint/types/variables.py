@@ -1,4 +1,4 @@
-"""The type variables of the public API, with defaults for classes that are used without parameters."""
+"""The type variables of the public API, with defaults for unparametrised classes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The msgpack codec that all types share: one encoder, and one way to make a decoder.
+"""The msgpack codec that all types share: an encoder, and a factory of decoders.
 
-A type is described to msgspec by its *wire* annotation. If that is the user's own class, msgspec encodes and decodes in one
-C call; if not, a type adds ``lower`` (value → wire value) and ``lift`` (wire value → value).
+A type's *wire* annotation describes it to msgspec. If that is the user's class, msgspec encodes and decodes in one C call;
+otherwise the type adds ``lower`` (value → wire value) and ``lift`` (wire value → value).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forkpoint.decoding import BUILDING, msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 
 NativeClasses = Mapping[type, Mapping[str, Any] | None]
-"""Classes that msgspec decodes by itself, each with the wire annotations of its fields (None: an Enum)."""
+"""Classes that msgspec decodes by itself, with the wire annotations of their fields (None: an Enum)."""
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -33,24 +33,24 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 def type_name(cls: type) -> str:
-    """Return the class's name as a user would import it."""
+    """Return the name by which a user would import the class."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def from_numpy(value: Any) -> Any:
-    """Return the bool, int or float that is exactly this scalar of numpy; TypeNotSupported if there is none."""
-    made = float(value) if isinstance(value, np.floating) else value.item()
+    """Return the bool, int or float that exactly equals a numpy scalar; raises TypeNotSupported if there is none."""
+    result = float(value) if isinstance(value, np.floating) else value.item()
     if isinstance(value, np.timedelta64):
-        exact = not isinstance(made, int)  # numpy gives nanoseconds as an int
+        exact = not isinstance(result, int)  # numpy returns nanoseconds as an int
     else:
-        exact = isinstance(made, bool | int | float) and (made == value or value != value)
+        exact = isinstance(result, bool | int | float) and (result == value or value != value)
     if not exact:
-        raise TypeNotSupported(f"{value!r} is not exact as a value of Python; convert it to a type that it is exact in")
-    return made
+        raise TypeNotSupported(f"{value!r} is not exact as a value of Python; convert it to a type that can represent it")
+    return result
 
 
 def _foreign(value: Any) -> Any:
-    """Convert numpy's scalars, and subclasses of primitives, which msgspec does not know, to primitives."""
+    """Convert numpy scalars and subclasses of primitives, which msgspec does not know, to primitives."""
     if isinstance(value, np.bool_ | np.number):
         return from_numpy(value)
     for base in (float, int, str, bytes):
@@ -58,7 +58,7 @@ def _foreign(value: Any) -> Any:
             return base(value)  # type: ignore[arg-type]
     raise TypeNotSupported(
         f"a value of type {type_name(type(value))} does not belong to the declared type: {shown(value)}; "
-        "declare the type that is really stored (NamedTuple, dataclass, msgspec.Struct, Enum), or Types.ANY()"
+        "declare the actual type of the values (NamedTuple, dataclass, msgspec.Struct, Enum), or Types.ANY()"
     )
 
 
@@ -82,7 +82,7 @@ _META = (
 )
 
 
-# msgspec gives Meta no pickle support, and a class whose annotations mention one could not be sent to a worker.
+# msgspec's Meta cannot be pickled, so a class with a Meta in its annotations could not be sent to a worker.
 copyreg.pickle(Meta, lambda meta: (partial(Meta, **{name: getattr(meta, name) for name in _META}), ()))
 
 _CACHE = "__msgspec_cache__"
@@ -96,11 +96,11 @@ def unpacker(wire: Any, native: NativeClasses) -> Callable[[bytes], Any]:
 
 @contextmanager
 def _resolved(native: NativeClasses) -> Iterator[None]:
-    """Give msgspec resolved annotations, and leave the classes as they were.
+    """Give msgspec resolved annotations, and restore the classes afterwards.
 
-    A class that came out of cloudpickle may carry annotations as text whose names exist only in the process that
-    defined it. msgspec also caches what it finds in the class's ``__dict__``, and that entry cannot be pickled: a class
-    with it could not be sent to a worker any more. The decoder keeps its own reference.
+    A class unpickled by cloudpickle may have textual annotations, whose names exist only in the process that defined it.
+    msgspec also caches its findings in the class's ``__dict__``; that entry cannot be pickled, so the class could no longer be
+    sent to a worker. The decoder keeps its own reference.
     """
     records = {cls: dict(wires) for cls, wires in native.items() if wires is not None}
     bases = dict.fromkeys(base for cls in records for base in cls.__mro__)

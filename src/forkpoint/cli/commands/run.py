@@ -252,7 +252,7 @@ def _rest(driver: JobDriver) -> Callable[[str], Any]:
 def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
     announcer.failed(failure.code, failure.message, failure.exit_code)
     if logs.chosen() == "json" and isinstance(current().output, TextOutput):
-        logs.say_last(failure.message, failure.details or failure.with_traceback().details)
+        logs.write_failure(failure.message, failure.details or failure.with_traceback().details)
         click.get_current_context().exit(failure.exit_code)
     current().end(failure)
 

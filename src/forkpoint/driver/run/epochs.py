@@ -39,7 +39,7 @@ from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.protocol.messages import Phase
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_commit
 from forkpoint.runtime.tasks.worker import listeners_of
-from forkpoint.savepoint.format.source_logs import stored
+from forkpoint.savepoint.format.source_logs import store_logs
 
 SNAPSHOT_CHAIN = 100
 SNAPSHOT_RATIO = 1.0
@@ -137,7 +137,7 @@ class EpochRunner:
             return False
         try:
             storage, paths, before = self._history.storage, self._history.paths, self.manifest
-            return self._step(drain, frame, stored(storage, paths, before.epoch + 1, frames or {}, before.sources))
+            return self._step(drain, frame, store_logs(storage, paths, before.epoch + 1, frames or {}, before.sources))
         except Exception as error:
             self._failure = error
             raise

@@ -48,7 +48,7 @@ from forkpoint.errors import (
     SystemUnavailable,
 )
 from forkpoint.runtime.exchange.control import JobSpec
-from forkpoint.savepoint.format.source_logs import whole
+from forkpoint.savepoint.format.source_logs import inline_logs
 from forkpoint.storage.base import Storage
 from forkpoint.types.lookup import Program, values_of
 
@@ -381,7 +381,7 @@ class JobDriver:
         try:
             if self.graph.frame_sources:
                 stops = runner.bound.frame_stops
-                positions = whole(self.parts.storage, manifest.sources)
+                positions = inline_logs(self.parts.storage, manifest.sources)
                 streams = self.executor.start_streams(self.graph, positions, self._on_batch, stops)
             ended = self._loop(runner, streams)
             self._notify_last(runner, ended)

@@ -190,14 +190,14 @@ def last_error(log: Path) -> str | None:
     for line in reversed((tail(log) or "").splitlines()):
         if line.startswith(_ERROR):
             return line.removeprefix(_ERROR)
-        if (words := logs.last_words(line)) is not None:
-            return words[0].partition("\n")[0]
+        if (failure := logs.parse_failure(line)) is not None:
+            return failure[0].partition("\n")[0]
     return None
 
 
 def _without_error(text: str, message: str) -> str:
     """The end of a log, without the final error message."""
     *before, last = text.splitlines() or [""]
-    if (words := logs.last_words(last)) is not None:
-        return "\n".join((*before, words[1] or "")).rstrip()
+    if (failure := logs.parse_failure(last)) is not None:
+        return "\n".join((*before, failure[1] or "")).rstrip()
     return text.removesuffix(f"{_ERROR}{message}").rstrip()

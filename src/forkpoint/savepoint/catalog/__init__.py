@@ -1,1 +1,1 @@
-"""The savepoints of a job: their names, labels, contents at a glance, and disposing of them."""
+"""A job's savepoints: names, labels, summaries, disposal."""

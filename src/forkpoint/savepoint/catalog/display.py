@@ -1,4 +1,4 @@
-"""A savepoint for people: its operators and states as rows, and as HTML in notebooks. Pure."""
+"""Shows a savepoint's operators and states as rows, and as HTML in notebooks. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OPERATOR_TITLES = ("operator", "kind", "state", "key", "type", "entries", "size"
 
 
 def totals(savepoint: Savepoint) -> tuple[int, int]:
-    """Entries and bytes of all its states."""
+    """The entries and bytes of all states."""
     states = [state for operator in savepoint.operators for state in operator.states]
     return sum(s.entries for s in states), sum(s.bytes for s in states)
 
 
 def operator_rows(savepoint: Savepoint) -> list[list[str]]:
-    """A row for each state, and for each operator without one; an operator's uid, kind and watermark are in its first."""
+    """A row per state and per operator without state; only an operator's first row has its uid, kind and watermark."""
     rows: list[list[str]] = []
     for operator in savepoint.operators:
         mark = savepoint.watermarks.get(operator.uid)
@@ -39,9 +39,9 @@ def operator_rows(savepoint: Savepoint) -> list[list[str]]:
 
 
 def savepoint_html(savepoint: Savepoint, path: str) -> str:
-    """What ``forkpoint show`` prints of a savepoint, as HTML."""
+    """The output of ``forkpoint show`` for a savepoint, as HTML."""
     entries, total = totals(savepoint)
-    told = {
+    summary = {
         "path": path,
         "label": savepoint.label,
         "note": savepoint.note,
@@ -50,4 +50,4 @@ def savepoint_html(savepoint: Savepoint, path: str) -> str:
         "state": f"{number(entries)} entries, {size(total)}",
     }
     operators = table(OPERATOR_TITLES, operator_rows(savepoint), right=("entries", "size"))
-    return page(f"Savepoint {savepoint.id}", facts(told), operators)
+    return page(f"Savepoint {savepoint.id}", facts(summary), operators)

@@ -1,4 +1,4 @@
-"""Disposing of savepoints: what still depends on one, the order of deletion, and which scheduled ones have expired."""
+"""Disposes of savepoints: finds their dependents, deletes files in a safe order, and expires scheduled savepoints."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ log = logging.getLogger("forkpoint")
 
 
 def dependents(savepoint_id: str, runs: Iterable[Run], savepoints: Iterable[Savepoint]) -> list[str]:
-    """Which records depend on a savepoint, for people: runs that started from it and have not ended, and savepoints that
-    descend from it. Pure."""
+    """Descriptions of a savepoint's dependents: active runs that started from it, and savepoints that descend from it. Pure."""
     found = [
         f"run {run.run!r} of job {run.job!r}, which has not ended"
         for run in runs
@@ -39,15 +38,15 @@ def dependents(savepoint_id: str, runs: Iterable[Run], savepoints: Iterable[Save
 def dispose_savepoint(
     opened: OpenedSavepoint, *, runs: Iterable[Run], savepoints: Iterable[Savepoint], force: bool = False
 ) -> list[str]:
-    """Delete a savepoint's files and return their paths, relative to its directory; other files there stay.
+    """Delete a savepoint's files and return their paths, relative to its directory; other files in it stay.
 
-    ``savepoint.json`` is deleted first: if interrupted, the rest is an unfinished savepoint, which ``remove_partial`` or
-    another export into the directory removes. Raises StorageError naming its dependents, unless ``force``.
+    Deletes ``savepoint.json`` first: an interruption leaves an unfinished savepoint, which ``remove_partial`` or another
+    export into the directory removes. Raises StorageError naming the dependents, unless ``force``.
     """
     found = dependents(opened.savepoint.id, runs, savepoints)
     if found and not force:
         raise StorageError(
-            f"savepoint {opened.savepoint.id!r} at {opened.url} was not disposed of, because of {'; '.join(found)}; use "
+            f"savepoint {opened.savepoint.id!r} at {opened.url} was not deleted, because of {'; '.join(found)}; use "
             "--force to delete it anyway"
         )
     opened.storage.delete(opened.path(SAVEPOINT_FILE))
@@ -60,37 +59,33 @@ def dispose_savepoint(
 
 
 def dispose_claimed(opened: OpenedSavepoint, state_root: Storage, job: str) -> None:
-    """Delete a savepoint that a job has claimed and needs no more, unless others depend on it. Does not fail."""
+    """Delete a savepoint that a job claimed and no longer needs, unless other jobs depend on it. Does not fail."""
     savepoint_id = opened.savepoint.id
     try:
         runs = [run for run in last_runs(state_root) if run.job != job]
         known = [each.listed.savepoint for each in all_savepoints(state_root) if each.listed.savepoint is not None]
         others = [each for each in known if each.job != job]
         if found := dependents(savepoint_id, runs, others):
-            log.warning(
-                "job %r: savepoint %s stays, though it is claimed, because of %s; `forkpoint dispose` deletes it",
-                job,
-                savepoint_id,
-                "; ".join(found),
-            )
+            text = "job %r: the claimed savepoint %s was kept, because of %s; `forkpoint dispose` deletes it"
+            log.warning(text, job, savepoint_id, "; ".join(found))
         else:
             dispose_savepoint(opened, runs=[], savepoints=[], force=True)
     except ForkpointError as error:
-        log.warning("job %r: savepoint %s is claimed, but was not deleted: %s", job, savepoint_id, error)
+        log.warning("job %r: the claimed savepoint %s was not deleted: %s", job, savepoint_id, error)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Keeps the newest ``keep_last`` and those younger than ``keep_for_ms``; without either rule, all."""
+    """Keeps the newest ``keep_last`` savepoints, and savepoints younger than ``keep_for_ms``; without a rule, all."""
 
     keep_last: int | None = None
     keep_for_ms: int | None = None
 
 
 def expired(savepoints: Iterable[Savepoint], retention: Retention, now_ms: int) -> list[Savepoint]:
-    """Those of one job's savepoints that may be removed, oldest first. Pure.
+    """The savepoints of one job that may be removed, oldest first. Pure.
 
-    Never one made on request, with a label or a note, or the newest.
+    Excludes savepoints made on request or with a label or a note, and the newest.
     """
     if retention.keep_last is None and retention.keep_for_ms is None:
         return []
@@ -109,12 +104,12 @@ def remove_expired(
 ) -> list[str]:
     """Remove the job's expired savepoints from a directory, and return their ids.
 
-    Unreadable ones stay. ``savepoint.json`` is deleted first, so an interrupted removal leaves no savepoint but files that
-    `forkpoint gc` removes. Two processes may do this at the same time.
+    Unreadable savepoints stay. Deletes ``savepoint.json`` first, so an interruption leaves only files that `forkpoint gc`
+    removes. Two processes may do this at the same time.
     """
     listed = readable(savepoints_below(target, directory))
-    found = {savepoint.id: (savepoint, place) for savepoint, place in listed if savepoint.job == job}
-    mine = [savepoint for savepoint, _ in found.values()]
+    directories = {savepoint.id: below for savepoint, below in listed if savepoint.job == job}
+    mine = [savepoint for savepoint, _ in listed if savepoint.job == job]
     candidates = expired(mine, retention, now_ms)
     if not candidates:
         return []
@@ -124,10 +119,10 @@ def remove_expired(
     for savepoint in candidates:
         if dependents(savepoint.id, runs, [*known, *mine]):
             continue
-        _, place = found[savepoint.id]
+        below = directories[savepoint.id]
         try:
-            opened = open_savepoint(target, place)  # again: it may have been labelled or removed since
-            if opened.savepoint.id == savepoint.id and not is_labelled(opened.savepoint, target, place):
+            opened = open_savepoint(target, below)  # again: it may have been labelled or removed since
+            if opened.savepoint.id == savepoint.id and not is_labelled(opened.savepoint, target, below):
                 dispose_savepoint(opened, runs=runs, savepoints=known)
                 removed.append(savepoint.id)
         except ForkpointError as error:
@@ -136,7 +131,7 @@ def remove_expired(
 
 
 def last_runs(storage: Storage) -> list[Run]:
-    """Each job's last run. Earlier runs have ended, even those that were killed and have no end on record."""
+    """Each job's last run. Earlier runs have ended, even if they were killed and their end was not recorded."""
     newest: dict[str, Run] = {}
     for path in storage.list(JOBS):
         file = parse_run_file(path)

@@ -1,7 +1,7 @@
 """Labels and notes of savepoints.
 
-Those given when a savepoint is made are in savepoint.json, which is sealed and never rewritten. Later changes go to
-``label.json`` beside it, which overrides them and moves with the directory. A damaged one does not prevent a restore.
+The initial label and note are in savepoint.json, which is sealed and never rewritten. Later changes go to ``label.json``
+in the same directory, which overrides them. A damaged label.json does not prevent a restore.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> Sav
     try:
         given = _given(savepoint, storage, directory)
     except SavepointCorrupt as error:
-        log.warning("%s; using the label that the savepoint was made with", error)
+        log.warning("%s; using the savepoint's original label", error)
         return savepoint
-    return savepoint if given is None else _with_label(savepoint, given)
+    return savepoint if given is None else savepoint.replace(label=given.label, note=given.note)
 
 
 def is_labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> bool:
-    """Whether it has a label or note, or a label.json that cannot be read."""
+    """Whether a savepoint has a label or note, or an unreadable label.json."""
     if savepoint.label is not None or savepoint.note is not None:
         return True
     try:
@@ -55,7 +55,7 @@ def is_labelled(savepoint: Savepoint, storage: Storage, directory: str = "") -> 
 
 
 def _given(savepoint: Savepoint, storage: Storage, directory: str) -> Label | None:
-    """The label.json in a directory, unless an earlier savepoint there has left it. Raises SavepointCorrupt."""
+    """The label.json in a directory, unless an earlier savepoint left it there. Raises SavepointCorrupt."""
     try:
         given = LABEL.load(storage, within(directory, LABEL_FILE))
     except NotFound:
@@ -63,23 +63,19 @@ def _given(savepoint: Savepoint, storage: Storage, directory: str) -> Label | No
     return given if given.savepoint == savepoint.id else None
 
 
-def _with_label(savepoint: Savepoint, given: Label) -> Savepoint:
-    return savepoint.replace(label=given.label, note=given.note)
-
-
 def check_label(label: str) -> str:
-    """The label. Raises ConfigError if it could not name a savepoint."""
+    """Returns the label. Raises ConfigError if it is not valid."""
     if not label or label in _RESERVED or "/" in label or "\\" in label or not label.isprintable():
-        raise ConfigError(f"{label!r} cannot be a label: give some word without slashes, other than {', '.join(_RESERVED)}")
+        raise ConfigError(f"{label!r} cannot be a label: use a word without slashes, other than {', '.join(_RESERVED)}")
     return label
 
 
 def set_label(savepoint: Savepoint, storage: Storage, directory: str, label: str | None, note: str | None) -> Savepoint:
-    """Set a savepoint's label and note; None removes them. Raises SavepointNotFound if it was disposed of meanwhile."""
+    """Set a savepoint's label and note; None removes them. Raises SavepointNotFound if it was deleted meanwhile."""
     given = Label(savepoint=savepoint.id, label=None if label is None else check_label(label), note=note)
     path = within(directory, LABEL_FILE)
     storage.put(path, LABEL.dump(given))
     if not storage.exists(within(directory, SAVEPOINT_FILE)):
         storage.delete(path)
-        raise SavepointNotFound(f"savepoint {savepoint.id!r} was disposed of meanwhile")
-    return _with_label(savepoint, given)
+        raise SavepointNotFound(f"savepoint {savepoint.id!r} was deleted meanwhile")
+    return savepoint.replace(label=given.label, note=given.note)

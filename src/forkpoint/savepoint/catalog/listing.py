@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Listed:
-    """A directory with a savepoint, or else the ``problem``: it is damaged, or ``unfinished``."""
+    """A savepoint's directory; ``problem`` says why the savepoint is None: it is damaged or ``unfinished``."""
 
     directory: str
     savepoint: Savepoint | None
@@ -31,10 +31,7 @@ class Listed:
 
 
 def list_savepoints(storage: Storage, job: str) -> list[Listed]:
-    """The savepoints in the job's default directory, oldest first, unreadable ones last.
-
-    ``directory`` is relative to the storage. Of each savepoint only savepoint.json is read.
-    """
+    """The savepoints in the job's default directory, oldest first, then the unreadable ones. Reads only savepoint.json."""
     return savepoints_below(storage, JobPaths(job).savepoints)
 
 
@@ -44,9 +41,9 @@ def savepoints_below(storage: Storage, directory: str) -> list[Listed]:
     for path in storage.list(directory):
         name, _, inside = path.removeprefix(f"{directory}/").partition("/")
         if inside:
-            place = within(directory, name)
-            complete[place] = complete.get(place, False) or inside == SAVEPOINT_FILE
-    listed = [_listed(storage, directory, finished) for directory, finished in sorted(complete.items())]
+            below = within(directory, name)
+            complete[below] = complete.get(below, False) or inside == SAVEPOINT_FILE
+    listed = [_listed(storage, below, finished) for below, finished in sorted(complete.items())]
     return sorted(listed, key=lambda each: (each.savepoint is None, each.savepoint.created_ms if each.savepoint else 0))
 
 
@@ -60,7 +57,7 @@ def _listed(storage: Storage, directory: str, finished: bool) -> Listed:
 
 
 def readable(listed: Iterable[Listed]) -> list[tuple[Savepoint, str]]:
-    """The savepoints that can be read, with their directories."""
+    """The readable savepoints, with their directories."""
     return [(each.savepoint, each.directory) for each in listed if each.savepoint is not None]
 
 
@@ -70,16 +67,16 @@ def jobs_with_savepoints(storage: Storage) -> list[str]:
 
 
 def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSavepoint:
-    """Open the savepoint with this id or label, or the latest readable one.
+    """Open the savepoint with this id or label, or the latest readable savepoint.
 
-    Raises SavepointNotFound, which lists the savepoints, ConfigError for an ambiguous label, and SavepointCorrupt.
+    Raises SavepointNotFound listing the savepoints, ConfigError for an ambiguous label, and SavepointCorrupt.
     """
     listed = readable(list_savepoints(storage, job))
     found = matching(listed, name)
     if not found:
         known = ", ".join(savepoint.id for savepoint, _ in listed) or "none"
         raise SavepointNotFound(
-            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {known}. To name one elsewhere, give "
+            f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {known}. For a savepoint elsewhere, give "
             "its directory"
         )
     from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
@@ -88,30 +85,28 @@ def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSave
 
 
 def matching(savepoints: list[tuple[Savepoint, T]], name: str) -> list[tuple[Savepoint, T]]:
-    """The savepoints with this id, else with this label; for ``latest`` all."""
+    """The savepoints with this id, else with this label; all for ``latest``."""
     if name == LATEST:
         return savepoints
     return [each for each in savepoints if each[0].id == name] or [each for each in savepoints if each[0].label == name]
 
 
 def newest(found: list[tuple[Savepoint, T]], name: str) -> T:
-    """The newest of the ``matching`` savepoints. Raises ConfigError if several have the label, as in older releases."""
+    """The newest of the ``matching`` savepoints. Raises ConfigError if several have the label (older releases allowed it)."""
     if len(found) > 1 and name not in (LATEST, found[0][0].id):
         ids = ", ".join(sorted(savepoint.id for savepoint, _ in found))
         raise ConfigError(
-            f"{len(found)} savepoints have the label {name!r}: {ids}; use an id, or give the others different labels: "
-            "forkpoint label ID LABEL"
+            f"{len(found)} savepoints have the label {name!r}: {ids}; use an id, or relabel the others: forkpoint label ID LABEL"
         )
     return max(found, key=lambda each: each[0].age)[1]
 
 
 def free_label(storage: Storage, job: str, label: str) -> str:
-    """The label, for a new savepoint of the job. Raises ConfigError if it is not valid, or is in use."""
-    check_label(label)
+    """Returns the label, for a new savepoint of the job. Raises ConfigError if it is not valid or already in use."""
     for savepoint, _ in readable(list_savepoints(storage, job)):
         if savepoint.label == label:
             raise ConfigError(
-                f"savepoint {savepoint.id!r} of job {job!r} has the label {label!r} already; choose another one, or move "
+                f"savepoint {savepoint.id!r} of job {job!r} already has the label {label!r}; choose another label, or move "
                 f"it afterwards: forkpoint label --force ID {label}"
             )
-    return label
+    return check_label(label)

@@ -1,4 +1,4 @@
-"""Savepoint ids, and savepoints by the names people give them: a path, a URL, an id, a label, or `latest`."""
+"""Savepoint ids, and the lookup of savepoints by path, URL, id, label, or `latest`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ConfigError, ForkpointError, SavepointNotFound
 from forkpoint.savepoint.catalog.listing import Listed, jobs_with_savepoints, list_savepoints, matching, newest
-from forkpoint.storage.base import Storage
 from forkpoint.storage.places import absolute, plain_place
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """A directory in a job's default directory of savepoints, with its full path."""
+    """A savepoint's directory in a job's default directory, with its full path."""
 
     job: str
     path: str
@@ -36,7 +34,7 @@ def new_savepoint_id() -> str:
 
 
 def all_savepoints(storage: Storage, job: str | None = None) -> list[Found]:
-    """The contents of the default directories, of one job or of all, by job and age."""
+    """The savepoints in the default directories of one job or of all, by job and age."""
     jobs = jobs_with_savepoints(storage) if job is None else [job]
     root = plain_place(storage.url.rstrip("/"))
     return [Found(name, f"{root}/{each.directory}", each) for name in jobs for each in list_savepoints(storage, name)]
@@ -47,14 +45,14 @@ def _readable(storage: Storage) -> list[tuple[Savepoint, Found]]:
 
 
 def named_savepoint(storage: Storage, name: str) -> OpenedSavepoint:
-    """Open the savepoint with this path, URL, id or label, or for ``latest`` the newest if all are of one job."""
+    """Open the savepoint with this path, URL, id or label; ``latest`` is the newest, if all belong to one job."""
     from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
 
     return open_savepoint(savepoint_place(storage, name))
 
 
 def savepoint_place(storage: Storage, name: str) -> str:
-    """The path or URL of what ``named_savepoint`` opens. Raises SavepointNotFound, and ConfigError for a label or
+    """The path or URL that ``named_savepoint`` opens. Raises SavepointNotFound, and ConfigError for a label or
     `latest` that matches savepoints of several jobs."""
     if "://" in name or "/" in name or os.sep in name or os.path.exists(name):
         return absolute(name)
@@ -62,7 +60,7 @@ def savepoint_place(storage: Storage, name: str) -> str:
     if not found:
         raise SavepointNotFound(
             f"there is no savepoint {name!r}: it is neither a path nor the id or label of a savepoint below {storage.url}; "
-            "`forkpoint savepoints` lists those"
+            "`forkpoint savepoints` lists them"
         )
     jobs = sorted({each.job for _, each in found})
     if len(jobs) > 1:
@@ -71,7 +69,7 @@ def savepoint_place(storage: Storage, name: str) -> str:
 
 
 def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savepoint, str]]:
-    """Savepoints and their places by id: those below the state root, and those elsewhere that runs started from."""
+    """Savepoints and their locations by id: those below the state root, and those elsewhere that runs started from."""
     from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
 
     known = {savepoint.id: (savepoint, each.path) for savepoint, each in _readable(storage)}

@@ -1,1 +1,1 @@
-"""Writing savepoints: from existing ones with changes, or from nothing."""
+"""Writes savepoints: changed copies of existing savepoints, or new ones."""

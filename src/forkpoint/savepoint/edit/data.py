@@ -1,4 +1,4 @@
-"""External data as rows of a state: from Arrow, pandas, Spark and anything that supports Arrow's C stream interface."""
+"""Converts external data to rows of a state: Arrow, pandas, Spark, and anything with Arrow's C stream interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN_ROWS = 250_000
 
 
 def is_spark(data: Any) -> bool:
-    """Whether this is a Spark DataFrame."""
+    """Whether the data is a Spark DataFrame."""
     return type(data).__module__.startswith("pyspark.")
 
 
@@ -44,7 +44,7 @@ def _tables_of_items(items: Iterable[Any]) -> Iterator[pa.Table]:
     rows: list[Any] = []
     for item in items:
         if isinstance(item, pa.Table | pa.RecordBatch):
-            if rows:  # keeps the order of the items, which list state depends on
+            if rows:  # list state depends on the order of the items
                 yield pa.Table.from_pylist(rows)
                 rows = []
             yield item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
@@ -67,30 +67,30 @@ def _no_table(data: Any) -> EditRefused:
 
 
 def _sized(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    waiting: list[pa.Table] = []
+    pending: list[pa.Table] = []
     rows = 0
     for number, table in enumerate(tables):
         if not number and not table.num_rows:
             yield table  # for its columns
-        if waiting and waiting[-1].schema != table.schema:
-            yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
+        if pending and pending[-1].schema != table.schema:
+            yield pa.concat_tables(pending)
+            pending, rows = [], 0
         for start in range(0, table.num_rows, RUN_ROWS):
-            waiting.append(table.slice(start, RUN_ROWS))
-            rows += waiting[-1].num_rows
+            pending.append(table.slice(start, RUN_ROWS))
+            rows += pending[-1].num_rows
             if rows >= RUN_ROWS:
-                yield pa.concat_tables(waiting)
-                waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
+                yield pa.concat_tables(pending)
+                pending, rows = [], 0
+    if pending:
+        yield pa.concat_tables(pending)
 
 
 @dataclass
 class Fitter:
-    """Makes rows of a state from tables, by the names of columns.
+    """Converts tables to rows of a state, by column names.
 
     ``columns``: the state's column names → the data's, where they differ. ``now_ms``: the ``ttl_stamp`` of entries without
-    one. ``first``: the index of the first row, for lists whose data has no index: they keep the order of the rows.
+    a stamp. ``first``: the index of the first row, for lists whose data has no index: they keep the order of the rows.
     """
 
     layout: Layout
@@ -98,30 +98,30 @@ class Fitter:
     now_ms: int = 0
     first: int = 0
 
+    def __post_init__(self) -> None:
+        self._where = self.layout.info.where
+
     def check_names(self) -> None:
         """Raises EditRefused if ``columns`` names a column that the state does not have."""
         known = {name for part in self.layout.parts for name in (part.role, *part.names)}
         if unknown := sorted(set(self.columns) - known):
             raise EditRefused(f"{self._where}: it has no column {unknown[0]!r}; it has {', '.join(self.layout.schema.names)}")
 
-    @property
-    def _where(self) -> str:
-        return self.layout.info.where
-
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The rows, with key groups of 0. Raises EditRefused naming a column that is missing or does not fit."""
+        """The rows, with key group 0. Raises EditRefused naming a column that is missing or does not fit."""
         used: set[str] = set()
         arrays = [array for part in self.layout.parts for array in self._part(part, table, used)]
         # The data may have key groups, which are recomputed.
-        if left := [name for name in table.column_names if name not in used and name != "key_group"]:
+        if unused := [name for name in table.column_names if name not in used and name != "key_group"]:
+            parts = [part for part in self.layout.parts if part.role not in ("key_group", "domain")]
             raise EditRefused(
-                f"{self._where}: the data has the column {left[0]!r}, which the state does not have (it has "
-                f"{', '.join(self._expected())}); leave it out, or map it with columns="
+                f"{self._where}: the data has the column {unused[0]!r}, which the state does not have (it has "
+                f"{', '.join(name for part in parts for name in part.names)}); leave it out, or map it with columns="
             )
         self.first += table.num_rows
-        made = pa.Table.from_arrays(arrays, schema=self.layout.schema)
-        self._check_values(made)
-        return self._with_canonical_keys(made)
+        rows = pa.Table.from_arrays(arrays, schema=self.layout.schema)
+        self._check_values(rows)
+        return self._with_canonical_keys(rows)
 
     def _with_canonical_keys(self, table: pa.Table) -> pa.Table:
         for part in self.layout.parts:
@@ -132,10 +132,6 @@ class Fitter:
                     column = canonical_column(table.column(at).combine_chunks(), of)
                     table = table.set_column(at, table.schema.field(at), column)
         return table
-
-    def _expected(self) -> list[str]:
-        own = ("key_group", "domain")
-        return [name for part in self.layout.parts if part.role not in own for name in part.names]
 
     def _part(self, part: Part, table: pa.Table, used: set[str]) -> Sequence[Any]:
         count = table.num_rows
@@ -159,7 +155,7 @@ class Fitter:
         ]
 
     def _named(self, part: Part, name: str) -> str:
-        """The data's name of a column; for a part of one column, ``columns`` may name the part."""
+        """The data's name of a column; ``columns`` may name a part with a single column by its role."""
         if name in self.columns:
             return self.columns[name]
         return self.columns.get(part.role, name) if len(part.names) == 1 else name
@@ -172,7 +168,7 @@ class Fitter:
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
     def _struct(self, part: Part, table: pa.Table) -> Any:
-        """The struct column with the part's name that a record may have in place of a column for each field."""
+        """The struct column with the part's name, which may replace a record's columns."""
         name = self.columns.get(part.role, part.role)
         flat = {self._named(part, each) for each in part.names}
         if not part.type.fields or flat <= set(table.column_names) or name not in table.column_names:
@@ -184,7 +180,7 @@ class Fitter:
         return column
 
     def _default(self, part: Part, name: str, of: TypeInformation, table: pa.Table) -> pa.Array:
-        """The values of a column that the data may omit. Raises EditRefused for any other."""
+        """The values of an optional column that the data omits. Raises EditRefused for a required column."""
         count = table.num_rows
         if part.role == "index":
             return pa.array(np.arange(self.first, self.first + count, dtype=np.int64))
@@ -196,7 +192,7 @@ class Fitter:
             return pa.repeat(pa.scalar(b"", pa.binary()), count)
         raise EditRefused(
             f"{self._where}: the data has no column {self._named(part, name)!r} of type {of!r}; it has "
-            f"{', '.join(table.column_names) or 'none'}. Rename one there, or map it with columns={{{name!r}: …}}"
+            f"{', '.join(table.column_names) or 'none'}. Rename a column, or map it with columns={{{name!r}: …}}"
         )
 
     def _fitted(self, part: Part, name: str, field: pa.Field, of: TypeInformation, column: Any) -> pa.Array:
@@ -218,12 +214,12 @@ class Fitter:
     def _check_no_nulls(self, name: str, of: TypeInformation, column: Any) -> None:
         if column.null_count:
             raise EditRefused(
-                f"{self._where}: column {name!r} holds {column.null_count} nulls, but {of!r} has no None; fill them in or "
-                "leave these rows out"
+                f"{self._where}: column {name!r} has {column.null_count} nulls, but {of!r} does not allow None; fill them in "
+                "or leave these rows out"
             )
 
     def _check_values(self, table: pa.Table) -> None:
-        """Raises EditRefused for values that could not be read back."""
+        """Raises EditRefused for values that cannot be encoded."""
         rows = Rows(self.layout, table)
         typed: tuple[Role, ...] = ("key", "map_key", "namespace", "value")
         for part in self.layout.parts:
@@ -239,7 +235,7 @@ class Fitter:
 def _cast(column: Any, wanted: pa.DataType, of: TypeInformation) -> Any:
     if _family(column.type) == _family(wanted) or types.is_null(column.type):
         return column.cast(wanted)
-    return of.to_arrow(column.to_pylist())  # refuses values of other types
+    return of.to_arrow(column.to_pylist())  # raises for values of other types
 
 
 _FAMILIES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -254,6 +250,6 @@ _FAMILIES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def _family(of: pa.DataType) -> str:
-    """Types of one family can be cast to each other; the cast fails for values that do not fit exactly."""
+    """Arrow can cast types of a family to each other; a cast fails for values that do not fit exactly."""
     found = (family for family, tests in _FAMILIES.items() if any(test(of) for test in tests))
     return next(found, str(of).partition("<")[0])  # bool, struct, map

@@ -1,6 +1,4 @@
-"""Drafts of new savepoints: where the rows of their states come from, the steps that change them, and writing them task by
-task.
-"""
+"""Drafts of new savepoints: the origin of each state's rows, the steps that change them, and the tasks that write them."""
 
 from __future__ import annotations
 
@@ -27,15 +25,15 @@ from forkpoint.savepoint.edit.rows import in_order
 from forkpoint.savepoint.edit.steps import Step
 from forkpoint.savepoint.edit.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_sorted, rewrite
 from forkpoint.savepoint.format.directory import NewSavepoint, remove_partial, written_by
-from forkpoint.savepoint.format.layout import Layout, layout_of
+from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.reading import OpenedSavepoint
 from forkpoint.savepoint.format.sorting import ENTRIES_PER_SLICE, MAX_SLICES, Run, cut_groups
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, TaskRunner
 from forkpoint.storage.base import Storage
 from forkpoint.types import TypeInformation, dumps
 
-_RUNS = "operators/_runs"  # not a valid operator directory: escaped names have no leading underscore
-_PARTITION_ROWS = 1 << 40  # keeps the list indexes of different partitions apart
+_RUNS = "operators/_runs"  # not an operator's directory: escaped names have no leading underscore
+_PARTITION_ROWS = 1 << 40  # so that partitions do not share list indexes
 
 
 @dataclass
@@ -49,7 +47,7 @@ class DraftOperator:
 
 @dataclass
 class Draft:
-    """A new savepoint, before it is written. ``base``: the savepoint that it is made from."""
+    """A savepoint to be written. ``base``: the savepoint that it is made from."""
 
     job: str
     max_parallelism: int
@@ -125,14 +123,14 @@ class _DraftWriter:
         states = self.states
         kept = [n for n, state in enumerate(states) if self._keeps_groups(state)]
         moved = [n for n, state in enumerate(states) if isinstance(state.origin, SavedRows) and n not in kept]
-        given = [n for n, state in enumerate(states) if isinstance(state.origin, ExternalData)]
-        slices = sum(len(self._ranges(states[n])) for n in (*moved, *given) if not states[n].info.is_operator_state)
+        external = [n for n, state in enumerate(states) if isinstance(state.origin, ExternalData)]
+        slices = sum(len(self._ranges(states[n])) for n in (*moved, *external) if not states[n].info.is_operator_state)
         files = sum(len(list(_sources(states[n]))) for n in (*kept, *moved))
-        tasks = TaskRunner(run_tasks, progress, files + len(given) + slices)
+        tasks = TaskRunner(run_tasks, progress, files + len(external) + slices)
         self._rewrite(tasks, kept)
         self._cut(tasks, moved)
-        for n in given:
-            self._take(n)
+        for n in external:
+            self._write_external(n)
             tasks.advance(1)
         self._merge(tasks)
         tasks.advance(tasks.total - tasks.done)  # slices without rows have no task
@@ -184,13 +182,13 @@ class _DraftWriter:
 
     # -- external data
 
-    def _take(self, number: int) -> None:
+    def _write_external(self, number: int) -> None:
         state = self.states[number]
         assert isinstance(state.origin, ExternalData)
         layout, data = layout_of(state.info), state.origin.take(state.info.where)
         fitter = Fitter(layout, state.origin.columns, time.time_ns() // 1_000_000)
         if state.info.is_operator_state:
-            self._take_list(state, fitter, data)
+            self._write_operator_state(state, fitter, data)
         elif is_spark(data):
             from forkpoint.savepoint.inspect.frames import runs_of
 
@@ -199,20 +197,21 @@ class _DraftWriter:
             for piece, table in enumerate(tables_of(data)):
                 self.runs[number] += self._run_writer(number, piece).write(layout, fitter(table))
 
-    def _take_list(self, state: PlannedState, fitter: Fitter, data: Any) -> None:
-        """Operator state is small enough to take all at once."""
+    def _write_operator_state(self, state: PlannedState, fitter: Fitter, data: Any) -> None:
+        """Writes operator state, which fits into memory; distributes a list evenly unless the data assigns subtasks."""
         found = list(tables_of(data.toArrow() if is_spark(data) else data))
         layout = fitter.layout
         table = pa.concat_tables([layout.schema.empty_table(), *map(fitter, found)])
         assigned = any("subtask" in each.column_names or "subtask" in fitter.columns for each in found)
-        if not assigned and state.info.kind == "operator-list" and table.num_rows:
-            table = _distributed(layout, table, self.draft.parallelism)
+        if not assigned and state.info.kind == "operator-list" and (count := table.num_rows):
+            subtasks = (np.arange(count, dtype=np.int64) * self.draft.parallelism // count).astype(np.int32)
+            table = table.set_column(0, layout.schema.field(0), pa.array(subtasks))
         part = put_sorted(self.new.target, self.new.path(state.info), layout, in_order(layout, table))
         self.new.add(state.info, part, 0, 0)
 
 
 def _sources(state: PlannedState) -> Iterator[Source]:
-    """The files of a saved state that have rows, with their steps."""
+    """The files of a saved state that have rows, with the state's steps."""
     saved = state.origin
     assert isinstance(saved, SavedRows)
     steps = dumps(state.steps) if state.steps else b""
@@ -233,13 +232,6 @@ def _entries(state: PlannedState) -> int:
     return ENTRIES_PER_SLICE * MAX_SLICES if rows is None else int(rows)
 
 
-def _distributed(layout: Layout, table: pa.Table, parallelism: int) -> pa.Table:
-    """A list's elements, distributed over all subtasks evenly and in order."""
-    count = table.num_rows
-    shares = (np.arange(count, dtype=np.int64) * parallelism // count).astype(np.int32)
-    return table.set_column(0, layout.schema.field(0), pa.array(shares))
-
-
 @dataclass(frozen=True)
 class SavedRows:
     """The rows of another savepoint's state."""
@@ -250,16 +242,16 @@ class SavedRows:
 
 @dataclass(frozen=True)
 class ExternalData:
-    """Data from outside savepoints. ``columns``: see ``Fitter``. ``taken``: not empty once it was read."""
+    """External data. ``columns``: see ``Fitter``. ``taken``: not empty once the data was read."""
 
     data: Any
     columns: Mapping[str, str]
     taken: list[bool] = field(default_factory=list, compare=False)
 
     def take(self, where: str) -> Any:
-        """The data. Raises EditRefused if it can be read only once, and was."""
+        """The data. Raises EditRefused for a stream that was already read."""
         if self.taken and isinstance(self.data, Iterator | pa.RecordBatchReader):
-            raise EditRefused(f"{where}: its data is a stream that was read by another write(); give it again")
+            raise EditRefused(f"{where}: its data is a stream that another write() has read; provide it again")
         self.taken.append(True)
         return self.data
 
@@ -274,9 +266,9 @@ class PlannedState:
     rekeyed: bool = False
 
     def after(self, step: Step) -> PlannedState:
-        """With one more step. Raises EditRefused for external data."""
+        """The state with one more step. Raises EditRefused for external data."""
         if isinstance(self.origin, ExternalData):
-            raise EditRefused(f"{self.info.where} is written from given data: change that data instead")
+            raise EditRefused(f"{self.info.where} is written from external data: change the data instead")
         return replace(self, info=step.after(self.info), steps=(*self.steps, step))
 
     def named(self, uid: str, name: str) -> PlannedState:
@@ -284,17 +276,17 @@ class PlannedState:
 
 
 def described(uid: str, descriptor: StateDescriptor, key_type: TypeInformation, old: PlannedState | None) -> PlannedState:
-    """The state that a descriptor declares, without rows. It keeps the windows, versions and fingerprint of the state it
-    replaces. Raises EditRefused if that is window state of another kind."""
+    """The state that a descriptor declares, without rows. It keeps the windows, versions and fingerprint of the state that
+    it replaces. Raises EditRefused if that is window state of another kind."""
     kind = getattr(descriptor, "kind", None) if isinstance(descriptor, StateDescriptor) else None
     if kind is None:
         raise EditRefused(f"operator {uid!r}: {descriptor!r} does not declare keyed state; give a state descriptor")
     namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
     ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
     info = StateInfo.of(uid, descriptor.name, kind, key_type, descriptor.value_type, namespace, ttl_ms)
-    none = ExternalData((), {})
+    empty = ExternalData((), {})
     if old is None:
-        return PlannedState(info, none)
+        return PlannedState(info, empty)
     kept: dict[str, Any] = {name: getattr(old.info, name) for name in ("fingerprint", "version", "key_version")}
     if old.info.kind != "map" and old.info.namespace_type is not None:
         if kind != old.info.kind:
@@ -302,4 +294,4 @@ def described(uid: str, descriptor: StateDescriptor, key_type: TypeInformation, 
                 f"{old.info.where} belongs to windows and is {old.info.kind} state; {type(descriptor).__name__} is not"
             )
         kept["namespace_type"] = old.info.namespace_type
-    return replace(old, info=info.replace(**kept), origin=none, steps=(), rekeyed=False)
+    return replace(old, info=info.replace(**kept), origin=empty, steps=(), rekeyed=False)

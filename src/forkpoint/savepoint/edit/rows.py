@@ -1,12 +1,11 @@
-"""Rows of a state's files: their key groups, their order, and the indexes of lists. Pure.
+"""Rows of a state's files: key groups, order, and list indexes. Pure.
 
-All files of a savepoint have their rows in the order of the store: by key group, encoded key and namespace; timers by key
-group and time first. ``store_order`` gives each row bytes that sort in this order.
+All files of a savepoint have their rows in store order: by key group, encoded key and namespace; timers by key group and time
+first. ``store_order`` computes sort keys for this order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.format.layout import Layout, Role
 from forkpoint.savepoint.format.rows import Rows
-from forkpoint.savepoint.format.sorting import in_place_order
+from forkpoint.savepoint.format.sorting import sorted_by
 from forkpoint.state import operator_key, state_key, timer_key
 
 _INDEX_BYTES = 8  # at the end of the `store_order` of a list's element
@@ -28,7 +27,7 @@ def is_listed(layout: Layout) -> bool:
 
 
 def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.Table, list[bytes]]:
-    """The table with the key groups of its keys at this max parallelism, and its ``store_order``."""
+    """The table with its key groups at this max parallelism, and its ``store_order``."""
     rows = Rows(layout, table)
     groups = pa.array(rows.key_groups(max_parallelism).astype(np.int32))
     rows.parts["key_group"] = [groups]
@@ -36,7 +35,7 @@ def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.T
 
 
 def store_order(rows: Rows) -> list[bytes]:
-    """For each row bytes that sort in the order of the store; equal for two rows that cannot both exist."""
+    """Bytes per row that sort in store order; equal for duplicate rows."""
     layout = rows.layout
 
     def numbers(role: Role) -> list[int]:
@@ -64,41 +63,34 @@ def list_name(order: bytes) -> bytes:
 
 
 def in_order(layout: Layout, table: pa.Table) -> pa.Table:
-    """The table sorted, each list's elements numbered from 0.
+    """The sorted table, with each list's elements numbered from 0.
 
-    Broadcast state keeps the order of its rows. Duplicate timers become one; any other duplicates raise EditRefused naming
-    the key.
+    Broadcast state keeps the order of its rows. Merges duplicate timers; other duplicates raise EditRefused naming the key.
     """
     if not table.num_rows:
         return table
     order = store_order(Rows(layout, table))
-    if layout.info.kind == "broadcast":
-        _check_distinct(layout, table, order)
-        return _indexed(layout, table, np.arange(len(order)))
-    return each_once(layout, *in_place_order(table, pa.array(order, pa.large_binary())))
-
-
-def each_once(layout: Layout, table: pa.Table, places: pa.Array) -> pa.Table:
-    """``in_order`` for sorted rows. ``places``: their ``store_order``."""
-    double = np.asarray(pc.equal(places[1:], places[:-1]).to_numpy(zero_copy_only=False), bool)
-    if double.any():
-        if not layout.info.is_timers:
-            raise _twice(layout, table.slice(int(np.flatnonzero(double)[0]), 1))
-        first = pa.array(np.concatenate([[True], ~double]))
-        table, places = table.filter(first), places.filter(first)
-    return _numbered(layout, table, places.to_pylist()) if is_listed(layout) else table
-
-
-def _check_distinct(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> None:
+    if layout.info.kind != "broadcast":
+        return distinct(layout, *sorted_by(table, pa.array(order, pa.large_binary())))
     seen: set[bytes] = set()
-    for row, place in enumerate(order):
-        if place in seen:
-            raise _twice(layout, table.slice(row, 1))
-        seen.add(place)
+    for row, key in enumerate(order):
+        if key in seen:
+            raise _duplicate(layout, table.slice(row, 1))
+        seen.add(key)
+    return _indexed(layout, table, np.arange(len(order)))
 
 
-def _numbered(layout: Layout, table: pa.Table, order: Sequence[bytes]) -> pa.Table:
-    names = list(map(list_name, order))
+def distinct(layout: Layout, table: pa.Table, order: pa.Array) -> pa.Table:
+    """``in_order`` for sorted rows. ``order``: their ``store_order``."""
+    repeats = np.asarray(pc.equal(order[1:], order[:-1]).to_numpy(zero_copy_only=False), bool)
+    if repeats.any():
+        if not layout.info.is_timers:
+            raise _duplicate(layout, table.slice(int(np.flatnonzero(repeats)[0]), 1))
+        first = pa.array(np.concatenate([[True], ~repeats]))
+        table, order = table.filter(first), order.filter(first)
+    if not is_listed(layout):
+        return table
+    names = list(map(list_name, order.to_pylist()))
     starts = np.array([i for i, name in enumerate(names) if i == 0 or name != names[i - 1]], np.int64)
     lengths = np.diff(np.append(starts, len(names)))
     return _indexed(layout, table, np.arange(len(names)) - np.repeat(starts, lengths))
@@ -109,16 +101,16 @@ def _indexed(layout: Layout, table: pa.Table, indexes: Any) -> pa.Table:
     return table.set_column(at, layout.schema.field(at), pa.array(indexes, pa.int64()))
 
 
-def _twice(layout: Layout, row: pa.Table) -> EditRefused:
+def _duplicate(layout: Layout, row: pa.Table) -> EditRefused:
     shown = {part.role: Rows(layout, row).objects(part.role)[0] for part in layout.parts if not part.raw}
     what = ", ".join(f"{role} {shown[role]!r}" for role in ("key", "map_key", "namespace", "subtask", "index") if role in shown)
     return EditRefused(
-        f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys apart, or "
+        f"{layout.info.where}: there would be two entries for {what}, and one would be lost; keep the keys distinct, or "
         "aggregate the data first"
     )
 
 
 def objects_of(layout: Layout, table: pa.Table) -> dict[str, list[Any]]:
-    """The Python objects of each part of the rows, by role."""
+    """The Python objects of all parts, by role."""
     rows = Rows(layout, table)
     return {part.role: rows.objects(part.role) for part in layout.parts}

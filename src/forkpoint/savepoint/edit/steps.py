@@ -1,4 +1,4 @@
-"""Changes of a state's rows between two savepoints, a slice at a time."""
+"""Changes a state's rows between two savepoints, a slice at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def entries_of(layout: Layout, table: pa.Table) -> list[Any]:
 
 @dataclass(frozen=True)
 class Keep:
-    """Keeps the rows for which the condition holds: SQL over the columns, or a function of an entry."""
+    """Keeps the rows that match the condition: SQL over the columns, or a function of an entry."""
 
     condition: Condition
 
@@ -55,26 +55,23 @@ class Keep:
         return info
 
     def __call__(self, layout: Layout, table: pa.Table) -> pa.Table:
-        return table.take(pa.array(self._places(layout, table), pa.int64()))
-
-    def _places(self, layout: Layout, table: pa.Table) -> Any:
         if isinstance(self.condition, str):
-            return matching(table, self.condition, layout.info.where)
-        found = []
-        for place, entry in enumerate(entries_of(layout, table)):
+            return table.take(pa.array(matching(table, self.condition, layout.info.where), pa.int64()))
+        rows = []
+        for row, entry in enumerate(entries_of(layout, table)):
             try:
                 if self.condition(entry):
-                    found.append(place)
+                    rows.append(row)
             except Exception as error:
                 name = getattr(self.condition, "__qualname__", repr(self.condition))
                 raise EditRefused(f"{layout.info.where}: the filter {name} failed with {error!r} for {entry!r}") from error
-        return found
+        return table.take(pa.array(rows, pa.int64()))
 
 
 def matching(table: pa.Table, condition: str, where: str) -> Any:
-    """The indexes of the rows for which a SQL condition holds. Raises EditRefused for an invalid one."""
+    """The indexes of the rows that match a SQL condition. Raises EditRefused for an invalid condition."""
     require("duckdb", "a condition in SQL")
-    import duckdb  # only where it is used
+    import duckdb
 
     from forkpoint.savepoint.inspect import sandbox
 
@@ -94,7 +91,7 @@ def matching(table: pa.Table, condition: str, where: str) -> Any:
 
 @dataclass(frozen=True)
 class Transform:
-    """Changes values or keys with a function, as a migration at a restore does."""
+    """Changes values or keys with a function, like a migration at a restore."""
 
     change: Change
 
@@ -112,4 +109,4 @@ class Transform:
 
 
 Step = Keep | Transform
-"""A change of a state's rows: it is called with a slice, which has all rows of its keys; ``after`` gives the new state."""
+"""Changes a slice of a state's rows, which has all rows of its keys; ``after`` describes the new state."""

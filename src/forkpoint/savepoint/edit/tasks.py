@@ -1,8 +1,8 @@
 """The tasks that write a savepoint's files, from saved files or from runs.
 
-If key groups stay the same, each file becomes a file. If they change, or for external data, rows are first cut into runs,
-one for each slice of key groups, and the runs of each slice then become a file. Runs are below ``operators/_runs`` of the
-unfinished savepoint, where the next attempt removes those of a killed one.
+If key groups stay the same, a task rewrites each file. If they change, and for external data, tasks first split rows into
+runs, one per slice of key groups, and then merge the runs of a slice into a file. Runs are below ``operators/_runs`` of the
+unfinished savepoint, where the next attempt removes leftovers of a killed attempt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.savepoint.edit.rows import each_once, grouped
+from forkpoint.savepoint.edit.rows import distinct, grouped
 from forkpoint.savepoint.edit.steps import Step, run_steps
 from forkpoint.savepoint.format.layout import Layout, layout_of
 from forkpoint.savepoint.format.parquet import PartWriter, SavedFile, WrittenPart, put_part
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A file that becomes one with the same key groups."""
+    """A file to rewrite with the same key groups."""
 
     source: Source
     target_url: str
@@ -56,7 +56,7 @@ class RunWriter:
     max_parallelism: int
 
     def write(self, layout: Layout, table: pa.Table) -> list[Run]:
-        """Write a run for each slice that has rows, with the key groups of their keys."""
+        """Write a run for each slice that has rows; computes the key groups."""
         table, order = grouped(layout, table, self.max_parallelism)
         target = open_storage(self.target_url)
         return write_runs(target, table, order, self.cuts, lambda number: f"{self.prefix}{number}.parquet")
@@ -64,7 +64,7 @@ class RunWriter:
 
 @dataclass(frozen=True)
 class Cut:
-    """A file whose keys get new key groups."""
+    """A file to split into runs, because its keys get new key groups."""
 
     source: Source
     runs: RunWriter
@@ -72,7 +72,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Merge:
-    """The runs of a slice that become a file."""
+    """The runs of a slice to merge into a file."""
 
     target_url: str
     info: StateInfo
@@ -99,8 +99,8 @@ def _cut(plan: Cut) -> list[Run]:
 @task(Merge)
 def _merge(plan: Merge) -> WrittenPart | None:
     target, layout = open_storage(plan.target_url), layout_of(plan.info)
-    table, places = read_runs(target, plan.runs)
-    return put_sorted(target, plan.path, layout, each_once(layout, _with_schema(layout, table), places))
+    table, order = read_runs(target, plan.runs)
+    return put_sorted(target, plan.path, layout, distinct(layout, _with_schema(layout, table), order))
 
 
 rewrite = TaskOf[Rewrite, WrittenPart | None](_rewrite, WrittenPart | None)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ merge = TaskOf[Merge, WrittenPart | None](_merge, WrittenPart | None)  # type: i
 
 
 def _stepped(source: Source) -> tuple[Layout, pa.Table]:
-    """A file's rows after all steps, in order, with the new state's schema."""
+    """A file's rows after all steps, with the new state's schema."""
     saved, target = layout_of(source.saved), layout_of(source.target)
     found = list(source.file.tables(open_storage(source.storage_url), saved))
     table = pa.concat_tables(found) if found else saved.schema.empty_table()
@@ -122,7 +122,7 @@ def _with_schema(layout: Layout, table: pa.Table) -> pa.Table:
 
 
 def put_sorted(target: Storage, path: str, layout: Layout, table: pa.Table) -> WrittenPart | None:
-    """Write sorted rows; no file if there are none."""
+    """Write sorted rows; writes no file without rows."""
     if not table.num_rows:
         return None
     part = PartWriter(layout)

@@ -1,4 +1,4 @@
-"""Writing savepoints: from an existing one with changes, or from nothing."""
+"""Writes savepoints: a changed copy of an existing savepoint, or a new one."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 
 class SavepointWriter:
-    """Builds a new savepoint. After Flink's ``SavepointWriter``.
+    """Builds a new savepoint. Modelled on Flink's ``SavepointWriter``.
 
-    Each method changes what will be written and returns the writer; changes apply in the order of the calls. An unknown
-    operator or state raises StateNotFound at the call, an impossible change EditRefused. Only ``write`` writes anything.
+    Each method changes the draft and returns the writer; changes apply in the order of the calls. An unknown operator or
+    state raises StateNotFound at the call, an impossible change EditRefused. Only ``write`` writes files.
     """
 
     def __init__(self, draft: Draft, where: str) -> None:
@@ -43,9 +43,9 @@ class SavepointWriter:
 
     @staticmethod
     def new_savepoint(job: str, *, max_parallelism: int = 128, parallelism: int = 1) -> SavepointWriter:
-        """An empty savepoint. ``parallelism``: the subtasks that operator state is recorded for; a run may have any.
+        """An empty savepoint. ``parallelism``: the subtasks that operator state is recorded for; runs may use another.
 
-        EditRefused if one of them is not from 1 to 32768.
+        Raises EditRefused if a parallelism is not from 1 to 32768.
         """
         _check_range("max parallelism", max_parallelism)
         _check_range("parallelism", parallelism)
@@ -53,7 +53,7 @@ class SavepointWriter:
 
     @staticmethod
     def from_existing_savepoint(savepoint: SavepointReader | str | os.PathLike[str]) -> SavepointWriter:
-        """A copy of a savepoint. Unlike Flink's, the new one does not need the old one's files."""
+        """A copy of a savepoint. Unlike in Flink, the new savepoint does not need the files of the old one."""
         reader = savepoint if isinstance(savepoint, SavepointReader) else SavepointReader.read(savepoint)
         opened, base = reader.opened, reader.metadata
         operators = {
@@ -81,33 +81,33 @@ class SavepointWriter:
     def with_state(
         self, uid: str, descriptor: StateDescriptor, data: Any, *, key_type: Any = None, columns: Mapping[str, str] | None = None
     ) -> SavepointWriter:
-        """Bootstrap a keyed state from a table; one with that name is replaced.
+        """Bootstrap a keyed state from a table; replaces a state with the same name.
 
         ``descriptor``: as in the program. ``data``: a pyarrow Table, record batches or a reader, a pandas or Spark
-        DataFrame, a dict of columns or dicts for rows; with the columns that reading the state shows (``state().schema``):
-        a record is a column for each field or one struct. Key groups are computed; a list without ``index`` keeps the
-        order of the rows; entries without ``ttl_stamp`` begin to age now. ``columns``: the state's column names → the
-        data's. ``key_type``: required if the operator has no keyed state yet.
+        DataFrame, a dict of columns or dicts for rows; with the columns of ``state().schema``: a record is a column for
+        each field or one struct. Key groups are computed; a list without ``index`` keeps the order of the rows; entries
+        without ``ttl_stamp`` begin to age now. ``columns``: the state's column names → the data's. ``key_type``: required
+        if the operator has no keyed state yet.
 
         Data that does not fit raises EditRefused naming the column, here if the schema shows it, else at ``write``.
         """
         operator = self._operator(uid)
         old = operator.states.get(descriptor.name)
         planned = described(uid, descriptor, self._key_type(uid, operator, key_type), old)
-        return self._give(operator, planned, data, columns)
+        return self._set_state(operator, planned, data, columns)
 
     def with_timers(
         self, uid: str, data: Any, *, domain: str = "event", key_type: Any = None, columns: Mapping[str, str] | None = None
     ) -> SavepointWriter:
         """Set an operator's timers of one time domain, "event" or "processing": columns ``key`` and ``timestamp`` (a
-        timestamp, or ms since 1970); for windows also ``namespace``. The rest as for ``with_state``."""
+        timestamp, or ms since 1970); for windows also ``namespace``. Other parameters as for ``with_state``."""
         name = self._timers_name(domain)
         operator = self._operator(uid)
         old = operator.states.get(name)
         if old is None:
             key = self._key_type(uid, operator, key_type)
             old = PlannedState(StateInfo.of(uid, name, f"timers-{domain}", key), ExternalData((), {}))
-        return self._give(operator, replace(old, steps=(), rekeyed=False), data, columns)
+        return self._set_state(operator, replace(old, steps=(), rekeyed=False), data, columns)
 
     def with_operator_state(
         self,
@@ -127,18 +127,18 @@ class SavepointWriter:
         if isinstance(descriptor, MapStateDescriptor):
             kind, namespace = "broadcast", descriptor.key_type
         info = StateInfo.of(uid, descriptor.name, kind, None, descriptor.value_type, namespace)
-        return self._give(self._operator(uid), PlannedState(info, ExternalData((), {})), data, columns)
+        return self._set_state(self._operator(uid), PlannedState(info, ExternalData((), {})), data, columns)
 
-    def _give(
+    def _set_state(
         self, operator: DraftOperator, planned: PlannedState, data: Any, columns: Mapping[str, str] | None
     ) -> SavepointWriter:
-        given = ExternalData(data, dict(columns or {}))
-        fitter = Fitter(layout_of(planned.info), given.columns)
+        origin = ExternalData(data, dict(columns or {}))
+        fitter = Fitter(layout_of(planned.info), origin.columns)
         fitter.check_names()
         schema = getattr(data, "schema", None)
-        if isinstance(schema, pa.Schema):  # checks the columns before rows are read
+        if isinstance(schema, pa.Schema):  # checks the columns before it reads rows
             fitter(schema.empty_table())
-        operator.states[planned.info.name] = replace(planned, origin=given)
+        operator.states[planned.info.name] = replace(planned, origin=origin)
         return self
 
     def remove_operator(self, uid: str) -> SavepointWriter:
@@ -163,11 +163,11 @@ class SavepointWriter:
         return self
 
     def change_operator_identifier(self, uid: str, new: str) -> SavepointWriter:
-        """Give an operator or source another uid. EditRefused if that is taken."""
+        """Change the uid of an operator or source. EditRefused if the new uid is in use."""
         self._known(uid)
         draft = self._draft
         if new in draft.operators or new in draft.sources:
-            raise EditRefused(f"{self._where} has an operator {new!r} already; remove or rename that one first")
+            raise EditRefused(f"{self._where} already has an operator {new!r}; remove or rename that operator first")
 
         def renamed(by_uid: Mapping[str, T]) -> dict[str, T]:
             return {new if old == uid else old: value for old, value in by_uid.items()}
@@ -180,10 +180,10 @@ class SavepointWriter:
         return self
 
     def rename_state(self, uid: str, state: str, new: str) -> SavepointWriter:
-        """Give a state another name. EditRefused if the operator has one with that name."""
+        """Rename a state. EditRefused if the operator already has a state with the new name."""
         found, operator = self._state(uid, state), self._known(uid)
         if new in operator.states:
-            raise EditRefused(f"{self._where}: operator {uid!r} has a state {new!r} already; remove or rename it first")
+            raise EditRefused(f"{self._where}: operator {uid!r} already has a state {new!r}; remove or rename it first")
         operator.states = {
             new if name == state else name: found.named(uid, new) if name == state else each
             for name, each in operator.states.items()
@@ -191,11 +191,11 @@ class SavepointWriter:
         return self
 
     def filter(self, uid: str, condition: Condition, state: str | None = None) -> SavepointWriter:
-        """Keep the rows of a state (or of ``"timers"``) for which a condition holds.
+        """Keep the rows of a state (or of ``"timers"``) that match a condition.
 
         ``condition``: SQL over the columns, ``"since > 1000 and key % 2 = 0"``; or a function of an entry,
-        ``lambda e: e.value.active``. Without ``state`` it applies to all keyed states and the timers, and so can only use
-        the key. A list's remaining elements are renumbered.
+        ``lambda e: e.value.active``. Without ``state`` it applies to all keyed states and the timers, so it can only use
+        the key. Renumbers the remaining elements of lists.
         """
         if state is not None:
             chosen = self._state_or_timers(uid, state)
@@ -204,7 +204,7 @@ class SavepointWriter:
         if not chosen:
             raise EditRefused(f"{self._where}: operator {uid!r} has no {state or 'state with keys'} to filter")
         for each in chosen:
-            if isinstance(condition, str):  # finds invalid SQL before rows are read
+            if isinstance(condition, str):  # finds invalid SQL before it reads rows
                 matching(layout_of(each.info).schema.empty_table(), condition, each.info.where)
             self._known(uid).states[each.info.name] = each.after(Keep(condition))
         return self
@@ -218,10 +218,10 @@ class SavepointWriter:
         *,
         version: int | None = None,
     ) -> SavepointWriter:
-        """Change each key's content of a state, as ``migrate_state`` does at a restore.
+        """Change the content of each key in a state, as ``migrate_state`` does at a restore.
 
         ``function`` takes a value, a list or a dict, depending on the kind of state, and returns the new content; None
-        removes it. ``to``: declares the state's new type and kind, if these change; the time to live does not. ``version``:
+        removes it. ``to`` declares the state's new type and kind, if they change; the time to live stays. ``version``:
         the state's new version, for programs with migrations.
         """
         found = self._state(uid, state)
@@ -241,8 +241,8 @@ class SavepointWriter:
     ) -> SavepointWriter:
         """Change the keys of an operator, in all its states and timers, as ``migrate_key`` does at a restore.
 
-        ``key_type``: of the new keys, if it changes. ``version``: the keys' new version. If two keys that both have state
-        become one, ``write`` raises EditRefused.
+        ``key_type``: the type of the new keys, if it changes. ``version``: the keys' new version. If two keys that both have
+        state become one, ``write`` raises EditRefused.
         """
         states = self._known(uid).states
         update: dict[str, Any] = {} if version is None else {"key_version": version}
@@ -263,8 +263,8 @@ class SavepointWriter:
     # -- positions
 
     def with_source_position(self, uid: str, position: Any) -> SavepointWriter:
-        """Set where a source resumes: its own position as JSON, as ``positions`` shows it; for Spark's sources the offset.
-        Its splits' watermarks stay; see ``reset_watermarks``."""
+        """Set where a source resumes: its position as JSON, as ``positions`` shows it; for Spark's sources the offset.
+        The watermarks of its splits stay; see ``reset_watermarks``."""
         sources = self._draft.sources
         if self._draft.base is not None and uid not in sources and uid not in self._draft.operators:
             raise no_source(uid, sources, self._where)
@@ -282,7 +282,7 @@ class SavepointWriter:
         return self
 
     def remove_source_position(self, uid: str) -> SavepointWriter:
-        """Remove a source's position: it reads from its own start."""
+        """Remove a source's position: it reads from its start."""
         if uid not in self._draft.sources:
             raise no_source(uid, self._draft.sources, self._where)
         del self._draft.sources[uid]
@@ -290,7 +290,7 @@ class SavepointWriter:
         return self
 
     def reset_watermarks(self) -> SavepointWriter:
-        """Remove all watermarks, for sources that are set back: otherwise what they read again would be late. State and
+        """Remove all watermarks, for sources that rewind: otherwise the elements that they read again would be late. State and
         timers stay."""
         draft = self._draft
         draft.watermarks, draft.input_watermarks = {}, {}
@@ -311,12 +311,11 @@ class SavepointWriter:
     ) -> SavepointReader:
         """Write the savepoint into a directory (path or URL) and return it.
 
-        ``progress`` is called with the numbers of completed tasks and of all tasks. ``spark``: a session whose executors do
-        the work; all of them must be able to reach the directory and the old savepoint. Each task needs memory for one
-        slice of a state.
+        ``progress`` is called with the numbers of completed tasks and of all tasks. ``spark``: a session whose executors run
+        the tasks; all must be able to reach the directory and the old savepoint. A task needs memory for one slice of a state.
 
         Raises AlreadyExists if there is a savepoint, EditRefused if rows or data do not fit, SavepointCorrupt and
-        StorageError, and then leaves no files.
+        StorageError; leaves no files after an error.
         """
         run_tasks: RunTasks = run_here
         if spark is not None:
@@ -329,7 +328,7 @@ class SavepointWriter:
     # -- finding
 
     def _operator(self, uid: str) -> DraftOperator:
-        """The operator; a new one if there is none."""
+        """The operator; adds it if it does not exist."""
         return self._draft.operators.setdefault(uid, DraftOperator(uid))
 
     def _known(self, uid: str) -> DraftOperator:
@@ -359,7 +358,7 @@ class SavepointWriter:
         wanted = None if given is None else type_of(given)
         found = wanted if info is None else typed(info.key_type, info, "key")
         if found is None:
-            raise EditRefused(f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: say key_type=")
+            raise EditRefused(f"operator {uid!r} has no keyed state yet, so the type of its keys is unknown: give key_type=")
         if wanted is not None and wanted != found:
             raise EditRefused(f"operator {uid!r} has keys of type {found!r}, not {wanted!r}; re_key() them first")
         return found
@@ -367,4 +366,4 @@ class SavepointWriter:
 
 def _check_range(what: str, value: int) -> None:
     if not 1 <= value <= UPPER_BOUND_MAX_PARALLELISM:
-        raise EditRefused(f"the {what} has to be from 1 to {UPPER_BOUND_MAX_PARALLELISM}, not {value}")
+        raise EditRefused(f"the {what} must be from 1 to {UPPER_BOUND_MAX_PARALLELISM}, not {value}")

@@ -1,1 +1,1 @@
-"""From a committed epoch to a savepoint."""
+"""Exports a committed epoch as a savepoint."""

@@ -1,11 +1,10 @@
-"""The files that hold the state at a manifest: for each key group a snapshot and the later changes. Pure, except for
-reading manifests."""
+"""Finds the files that hold the state at a manifest: a snapshot per key group, and the later changes. Reads only manifests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
 from forkpoint.errors import NotFound, StorageError
@@ -43,7 +42,7 @@ class OperatorBase:
 
 @dataclass(frozen=True)
 class StateFiles:
-    """All files of the state at one manifest; changes in the order they were made."""
+    """All files of the state at one manifest; changes in the order of their epochs."""
 
     bases: tuple[Base, ...]
     operators: tuple[OperatorBase, ...]
@@ -51,7 +50,7 @@ class StateFiles:
     entries: int
 
     def slice(self, kg_start: int, kg_stop: int) -> StateFiles:
-        """The files for the keyed state of these key groups."""
+        """The files of the keyed state of these key groups."""
         bases = tuple(
             Base(max(b.kg_start, kg_start), min(b.kg_stop, kg_stop), b.epoch, b.snapshot)
             for b in self.bases
@@ -62,7 +61,7 @@ class StateFiles:
         return StateFiles(bases, (), changes, 0)
 
     def operator_state(self) -> StateFiles:
-        """The files for operator state."""
+        """The files of operator state."""
         epochs = {base.subtask: base.epoch for base in self.operators}
         changes = tuple(c for c in self.changes if c.epoch > epochs.get(c.subtask, EMPTY))
         return StateFiles((), self.operators, changes, 0)
@@ -71,39 +70,38 @@ class StateFiles:
 def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFiles:
     """The files of the state at a committed manifest. ``load`` reads the manifest of an earlier epoch of the job.
 
-    Raises StorageError if one that is needed is missing.
+    Raises StorageError if a required manifest is missing.
     """
     bases = _bases(manifest)
     operators = _operator_bases(manifest.snapshots)
-    oldest = min(chain((base.epoch for base in bases), (base.epoch for base in operators)))
-    steps = _steps(manifest, oldest, load)
+    oldest = min([*(base.epoch for base in bases), *(base.epoch for base in operators)])
+    manifests = _manifests_after(oldest, manifest, load)
     known = {base.subtask for base in operators}
-    changed = {ref.subtask for step in steps for ref in step.changes} - known
+    changed = {ref.subtask for each in manifests for ref in each.changes} - known
     operators += tuple(OperatorBase(subtask, EMPTY, ()) for subtask in sorted(changed))
     changes = tuple(
-        ChangesFile(ref.kg_start, ref.kg_stop, step.epoch, ref.subtask, _changes_file(step, ref))
-        for step in steps
-        for ref in sorted(step.changes, key=lambda ref: (ref.stage, ref.subtask))
+        ChangesFile(ref.kg_start, ref.kg_stop, each.epoch, ref.subtask, _changes_file(each, ref))
+        for each in manifests
+        for ref in sorted(each.changes, key=lambda ref: (ref.stage, ref.subtask))
     )
-    changed_entries = sum(ref.entries for step in steps for ref in step.changes)
-    entries = sum(ref.entries for ref in manifest.snapshots) + changed_entries
+    entries = sum(ref.entries for ref in manifest.snapshots) + sum(ref.entries for each in manifests for ref in each.changes)
     return StateFiles(bases, operators, changes, entries)
 
 
-def _steps(manifest: Manifest, oldest: int, load: Callable[[int], Manifest]) -> list[Manifest]:
+def _manifests_after(oldest: int, newest: Manifest, load: Callable[[int], Manifest]) -> list[Manifest]:
     """The manifests after epoch ``oldest``, oldest first; all that have state if ``oldest`` is EMPTY."""
     found: list[Manifest] = []
-    step = manifest
-    while step.epoch > oldest:
-        found.append(step)
-        before = step.epoch_before
-        if before is None or before <= oldest or not step.states:
-            break  # restored state is all in snapshots; a job without states has no earlier changes
+    manifest = newest
+    while manifest.epoch > oldest:
+        found.append(manifest)
+        before = manifest.epoch_before
+        if before is None or before <= oldest or not manifest.states:
+            break  # snapshots hold all restored state; a job without states has no earlier changes
         try:
-            step = load(before)
+            manifest = load(before)
         except NotFound as error:
             raise StorageError(
-                f"job {manifest.job!r}: the state of epoch {manifest.epoch} needs the changes of epoch "
+                f"job {newest.job!r}: the state of epoch {newest.epoch} needs the changes of epoch "
                 f"{before}, whose manifest is missing ({error}); take a savepoint of a newer epoch"
             ) from error
     return found[::-1]
@@ -128,7 +126,7 @@ def _bases(manifest: Manifest) -> tuple[Base, ...]:
 
 
 def _operator_bases(refs: Sequence[SnapshotRef]) -> tuple[OperatorBase, ...]:
-    """A subtask's operator state is in its newest snapshot; after a restore, in one of several of the same epoch."""
+    """A subtask's operator state is in its newest snapshot; after a restore, in one of several snapshots of one epoch."""
     newest: dict[int, int] = {}
     for ref in refs:
         newest[ref.subtask] = max(ref.epoch, newest.get(ref.subtask, EMPTY))

@@ -1,7 +1,6 @@
-"""The state at a manifest, merged from its files: for each key group a snapshot and the later changes.
+"""Reads the state at a manifest by merging its files: a snapshot per key group, and the later changes.
 
-Whole ranges of key groups, one state of them, or the entries of one key. Each file is read once, and only the batches that
-are needed are decoded.
+Reads ranges of key groups, a single state, or a single key. Opens each file once, and decodes only the batches it needs.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import pyarrow as pa
 
 from forkpoint.savepoint.export.chain import EMPTY, Base, StateFiles
 from forkpoint.savepoint.format.entries import Entries
-from forkpoint.savepoint.format.sorting import key_groups
 from forkpoint.savepoint.format.tasks import FileRef
-from forkpoint.state import OPERATOR_KG, Columns, decode_operator_key, in_key_order, kg_of, operator_range
+from forkpoint.state import OPERATOR_KG, Columns, decode_operator_key, first_kgs, in_key_order, kg_of, operator_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, Block, as_list
 from forkpoint.storage.base import Storage
 
@@ -31,7 +29,7 @@ Wanted = tuple[FileRef, int]
 
 
 class EntryFile(Protocol):
-    """An opened file: its record batches, and the keys and values of one."""
+    """An open file: its record batches, and the keys and values of a batch."""
 
     @property
     def blocks(self) -> list[Block]: ...
@@ -40,55 +38,48 @@ class EntryFile(Protocol):
 
 
 class OpenFiles(Protocol):
-    """Opens files, each once."""
+    """Opens each file once."""
 
     def __call__(self, wanted: Sequence[Wanted]) -> list[EntryFile]: ...
 
 
 @dataclass
 class FilesOnStorage:
-    """Files read whole, one after the other, when they are needed."""
+    """Reads whole files on demand, one after the other."""
 
     storage: Storage
     _open: dict[FileRef, ArrowFile] = field(default_factory=dict)
 
     def __call__(self, wanted: Sequence[Wanted]) -> list[EntryFile]:
-        return [self._file(ref, kind) for ref, kind in wanted]
-
-    def _file(self, ref: FileRef, kind: int) -> ArrowFile:
-        file = self._open.get(ref)
-        if file is None:
-            file = self._open[ref] = ArrowFile(ref.read(self.storage), kind, ref.name)
-        return file
+        for ref, kind in wanted:
+            if ref not in self._open:
+                self._open[ref] = ArrowFile(ref.read(self.storage), kind, ref.name)
+        return [self._open[ref] for ref, _ in wanted]
 
 
 @dataclass(frozen=True)
 class ChainReader:
-    """Reads the state that is in these files."""
+    """Reads the state in these files."""
 
     files: StateFiles
     open: OpenFiles
 
-    def hold(self) -> None:
-        """Open all files, so that none can be gone later."""
-        self.open(files_of(self.files))
-
     def keyed(self, kg_start: int, kg_stop: int, sid: int | None = None) -> Entries:
-        """The entries of these key groups; with ``sid`` those of one state."""
+        """The entries of these key groups, of state ``sid`` or of all states."""
         keys: list[bytes] = []
         values: list[bytes] = []
         for base in self.files.bases:
             start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
             if start < stop:
                 pieces = [piece for file in self.open(self._wanted(base, start, stop)) for piece in _read(file, start, stop)]
-                some = _merge(pieces if sid is None else [_of_state(piece, sid) for piece in pieces])
-                keys += some[0]
-                values += some[1]
+                merged = _merge(pieces if sid is None else [_of_state(piece, sid) for piece in pieces])
+                keys += merged[0]
+                values += merged[1]
         return keys, values
 
     def operator_state(self, sid: int | None = None) -> Entries:
-        """The operator state of all subtasks, in the order of the store; with ``sid`` that of one state."""
-        everything: list[tuple[bytes, bytes]] = []
+        """The operator state of all subtasks in store order, of state ``sid`` or of all states."""
+        entries: list[tuple[bytes, bytes]] = []
         for base in self.files.operators:
             wanted = [(snapshot, SNAPSHOT) for snapshot in base.snapshots]
             wanted += [
@@ -101,26 +92,25 @@ class ChainReader:
                 for file in self.open(wanted)
                 for piece in _read(file, OPERATOR_KG, OPERATOR_KG + 1)
             ]
-            everything += zip(*_merge(pieces), strict=True)
-        everything.sort()
-        return [key for key, _ in everything], [value for _, value in everything]
+            entries += zip(*_merge(pieces), strict=True)
+        entries.sort()
+        return [key for key, _ in entries], [value for _, value in entries]
 
     def between(self, start: bytes, stop: bytes) -> Entries:
-        """The entries with ``start`` <= key < ``stop``, which are few, and all of the key group of ``start``."""
+        """The few entries with ``start`` <= key < ``stop``, all in the key group of ``start``."""
         merged: dict[bytes, bytes | None] = {}
         for file in self.open(self._of_group(kg_of(start))):
-            for keys, values in _found(file, start, stop):
+            for keys, values in _matches(file, start, stop):
                 merged.update(zip(as_list(keys), as_list(values), strict=True))
-        left = sorted((key, value) for key, value in merged.items() if value is not None)
-        return [key for key, _ in left], [value for _, value in left]
+        present = sorted((key, value) for key, value in merged.items() if value is not None)
+        return [key for key, _ in present], [value for _, value in present]
 
     def newest(self, key: bytes, ahead: int) -> bytes | None:
-        """The value of one store key, None without one: from the newest file that has the key. ``ahead``: how many files are
-        opened at once."""
+        """The value of a store key in the newest file that has the key; None without a value. Opens ``ahead`` files at once."""
         wanted = self._of_group(kg_of(key))[::-1]
         for at in range(0, len(wanted), ahead):
             for file in self.open(wanted[at : at + ahead]):
-                for _, values in _found(file, key, key + b"\0"):
+                for _, values in _matches(file, key, key + b"\0"):
                     value: bytes | None = values[0].as_py()
                     return value
         return None
@@ -138,19 +128,19 @@ class ChainReader:
 
 
 def files_of(files: StateFiles) -> list[Wanted]:
-    """All of the files."""
+    """All files, with their kinds."""
     snapshots = [base.snapshot for base in files.bases if base.snapshot is not None]
     snapshots += [snapshot for base in files.operators for snapshot in base.snapshots]
     return [(ref, SNAPSHOT) for ref in snapshots] + [(change.file, CHANGES) for change in files.changes]
 
 
 def operator_state(storage: Storage, files: StateFiles) -> Entries:
-    """The operator state of all subtasks, in the order of the store."""
+    """The operator state of all subtasks, in store order."""
     return ChainReader(files, FilesOnStorage(storage)).operator_state()
 
 
 def one_copy(sid: int, entries: Entries) -> Entries:
-    """Broadcast state of one subtask, the first: all subtasks have the same copy."""
+    """The first subtask's copy of broadcast state; all subtasks have the same copy."""
     keys, values = entries
     if not keys:
         return entries
@@ -159,7 +149,7 @@ def one_copy(sid: int, entries: Entries) -> Entries:
 
 
 def blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Ranges of at most BLOCK_ENTRIES entries and, unless a single one is larger, BLOCK_BYTES bytes."""
+    """Ranges of at most BLOCK_ENTRIES entries and, unless a single entry is larger, BLOCK_BYTES bytes."""
     sizes = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     low = 0
     while low < len(values):
@@ -171,26 +161,26 @@ def blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _read(file: EntryFile, kg_start: int, kg_stop: int) -> Iterator[Columns]:
-    """The batches with these key groups, cut to them."""
+    """The batches of these key groups, without entries of others."""
     for number, block in enumerate(file.blocks):
         if block.first_kg < kg_stop and block.last_kg >= kg_start:
             keys, values = file.read_columns(number)
             if block.first_kg < kg_start or block.last_kg >= kg_stop:
-                low, high = np.searchsorted(key_groups(keys), (kg_start, kg_stop)).tolist()
+                low, high = np.searchsorted(first_kgs(keys), (kg_start, kg_stop)).tolist()
                 keys, values = keys[low:high], values[low:high]
             yield keys, values
 
 
-def _found(file: EntryFile, start: bytes, stop: bytes) -> Iterator[Columns]:
+def _matches(file: EntryFile, start: bytes, stop: bytes) -> Iterator[Columns]:
     """The entries of a range within one key group."""
-    group, every = kg_of(start), file.blocks
-    for number in range(bisect_left(every, group, key=_last_kg), len(every)):
-        if every[number].first_kg > group:
+    group, blocks = kg_of(start), file.blocks
+    for number in range(bisect_left(blocks, group, key=lambda block: block.last_kg), len(blocks)):
+        if blocks[number].first_kg > group:
             return
         keys, values = file.read_columns(number)
-        low = _place(keys, start)
+        low = _insertion_point(keys, start)
         high = low
-        while high < len(keys) and keys[high].as_py() < stop:  # few, so this takes less than another search
+        while high < len(keys) and keys[high].as_py() < stop:  # faster than another search, as the entries are few
             high += 1
         if low < high:
             yield keys[low:high], values[low:high]
@@ -198,19 +188,14 @@ def _found(file: EntryFile, start: bytes, stop: bytes) -> Iterator[Columns]:
             return
 
 
-def _last_kg(block: Block) -> int:
-    return block.last_kg
-
-
-def _place(keys: pa.Array, key: bytes) -> int:
-    """The number of keys before this one."""
+def _insertion_point(keys: pa.Array, key: bytes) -> int:
     if not len(keys) or keys[-1].as_py() < key:
         return len(keys)
     return bisect_left(range(len(keys)), key, key=lambda index: keys[index].as_py())
 
 
 def _merge(pieces: list[Columns]) -> Entries:
-    """Merges a snapshot's pieces with later changes: the last value of each key wins, deleted keys are dropped."""
+    """Merges a snapshot with later changes: the last value of each key wins; drops deleted keys."""
     if not pieces:
         return [], []
     keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))
@@ -229,7 +214,7 @@ def _of_state(piece: Columns, sid: int) -> Columns:
 
 
 def _sids(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """The state id of each store key: four bytes behind the key group."""
+    """The state id of each store key: the four bytes after the key group."""
     _, offsets, data = keys.buffers()
     starts: Any = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]
     if not len(keys):

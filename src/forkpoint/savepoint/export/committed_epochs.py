@@ -1,8 +1,8 @@
-"""The newest committed state of a job, from outside of the job: which manifest, and which files.
+"""Finds the manifest and files of a job's newest committed state, from outside the job.
 
-Nothing is pinned: a reader that dies would keep files forever, and no driver should have to know its readers. A job cleans up
-every few epochs, and keeps what its newest checkpoint needs, which is nearly all that the one before needed. So a reader copies
-files before it decodes them, and begins again with the newest manifest if some are gone.
+Readers do not pin files: a reader that dies would keep them forever, and a driver should not have to know its readers. A job
+removes files every few epochs, but keeps those its newest checkpoint needs, which includes most files of the previous one. So
+a reader copies files before it decodes them, and retries with the newest manifest if some are gone.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from forkpoint.savepoint.export.chain import StateFiles, state_files
 from forkpoint.storage.base import Storage
 
 READERS = 16
-_AHEAD = 32  # manifests that are read at once
+_READ_AHEAD = 32  # manifests
 
 
 def epoch_gone(job: str, epoch: int) -> EpochGone:
-    """The error for files of an epoch that the job has removed."""
-    return EpochGone(f"job {job!r}: the files of epoch {epoch} are gone, because the job has gone on since; open its state again")
+    """The error if a job has removed the files of an epoch."""
+    return EpochGone(f"job {job!r}: the job has moved on and removed the files of epoch {epoch}; open its state again")
 
 
 class CommittedEpochs:
-    """The manifests of a job, each read once. Not for several threads."""
+    """Reads a job's manifests, each once. Not thread-safe."""
 
     def __init__(self, storage: Storage, job: str) -> None:
         self.storage = storage
@@ -35,7 +35,7 @@ class CommittedEpochs:
         self._epochs: list[int] = []
 
     def newest_epoch(self) -> int:
-        """The job's last committed epoch. Raises JobNotFound, which lists the jobs that there are."""
+        """The job's last committed epoch. Raises JobNotFound, which lists the known jobs."""
         parsed = [file for path in self.storage.list(self.paths.checkpoints) if (file := self.paths.parse(path))]
         fences = {file.epoch for file in parsed if file.area == "fence"}
         self._epochs = sorted(file.epoch for file in parsed if file.area == "manifest" and file.epoch not in fences)
@@ -52,23 +52,22 @@ class CommittedEpochs:
         return JobNotFound(f"there is no job {job!r} under {url}{listed}")
 
     def load(self, epoch: int) -> Manifest:
-        """The manifest of one of the epochs that ``newest_epoch`` has found. Raises EpochGone, and SavepointCorrupt."""
+        """The manifest of an epoch that ``newest_epoch`` found. Raises EpochGone, and SavepointCorrupt."""
         try:
             manifest = MANIFEST.load(self.storage, self.paths.manifest(epoch))
         except NotFound:
             raise epoch_gone(self.paths.job, epoch) from None
         except SavepointCorrupt as error:
             raise SavepointCorrupt(f"{error}\n{recovery_hint(self.paths.job)}") from error
-        # What replaces the manifest of a run's first epoch when that is removed has no states, as if the job had had none yet.
+        # Removing a run's first epoch replaces its manifest by one without states, which looks like a job without state.
         if manifest.kind == "start" and not manifest.states and self.storage.exists(self.paths.fence(epoch)):
             raise epoch_gone(self.paths.job, epoch)
         return manifest
 
     def files(self, manifest: Manifest) -> StateFiles:
-        """The files of the state at a manifest. Raises EpochGone if the job has removed some of the manifests."""
+        """The files of the state at a manifest. Raises EpochGone if the job has removed some manifests."""
         needed: dict[int, Manifest] = {manifest.epoch: manifest}
-        others = (known for known in self._known.values() if known.incarnation != manifest.incarnation)
-        if next(others, None) is not None:  # another job of that name, in place of the one before
+        if any(known.incarnation != manifest.incarnation for known in self._known.values()):  # a new job of the same name
             self._known = {}
         self._known[manifest.epoch] = manifest
         oldest = min((ref.epoch for ref in manifest.snapshots), default=0)
@@ -84,9 +83,9 @@ class CommittedEpochs:
         return found
 
     def _read_ahead(self, epoch: int, oldest: int) -> None:
-        """Read this manifest and those before it that will be needed, at the same time."""
-        wanted = [each for each in self._epochs if oldest < each <= epoch and each not in self._known][-_AHEAD:]
+        """Read this manifest and earlier manifests that will be needed, in parallel."""
+        wanted = [each for each in self._epochs if oldest < each <= epoch and each not in self._known][-_READ_AHEAD:]
         with ThreadPoolExecutor(READERS) as pool:
-            for each, reading in [(each, pool.submit(self.load, each)) for each in wanted]:
-                with suppress(EpochGone, SavepointCorrupt):  # raised if it is needed
-                    self._known[each] = reading.result()
+            for each, future in [(each, pool.submit(self.load, each)) for each in wanted]:
+                with suppress(EpochGone, SavepointCorrupt):  # ``load`` raises it if the manifest is needed
+                    self._known[each] = future.result()

@@ -1,4 +1,4 @@
-"""The tasks of an export: snapshots and changes become Parquet files."""
+"""The tasks of an export, which convert snapshots and changes to Parquet files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forkpoint.storage.base import open_storage
 
 @dataclass(frozen=True)
 class StateFile:
-    """A state, and the path of this slice's part of it."""
+    """A state, and the path of its file for this slice."""
 
     info: StateInfo
     path: str
@@ -34,7 +34,7 @@ class StateFile:
 
 @dataclass(frozen=True)
 class ExportSlice:
-    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if they are equal, all operator state."""
+    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if the bounds are equal, all operator state."""
 
     storage_url: str
     target_url: str
@@ -47,7 +47,7 @@ class ExportSlice:
 
 @dataclass(frozen=True)
 class ExportedSlice:
-    """For each of the slice's states its file, None without rows; and the entries that could not be read."""
+    """The file of each state in the slice, None without rows; and the unreadable entries."""
 
     parts: list[WrittenPart | None]
     left_out: list[LeftOutState]
@@ -85,7 +85,7 @@ class _StateWriter:
             groups = groups[: len(keys)]
         for low, high in blocks(values):
             block = groups[low:high], keys[low:high], values[low:high]
-            before = copy(self._codec)  # a list codec carries indexes over from block to block
+            before = copy(self._codec)  # a list codec carries indexes from block to block
             try:
                 table = self._codec.to_table(*block)
             except SavepointCorrupt:
@@ -95,7 +95,7 @@ class _StateWriter:
 
 
 def _share(entries: Entries, writers: list[_StateWriter], kg_start: int, kg_stop: int) -> None:
-    """Pass the entries of each state, in store order, to its writer. Raises SavepointCorrupt if some belong to no state."""
+    """Pass the entries of each state, in store order, to its writer. Raises SavepointCorrupt if an entry belongs to no state."""
     keys, values = entries
     shared = 0
     for writer in writers:

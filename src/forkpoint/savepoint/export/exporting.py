@@ -1,4 +1,4 @@
-"""Exporting a committed manifest as a savepoint: Parquet files with typed columns, then savepoint.json."""
+"""Exports a committed manifest as a savepoint: Parquet files with typed columns, then savepoint.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.savepoint.export.chain import StateFiles, state_files
 from forkpoint.savepoint.export.export_task import ExportSlice, StateFile, export_slice
 from forkpoint.savepoint.format.directory import NewSavepoint, remove_partial, written_by
 from forkpoint.savepoint.format.sorting import cut_groups
-from forkpoint.savepoint.format.source_logs import whole
+from forkpoint.savepoint.format.source_logs import inline_logs
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.savepoint.format.unreadable import SHOWN
 from forkpoint.storage.base import Storage
@@ -43,9 +43,9 @@ def export_savepoint(
     ``schedule_ms``: the interval of the schedule that requests the savepoint. ``skip_unreadable``: leave out entries that
     do not fit their types (earlier versions committed such values), and list them in ``savepoint.json``.
 
-    Files of an earlier, unfinished export in ``target`` are removed first. ``savepoint.json`` is written last; without it
-    the directory is not a savepoint. Raises AlreadyExists if there is one, StorageError, and SavepointCorrupt if a file of
-    the checkpoint is damaged or an entry unreadable.
+    Removes files of an earlier, unfinished export in ``target`` first, and writes ``savepoint.json`` last; without it the
+    directory is not a savepoint. Raises AlreadyExists if there is a savepoint, StorageError, and SavepointCorrupt if a file
+    of the checkpoint is damaged or an entry unreadable.
     """
     new = NewSavepoint(target)
     left_out = _export_states(storage, manifest, new, run_tasks, progress)
@@ -67,7 +67,7 @@ def export_savepoint(
         code_version=code_version,
         max_parallelism=manifest.max_parallelism,
         parallelism=manifest.parallelism,
-        sources=whole(storage, manifest.sources),
+        sources=inline_logs(storage, manifest.sources),
         watermarks=manifest.watermarks,
         input_watermarks=manifest.input_watermarks,
         operators=_operators(new, manifest),
@@ -80,31 +80,20 @@ def export_savepoint(
 def _export_states(
     storage: Storage, manifest: Manifest, new: NewSavepoint, run_tasks: RunTasks, progress: Progress
 ) -> list[LeftOutState]:
-    """Write the files of all states; returns the entries that could not be read."""
+    """Write the files of all states; returns the unreadable entries by state."""
     paths = JobPaths(manifest.job)
     files = state_files(manifest, lambda epoch: MANIFEST.load(storage, paths.manifest(epoch)))
     tasks = _plan(storage, new, manifest, files)
     results = TaskRunner(run_tasks, progress, len(tasks), manifest.parallelism)(export_slice, tasks)
+    left_out: dict[tuple[str, str], LeftOutState] = {}
     for task, result in zip(tasks, results, strict=True):
         for file, part in zip(task.states, result.parts, strict=True):
             new.add(file.info, part, task.kg_start, task.kg_stop)
-    return _by_state([found for result in results for found in result.left_out])
-
-
-def _by_state(left_out: Sequence[LeftOutState]) -> list[LeftOutState]:
-    """The entries that all slices left out, by state."""
-    by_state: dict[tuple[str, str], list[LeftOutState]] = {}
-    for one in left_out:
-        by_state.setdefault((one.uid, one.state), []).append(one)
-    return [
-        LeftOutState(
-            uid=uid,
-            state=state,
-            entries=sum(one.entries for one in some),
-            examples=[example for one in some for example in one.examples][:SHOWN],
-        )
-        for (uid, state), some in by_state.items()
-    ]
+        for more in result.left_out:
+            found = left_out.get((more.uid, more.state), more.replace(entries=0, examples=[]))
+            examples = [*found.examples, *more.examples][:SHOWN]
+            left_out[more.uid, more.state] = found.replace(entries=found.entries + more.entries, examples=examples)
+    return list(left_out.values())
 
 
 def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
@@ -118,8 +107,8 @@ def _unreadable(manifest: Manifest, left_out: Sequence[LeftOutState]) -> str:
     return (
         f"job {manifest.job!r}, epoch {manifest.epoch}: no savepoint was made, because {count} entries do not fit the "
         f"types of their states (earlier versions of forkpoint did not refuse them):\n{shown}\n"
-        "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`), which leaves them out and lists them in "
-        "savepoint.json; or have the job overwrite or clear them first"
+        "Use --skip-unreadable (of `forkpoint savepoint` or `forkpoint stop`) to leave them out and list them in "
+        "savepoint.json, or let the job overwrite or clear them first"
     )
 
 
@@ -140,7 +129,7 @@ def _plan(storage: Storage, new: NewSavepoint, manifest: Manifest, files: StateF
 
 
 def _operators(new: NewSavepoint, manifest: Manifest) -> list[SavepointOperator]:
-    """Every operator of the graph, and those no longer in it whose state is kept."""
+    """All operators of the graph, and removed operators whose state is kept."""
     names = {operator.uid: (operator.name, operator.kind) for operator in manifest.operators}
     for state in manifest.states:
         names.setdefault(state.uid, (state.uid, ""))

@@ -1,1 +1,1 @@
-"""The files of a savepoint: their layout, how they are written, opened and verified."""
+"""A savepoint's files: layout, writing, opening, verification."""

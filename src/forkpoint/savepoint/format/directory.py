@@ -1,8 +1,8 @@
-"""A savepoint's directory: which files belong to the savepoint, its seal, and removing an unfinished one.
+"""A savepoint's directory: the files that belong to it, the seal, and the removal of unfinished savepoints.
 
-The seal is the checksum of savepoint.json, in a file beside it that ``sha256sum -c`` can check; savepoint.json has the
-checksums of all other files. What is written comes in this order: the files of states and sources, the seal, and last
-savepoint.json. So a savepoint without a seal is damaged.
+The seal is the checksum of savepoint.json, in a file next to it that ``sha256sum -c`` can check; savepoint.json has the
+checksums of all other files. Files of states and sources are written first, then the seal, and savepoint.json last. So a
+savepoint without a seal is damaged.
 """
 
 from __future__ import annotations
@@ -40,32 +40,25 @@ _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[
 
 
 def is_own_file(path: str) -> bool:
-    """Whether a path, relative to a savepoint's directory, is that of a savepoint file other than savepoint.json."""
+    """Whether a path, relative to a savepoint's directory, names a savepoint file other than savepoint.json."""
     return path in (SEAL_FILE, LABEL_FILE) or _OWN_FILE.fullmatch(path) is not None
 
 
 def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
-    """The files below ``sources/``, which are for people and tools: a restore reads savepoint.json."""
+    """The files below ``sources/``, for people and tools; a restore reads savepoint.json instead."""
     files = {source_file(uid, f"log-{name}"): text.encode() for name, text in position.spark_log.items()}
     content = {name: value for name, value in position.content().items() if name not in ("spark_log", "spark_log_files")}
     return {source_file(uid, "position.json"): json.dumps(content, indent=2).encode(), **files}
 
 
-def clear_place(target: Storage) -> None:
-    """Prepare a directory for a new savepoint. Raises AlreadyExists if it holds one."""
-    if target.exists(SAVEPOINT_FILE):
-        raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
-    remove_partial(target)
-
-
 def remove_partial(target: Storage, directory: str = "") -> list[str]:
-    """Remove the files of an unfinished savepoint, and return their paths; other files stay.
+    """Remove the files of an unfinished savepoint and return their paths; other files stay.
 
     Raises StorageError if the directory holds a complete savepoint.
     """
     directory = directory.rstrip("/")
     if target.exists(within(directory, SAVEPOINT_FILE)):
-        raise StorageError(f"{target.url}/{directory} is a savepoint, not an unfinished one; dispose of it instead")
+        raise StorageError(f"{target.url}/{directory} is a complete savepoint; dispose of it instead")
     check_links(target, directory)
     found = [path for path in target.list(directory) if is_own_file(path.removeprefix(f"{directory}/"))]
     for path in found:
@@ -74,24 +67,19 @@ def remove_partial(target: Storage, directory: str = "") -> list[str]:
 
 
 def remove_empty(storage: Storage, directory: str = "") -> None:
-    """Remove the directory of a savepoint whose files are gone, if it is one of a file system and has nothing else in it."""
+    """Remove a savepoint's directory on a file system if it is empty."""
     if isinstance(storage, LocalStorage):
         with suppress(OSError):
             os.rmdir(os.path.join(storage.root, directory))
 
 
 def check_links(storage: Storage, directory: str = "") -> None:
-    """Raises SavepointCorrupt if following a link would lead out of the savepoint's directory."""
+    """Raises SavepointCorrupt if a link leads out of the savepoint's directory."""
     if isinstance(storage, LocalStorage) and (link := next(storage.links_out(directory.rstrip("/")), None)) is not None:
-        place = within(within(storage.url, directory), link)
+        path = within(within(storage.url, directory), link)
         raise SavepointCorrupt(
-            f"{place}: is a symbolic link out of the savepoint or to a directory; put the files themselves there"
+            f"{path}: is a symbolic link out of the savepoint or to a directory; replace it with the files themselves"
         )
-
-
-def write_seal(target: Storage, content: bytes) -> None:
-    """Seal the savepoint.json that is about to be written. Raises AlreadyExists."""
-    target.create(SEAL_FILE, f"{checksum(content)}  {SAVEPOINT_FILE}\n".encode())
 
 
 def read_seal(storage: Storage, directory: str) -> str | None:
@@ -111,21 +99,23 @@ def read_seal(storage: Storage, directory: str) -> str | None:
 
 
 class NewSavepoint:
-    """A savepoint that is being written; its directory is not a savepoint until it is complete.
+    """Writes a new savepoint; the directory is not a savepoint until ``complete``.
 
-    Tasks elsewhere may write files of states: each to a ``path`` assigned here, after which ``add`` records it. Raises
-    AlreadyExists if the directory holds a savepoint. Files of an earlier attempt are removed.
+    Tasks elsewhere may write files of states: ``path`` assigns a path, and ``add`` records the written file. Raises
+    AlreadyExists if the directory holds a savepoint. Removes files of an earlier attempt.
     """
 
     def __init__(self, target: Storage) -> None:
-        clear_place(target)
+        if target.exists(SAVEPOINT_FILE):
+            raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
+        remove_partial(target)
         self.target = target
         self._numbers: defaultdict[tuple[str, str | None], int] = defaultdict(int)
         self._paths: dict[tuple[str, str], str] = {}
         self._files: defaultdict[tuple[str, str], list[SavepointFile]] = defaultdict(list)
 
     def path(self, state: StateInfo) -> str:
-        """The next free path of a state. Both time domains' timers share a directory."""
+        """The next free path of a state. Timers of both time domains share a directory."""
         directory = state.uid, None if state.is_timers else state.name
         number = self._numbers[directory]
         self._numbers[directory] += 1
@@ -134,14 +124,14 @@ class NewSavepoint:
         return path
 
     def add(self, state: StateInfo, part: WrittenPart | None, kg_start: int, kg_stop: int) -> None:
-        """Record a written file and its range of key groups; None if there were no rows."""
+        """Record a written file and its range of key groups; None for no rows."""
         if part is not None:
             self._files[state.uid, state.name].append(part.file(kg_start, kg_stop))
 
     def operator(self, uid: str, name: str, kind: str, states: Sequence[StateInfo]) -> SavepointOperator:
         """An operator for ``savepoint.json``, with the files added so far.
 
-        A state without rows gets a file without rows, which has its columns.
+        A state without rows gets an empty file, which has its columns.
         """
         key_type = next((state.key_type for state in states if state.key_type is not None), None)
         written = [self._state(state) for state in states]
@@ -153,7 +143,7 @@ class NewSavepoint:
             for path, data in source_files(uid, position).items():
                 self.target.put(path, data)
         content = SAVEPOINT.dump(savepoint)
-        write_seal(self.target, content)
+        self.target.create(SEAL_FILE, f"{checksum(content)}  {SAVEPOINT_FILE}\n".encode())
         self.target.create(SAVEPOINT_FILE, content)
 
     def _state(self, state: StateInfo) -> SavepointState:
@@ -167,9 +157,9 @@ class NewSavepoint:
 
 
 def written_by(spark: str | None) -> Versions:
-    """The software that writes; ``spark``: Spark's version, None if Spark is not involved."""
+    """The versions of the writing software; ``spark``: None if Spark is not involved."""
     try:
         forkpoint = version("forkpoint")
-    except PackageNotFoundError:  # run from a source tree that is not installed
+    except PackageNotFoundError:  # a source tree that is not installed
         forkpoint = "unknown"
     return Versions(forkpoint=forkpoint, python=platform.python_version(), spark=spark)

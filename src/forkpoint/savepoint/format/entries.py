@@ -1,7 +1,4 @@
-"""Store entries to rows of savepoint files, and back.
-
-Blocks have at most some ten thousand entries of one state. All work per entry is decoding and encoding.
-"""
+"""Converts store entries to rows of savepoint files, and back, in blocks of at most some ten thousand entries of one state."""
 
 from __future__ import annotations
 
@@ -44,9 +41,9 @@ _key, _namespace, _timestamp = attrgetter("key"), attrgetter("namespace"), attrg
 
 @dataclass(frozen=True)
 class EntryTarget:
-    """How a state's entries are written on restore.
+    """How a restore writes a state's entries.
 
-    ``sid``: its number in the new program. ``ttl``: whether entries there have a stamp, ``stamp_ms`` if they had none.
+    ``sid``: the state's number in the new program. ``ttl``: whether entries get a stamp; ``stamp_ms`` if they had none.
     ``epoch``: of the start manifest. ``max_parallelism``: set if key groups have to be recomputed.
     """
 
@@ -79,21 +76,21 @@ def _explained(layout: Layout, what: str) -> Iterator[None]:
 
 
 class Codec(ABC):
-    """Converts one state's entries in both directions. Each row is an entry, unless a codec says otherwise."""
+    """Converts one state's entries in both directions. A row is one entry, except in list state."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
     @abstractmethod
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
-        """A block of entries in store order, with their key groups. Lists: blocks must be passed in order."""
+        """Rows of a block of entries, which are in store order; blocks of list state must be passed in order."""
 
     @abstractmethod
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
-        """A block of rows as store entries, in no particular order. Lists: only those that are complete."""
+        """Store entries of a block of rows, in no particular order; the last list is held back, as it may continue."""
 
     def finish(self, target: EntryTarget) -> Entries:
-        """The entries that ``to_entries`` has held back."""
+        """The entries that ``to_entries`` held back."""
         return [], []
 
     def _decoded(self, role: Role, raw: list[bytes]) -> list[pa.Array]:
@@ -120,7 +117,8 @@ class ValueCodec(Codec):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        self._space: Role | None = "map_key" if layout.has("map_key") else "namespace" if layout.has("namespace") else None
+        spaces: tuple[Role, ...] = ("map_key", "namespace")
+        self._space = next((role for role in spaces if layout.has(role)), None)
         self._ttl = layout.has("ttl_stamp")
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
@@ -156,7 +154,7 @@ class ValueCodec(Codec):
 
 
 class ListCodec(Codec):
-    """List state: a row per element; stored in chunks, one per epoch that appended. Restored as one chunk per list."""
+    """List state: a row per element. The store has a chunk per list and epoch that appended; a restore writes one chunk."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
@@ -164,9 +162,9 @@ class ListCodec(Codec):
         self._stamps = Types.LIST(Types.LONG())
         self._spaced = layout.has("namespace")
         self._ttl = layout.has("ttl_stamp")
-        self._before: bytes | None = None  # to_table: the last list of the previous block, and its length so far
+        self._last: bytes | None = None  # to_table: the last list of the previous block, and its length so far
         self._length = 0
-        self._open: tuple[bytes, list[Any], list[int]] | None = None  # to_entries: a list that may continue
+        self._open: tuple[bytes, list[Any], list[int]] | None = None  # to_entries: the list that may continue
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored entries"):
@@ -183,17 +181,17 @@ class ListCodec(Codec):
             if self._ttl and not np.array_equal(counts, np.fromiter(map(len, stamps), np.int64, len(stamps))):
                 raise ValueError("the numbers of stamps and elements of a list differ")
             split = list(map(decode_state_key, keys))
-            rows = np.repeat(np.arange(len(keys)), counts)  # for each element its chunk
+            chunks = np.repeat(np.arange(len(keys)), counts)  # the chunk of each element
             parts: dict[str, Columns] = {
-                "key_group": _small(groups[rows]),
+                "key_group": _small(groups[chunks]),
                 "index": _longs(self._indexes([key[:-_CHUNK_BYTES] for key in keys], counts)),
                 "value": self.layout.part("value").type.to_columns(list(chain.from_iterable(lists))),
             }
-            places = pa.array(rows)
-            parts["key"] = [c.take(places) for c in self._decoded("key", list(map(_key, split)))]
+            rows = pa.array(chunks)
+            parts["key"] = [c.take(rows) for c in self._decoded("key", list(map(_key, split)))]
             if self._spaced:
                 spaces = [key.namespace[:-_CHUNK_BYTES] for key in split]
-                parts["namespace"] = [c.take(places) for c in self._decoded("namespace", spaces)]
+                parts["namespace"] = [c.take(rows) for c in self._decoded("namespace", spaces)]
             if self._ttl:
                 parts["ttl_stamp"] = _longs(list(chain.from_iterable(stamps)))
         return self.layout.table(parts)
@@ -202,13 +200,13 @@ class ListCodec(Codec):
         """The index of each element in its list, whose chunks are consecutive and may span blocks."""
         bases: list[int] = []
         for name, count in zip(lists, counts.tolist(), strict=True):
-            if name != self._before:
-                self._before, self._length = name, 0
+            if name != self._last:
+                self._last, self._length = name, 0
             bases.append(self._length)
             self._length += count
         ends = np.cumsum(counts)
-        places: Ints = np.arange(int(ends[-1]) if len(ends) else 0)
-        indexes: Ints = places + np.repeat(np.array(bases, np.int64) - (ends - counts), counts)
+        rows: Ints = np.arange(int(ends[-1]) if len(ends) else 0)
+        indexes: Ints = rows + np.repeat(np.array(bases, np.int64) - (ends - counts), counts)
         return indexes
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
@@ -217,23 +215,22 @@ class ListCodec(Codec):
             indexes, values = rows.numbers("index"), rows.objects("value")
             stamps = rows.numbers("ttl_stamp").tolist() if self._ttl else [target.stamp_ms] * len(values)
             starts = np.flatnonzero(indexes == 0)
-            continued = int(starts[0]) if len(starts) else len(values)  # elements of the previous block's last list
+            continued = int(starts[0]) if len(starts) else len(values)  # elements that continue the previous block's list
             self._check(indexes, starts, continued)
             if self._open is not None:
                 self._open[1].extend(values[:continued])
                 self._open[2].extend(stamps[:continued])
             if not len(starts):
                 return [], []
-            done = self.finish(target)
-            names = self._names(table.take(pa.array(starts)), target)
+            done_keys, done_values = self.finish(target)
+            keys = self._store_keys(table.take(pa.array(starts)), target)
             bounds = [*starts.tolist(), len(values)]
-            lists = [(n, values[a:b], stamps[a:b]) for n, (a, b) in zip(names, pairwise(bounds), strict=True)]
+            lists = [(key, values[a:b], stamps[a:b]) for key, (a, b) in zip(keys, pairwise(bounds), strict=True)]
             self._open = lists.pop()
-            encoded = [self._encoded(v, s, target) for _, v, s in lists]
-            return done[0] + [name for name, _, _ in lists], done[1] + encoded
+            return done_keys + keys[:-1], done_values + [self._encoded(v, s, target) for _, v, s in lists]
 
-    def _names(self, firsts: pa.Table, target: EntryTarget) -> list[bytes]:
-        """The store key of each list; ``firsts`` has its first element."""
+    def _store_keys(self, firsts: pa.Table, target: EntryTarget) -> list[bytes]:
+        """The store keys of lists; ``firsts`` has the first element of each list."""
         rows = Rows(self.layout, firsts)
         chunk = target.epoch.to_bytes(_CHUNK_BYTES, "big")  # sorts before the chunks of later epochs
         spaces = rows.encoded("namespace") if self._spaced else [b""] * rows.count
@@ -243,16 +240,16 @@ class ListCodec(Codec):
         ]
 
     def _check(self, indexes: Ints, starts: Ints, continued: int) -> None:
-        follows = np.ones(len(indexes), bool)
-        follows[1:] = indexes[1:] == indexes[:-1] + 1
-        follows[starts] = True
+        valid = np.ones(len(indexes), bool)
+        valid[1:] = indexes[1:] == indexes[:-1] + 1
+        valid[starts] = True
         if continued:
-            follows[0] = self._open is not None and indexes[0] == len(self._open[1])
-        if not follows.all():
-            at = int(np.flatnonzero(~follows)[0])
+            valid[0] = self._open is not None and indexes[0] == len(self._open[1])
+        if not valid.all():
+            at = int(np.flatnonzero(~valid)[0])
             raise SavepointCorrupt(
-                f"{self.layout.info.where}: the elements of a list are not in order: index {indexes[at]} where the list's "
-                "next element is expected"
+                f"{self.layout.info.where}: the elements of a list are not in order: found index {indexes[at]} where the "
+                "list's next element was expected"
             )
 
     def _encoded(self, values: list[Any], stamps: list[int], target: EntryTarget) -> bytes:
@@ -265,8 +262,8 @@ class ListCodec(Codec):
     def finish(self, target: EntryTarget) -> Entries:
         if self._open is None:
             return [], []
-        (name, values, stamps), self._open = self._open, None
-        return [name], [self._encoded(values, stamps, target)]
+        (key, values, stamps), self._open = self._open, None
+        return [key], [self._encoded(values, stamps, target)]
 
 
 class TimerCodec(Codec):
@@ -299,7 +296,7 @@ class TimerCodec(Codec):
 
 
 class OperatorCodec(Codec):
-    """Operator lists. ``to_entries`` keeps subtask and index; ``redistribute`` then distributes the elements."""
+    """Operator lists. ``to_entries`` keeps subtask and index; ``redistribute`` then assigns elements to subtasks."""
 
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored elements"):
@@ -315,8 +312,8 @@ class OperatorCodec(Codec):
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         with _explained(self.layout, "saved elements"):
             rows = Rows(self.layout, table)
-            places = zip(rows.numbers("subtask").tolist(), rows.numbers("index").tolist(), strict=True)
-            return [operator_key(target.sid, subtask, index) for subtask, index in places], rows.encoded("value")
+            subtasks, indexes = rows.numbers("subtask").tolist(), rows.numbers("index").tolist()
+            return [operator_key(target.sid, *at) for at in zip(subtasks, indexes, strict=True)], rows.encoded("value")
 
 
 class BroadcastCodec(Codec):
@@ -341,10 +338,10 @@ class BroadcastCodec(Codec):
 
 
 def redistribute(kind: str, keys: list[bytes], values: list[bytes], subtask: int, saved: int, parallelism: int) -> Entries:
-    """The operator state entries of one subtask, from those of all subtasks in the savepoint. Pure.
+    """Selects a subtask's operator state from the entries of all subtasks in the savepoint. Pure.
 
-    A list is split evenly and in order, or stays as it is if the parallelism (``saved``) does; of a union every subtask
-    gets all elements, and of broadcast state the one saved copy.
+    A list is split evenly and in order, or keeps its split if the parallelism equals ``saved``. Every subtask gets all
+    elements of a union, and the single saved copy of broadcast state.
     """
     parsed = sorted((decode_operator_key(key), value) for key, value in zip(keys, values, strict=True))
     if not parsed:

@@ -41,7 +41,6 @@ Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 METADATA_KEY = b"forkpoint"
 _DESCRIBED = {"uid", "name", "kind", "key_type", "value_type", "namespace_type", "ttl_ms"}
-_REMEDY = "the file is damaged or was written by a newer forkpoint"
 
 
 def typed(description: Any, info: StateInfo, what: str) -> TypeInformation:
@@ -49,7 +48,8 @@ def typed(description: Any, info: StateInfo, what: str) -> TypeInformation:
     try:
         return from_description(description)
     except TypeNotSupported as error:
-        raise SavepointCorrupt(f"{info.where}: its {what} type cannot be used: {error}; {_REMEDY}") from error
+        remedy = "the file is damaged or was written by a newer forkpoint"
+        raise SavepointCorrupt(f"{info.where}: its {what} type cannot be used: {error}; {remedy}") from error
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,17 @@ class Layout:
         return next(part for part in self.parts if part.role == role)
 
     @cached_property
-    def _places(self) -> dict[str, slice]:
+    def _slices(self) -> dict[str, slice]:
         ends = accumulate(len(part.names) for part in self.parts)
         return {part.role: slice(end - len(part.names), end) for part, end in zip(self.parts, ends, strict=True)}
 
     def columns(self, table: pa.Table, role: Role) -> list[pa.ChunkedArray]:
         """The columns of one part in a table of this layout."""
-        found: list[pa.ChunkedArray] = table.columns[self._places[role]]
+        found: list[pa.ChunkedArray] = table.columns[self._slices[role]]
         return found
 
     def table(self, columns: Mapping[str, Columns]) -> pa.Table:
-        """The table with these columns of each part, by role."""
+        """A table of the columns of each part, by role."""
         arrays = [column for part in self.parts for column in columns[part.role]]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
@@ -104,7 +104,7 @@ class Layout:
 
 
 def keys_of(description: Any, info: StateInfo, what: str) -> TypeInformation:
-    """The type of a state's keys, or of its maps' keys, as they are saved. Raises as ``typed``."""
+    """The saved type of a state's keys, or of its maps' keys. Raises like ``typed``."""
     found = typed(description, info, what)
     return key_form(found) if info.canonical_keys else found
 
@@ -153,13 +153,13 @@ def _column_names(role: Role, type: TypeInformation, names: UniqueNames) -> tupl
 
 
 class UniqueNames:
-    """Assigns names that are unique ignoring case, as SQL needs them."""
+    """Assigns names that are unique ignoring case, as SQL requires."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
 
     def first_free(self, *candidates: str) -> str:
-        """The first candidate that is not taken, else the last one with a number."""
+        """The first free candidate, else the last candidate with a number."""
         numbered = (f"{candidates[-1]}_{n}" for n in count(2))
         name = next(name for name in chain(candidates, numbered) if name.lower() not in self._taken)
         self._taken.add(name.lower())

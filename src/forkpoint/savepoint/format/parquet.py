@@ -1,4 +1,4 @@
-"""Parquet files of a state: written block by block, read row group by row group."""
+"""Writes a state's Parquet files block by block, and reads them row group by row group."""
 
 from __future__ import annotations
 
@@ -25,20 +25,11 @@ from forkpoint.storage.base import Storage
 
 _IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
-_UNREADABLE = (
-    pa.ArrowException,
-    msgspec.MsgspecError,
-    TypeNotSupported,
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    struct.error,
-)
+_INVALID_ROWS = (pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, OverflowError, RecursionError, struct.error)
 
 
 class PartWriter:
-    """Writes the blocks of one file; there is no file before the first row."""
+    """Writes the blocks of one file."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -53,7 +44,7 @@ class PartWriter:
             self.rows += table.num_rows
 
     def finish(self) -> bytes:
-        """The whole file; one without rows if nothing was written."""
+        """The file's content; it has no rows if nothing was written."""
         self._open().close()
         return self._sink.getvalue()
 
@@ -70,14 +61,14 @@ class PartWriter:
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Columns worth dictionary encoding: text, which repeats, and those with long runs of one value."""
+    """Columns worth dictionary encoding: text, which repeats, and columns with long runs of one value."""
     texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]
     return [*texts, *(name for name in ("key_group", "subtask") if name in schema.names)]
 
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """A file that a task has written into a savepoint: rows, bytes, SHA-256."""
+    """A file that a task wrote into a savepoint: its rows, bytes and SHA-256."""
 
     path: str
     entries: int
@@ -85,7 +76,7 @@ class WrittenPart:
     checksum: str
 
     def file(self, kg_start: int, kg_stop: int) -> SavepointFile:
-        """Its entry in ``savepoint.json``, with its range of key groups."""
+        """The file's entry in ``savepoint.json``, with its range of key groups."""
         return SavepointFile(
             path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start, kg_stop=kg_stop
         )
@@ -99,7 +90,7 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
 
 @dataclass(frozen=True)
 class SavedFile(KeyGroupRange):
-    """A state's file in a savepoint: ``entries`` rows with these key groups."""
+    """A state's file in a savepoint: ``entries`` rows of a range of key groups."""
 
     ref: FileRef
     entries: int
@@ -109,9 +100,9 @@ class SavedFile(KeyGroupRange):
         return self.ref.name
 
     def tables(self, storage: Storage, layout: Layout, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
-        """The rows, a row group at a time; with ``groups`` only those of these key groups.
+        """The rows, a row group at a time, of the key groups ``groups`` or of all.
 
-        Raises NotFound, and SavepointCorrupt if the file is damaged, of another state, or has another number of rows.
+        Raises NotFound, and SavepointCorrupt if the file is damaged, belongs to another state, or has another number of rows.
         """
         data = self.ref.read(storage)
         with errors_naming(self.name):
@@ -133,7 +124,7 @@ class SavedFile(KeyGroupRange):
             raise damaged(self.name, f"has {rows} rows, {self.entries} were recorded")
 
     def check_found(self, rows: int) -> None:
-        """Raises SavepointCorrupt unless this number of rows, read by key groups, is all of them."""
+        """Raises SavepointCorrupt unless all rows were read, by key groups."""
         if rows != self.entries:
             groups = f"the key groups {self.kg_start} to {self.kg_stop} that were recorded"
             raise damaged(self.name, f"{rows} of its {self.entries} rows are in {groups}")
@@ -141,14 +132,14 @@ class SavedFile(KeyGroupRange):
 
 @contextmanager
 def errors_naming(file: str) -> Iterator[None]:
-    """Turns errors about a file's rows into SavepointCorrupt that names the file."""
+    """Converts errors in a file's rows to a SavepointCorrupt that names the file."""
     try:
         yield
     except SavepointCorrupt as error:
         if file in str(error):
             raise
         raise damaged(file, str(error)) from error
-    except _UNREADABLE as error:
+    except (ValueError, TypeError, *_INVALID_ROWS) as error:
         raise damaged(file, f"its rows cannot be used: {error}") from error
 
 
@@ -162,7 +153,7 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
         except (pa.ArrowException, OSError) as error:
             raise damaged(file, f"row group {number} cannot be read: {error}") from error
         if groups is not None:
-            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls, which are refused later
+            column = table.column(0).fill_null(groups[0]).to_numpy()  # keeps rows with nulls; ``checked_tables`` refuses them
             wanted = (column >= groups[0]) & (column < groups[1])
             if not wanted.all():
                 table = table.take(pa.array(np.flatnonzero(wanted)))
@@ -180,13 +171,13 @@ def _may_have(column: Any, groups: tuple[int, int]) -> bool:
 def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
     if not found.equals(expected, check_metadata=False):
         columns, wanted = _shown(found), _shown(expected)
-        raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it is not of this state")
+        raise SavepointCorrupt(f"{file}: has the columns {columns}, expected {wanted}; it belongs to another state")
     mine, theirs = (_state(schema, file) for schema in (expected, found))
-    if theirs is not None and mine is not None and mine != theirs:  # files of other tools need not name their state
+    if theirs is not None and mine is not None and mine != theirs:  # files written by other tools need not name their state
         differs = [key for key in _IDENTITY if mine[key] != theirs[key]]
         raise SavepointCorrupt(
-            f"{file}: is of a state with {', '.join(f'{key} {theirs[key]!r}' for key in differs)}, expected "
-            f"{', '.join(f'{key} {mine[key]!r}' for key in differs)}; it is not of this state"
+            f"{file}: has the state {', '.join(f'{key} {theirs[key]!r}' for key in differs)}, expected "
+            f"{', '.join(f'{key} {mine[key]!r}' for key in differs)}; it belongs to another state"
         )
 
 

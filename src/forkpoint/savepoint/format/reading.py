@@ -1,4 +1,4 @@
-"""Opening a savepoint, which checks its structure, and verifying every byte of it."""
+"""Opens savepoints, which checks their structure, and verifies every byte of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forkpoint.storage.base import Storage, open_storage
 
 @dataclass(frozen=True)
 class OpenedSavepoint:
-    """A savepoint and its place: ``directory`` of ``storage``, "" for its root."""
+    """A savepoint and its location: ``directory`` of ``storage``, "" for its root."""
 
     savepoint: Savepoint
     storage: Storage
@@ -30,11 +30,11 @@ class OpenedSavepoint:
 
     @property
     def url(self) -> str:
-        """Its URL, for ``open_savepoint``."""
+        """The savepoint's URL, for ``open_savepoint``."""
         return within(self.storage.url, self.directory) if self.directory else self.storage.url
 
     def as_parent(self) -> Parent:
-        """The parent of a run, or of another savepoint, that starts from it."""
+        """The parent record of a run or savepoint that starts from this savepoint."""
         saved = self.savepoint
         return Parent(
             kind="savepoint", job=saved.job, epoch=saved.epoch, run=saved.run, savepoint_id=saved.id, savepoint_path=self.url
@@ -45,12 +45,11 @@ class OpenedSavepoint:
         return within(self.directory, inside)
 
     def states(self) -> Iterator[SavepointState]:
-        """All states of all operators."""
         for operator in self.savepoint.operators:
             yield from operator.states
 
     def file(self, file: SavepointFile) -> SavedFile:
-        """One of its files, for tasks to read."""
+        """A file of the savepoint, for tasks to read."""
         path = self.path(file.path)
         ref = FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum)
         return SavedFile(file.kg_start, file.kg_stop, ref, file.entries)
@@ -58,7 +57,7 @@ class OpenedSavepoint:
 
 @dataclass(frozen=True)
 class Verified:
-    """The files, rows and bytes that ``verify_files`` has read."""
+    """The numbers of files, rows and bytes that ``verify_files`` read."""
 
     files: int
     entries: int
@@ -68,14 +67,14 @@ class Verified:
 def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint:
     """Read ``savepoint.json`` at a URL or path (of the directory or of the file itself), or in a storage.
 
-    Raises SavepointNotFound; SavepointCorrupt if it is damaged, of a newer format, describes types that this forkpoint
-    cannot read, or lists missing files. Contents of files are checked when they are read, and by ``verify_files``.
+    Raises SavepointNotFound; SavepointCorrupt if it is damaged, has a newer format, describes types that this forkpoint
+    cannot read, or lists missing files. Reading a file, and ``verify_files``, checks its content.
     """
     storage = open_storage(place.removesuffix(f"/{SAVEPOINT_FILE}")) if isinstance(place, str) else place
     directory = directory.rstrip("/")
     path = within(directory, SAVEPOINT_FILE)
     file = within(storage.url, path)
-    if not storage.exists(path):  # checked first: any directory may be named by mistake
+    if not storage.exists(path):  # checked first: the user may name any directory by mistake
         raise no_savepoint(storage, directory)
     check_links(storage, directory)
     content = storage.read(path)
@@ -84,7 +83,7 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
         raise SavepointCorrupt(f"{file}: has SHA-256 {found}, {sealed} was recorded in {SEAL_FILE}; restore a copy")
     savepoint = SAVEPOINT.parse(content, file)  # a newer format is reported as such, with or without a seal
     if sealed is None:
-        raise SavepointCorrupt(f"{file}: {SEAL_FILE} beside it, which holds its checksum, is missing; restore a copy")
+        raise SavepointCorrupt(f"{file}: {SEAL_FILE}, which holds its checksum, is missing next to it; restore a copy")
     opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
     _check_structure(opened, file)
     return opened
@@ -113,12 +112,12 @@ def _check_types(info: StateInfo, file: str) -> None:
     layout_of(info)
     parts = (("key", info.key_type), ("value", info.value_type), ("namespace", info.namespace_type))
     for what, description in parts:
-        if description is not None:  # also where this kind of state has no such part
+        if description is not None:  # even if this kind of state has no such part
             typed(description, info, what)
     try:
         encode(info)
     except OverflowError as error:
-        raise SavepointCorrupt(f"{file}: {info.where} is described with a number out of range: {error}") from None
+        raise SavepointCorrupt(f"{file}: the description of {info.where} has a number out of range: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ _verify_files = TaskOf[_VerifyFile, str | None](_verify_file, str | None)  # typ
 def verify_files(opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, progress: Progress = no_progress) -> Verified:
     """Read every file and compare it with its record.
 
-    Raises SavepointCorrupt that names every file that is damaged or missing, and every unlisted one in the savepoint's
+    Raises SavepointCorrupt that names every damaged or missing file, and every unlisted file in the savepoint's
     directories, which tools that read whole directories would include.
     """
     saved = opened.savepoint
@@ -160,17 +159,15 @@ def verify_files(opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, pro
         for part in state.files
     ]
     found = TaskRunner(run_tasks, progress, len(arguments))(_verify_files, arguments)
-    problems = [problem for problem in found if problem is not None]
-    problems += _check_sources(opened)
-    problems += _unlisted_files(opened)
+    problems = [*filter(None, found), *_changed_source_files(opened), *_unlisted_files(opened)]
     if problems:
         raise SavepointCorrupt(f"{opened.url}: {len(problems)} of its files are not valid:\n" + "\n".join(problems))
     files = [argument.file for argument in arguments]
     return Verified(len(files), sum(file.entries for file in files), sum(file.ref.size for file in files))
 
 
-def _check_sources(opened: OpenedSavepoint) -> Iterator[str]:
-    """Files of sources that differ from savepoint.json."""
+def _changed_source_files(opened: OpenedSavepoint) -> Iterator[str]:
+    """Problems of source files that differ from savepoint.json."""
     for uid, position in opened.savepoint.sources.items():
         for path, expected in source_files(uid, position).items():
             try:
@@ -191,4 +188,4 @@ def _unlisted_files(opened: OpenedSavepoint) -> Iterator[str]:
     for path in opened.storage.list(opened.directory):
         inside = path.removeprefix(f"{opened.directory}/")
         if is_own_file(inside) and inside not in known:
-            yield f"{opened.url}/{inside}: is not a file of this savepoint, but would be read as one; remove it"
+            yield f"{opened.url}/{inside}: does not belong to this savepoint, but tools would read it; remove it"

@@ -1,7 +1,7 @@
-"""Rows of a savepoint's files: their parts by role, and whether their contents are valid.
+"""Rows of a savepoint's files: access to their parts by role, and validation.
 
-Checksums cannot detect a file that was rewritten together with savepoint.json. ``checked_tables`` finds rows in it that
-no restore could place, before any of them is used.
+Checksums cannot detect a file that was rewritten together with savepoint.json. ``checked_tables`` finds rows that no restore
+could assign, before it uses any.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def bulk_codec(type: TypeInformation) -> Codec:
 
 
 @lru_cache(maxsize=256)
-def _codec(type: TypeInformation, canonical: bool) -> Codec:
+def _codec(type: TypeInformation, canonical: bool) -> Codec:  # a type equals its key form, so the cache needs both
     return Codec(type)
 
 
@@ -50,11 +50,11 @@ class Rows:
         self._encoded: dict[Role, list[bytes]] = {}
 
     def objects(self, role: Role) -> list[Any]:
-        """A part of each row as a Python object."""
+        """The Python objects of a part."""
         return self.layout.part(role).type.from_columns(self.parts[role])
 
     def encoded(self, role: Role) -> list[bytes]:
-        """A part of each row in its stored form."""
+        """The stored bytes of a part."""
         if role not in self._encoded:
             part, columns = self.layout.part(role), self.parts[role]
             self._encoded[role] = (
@@ -72,7 +72,6 @@ class Rows:
         return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
 
     def key_groups(self, max_parallelism: int) -> Any:
-        """The key groups of the keys."""
         of = self.layout.part("key").type
         if pa.types.is_integer(of.arrow_type):
             hashes = hash_column(self.parts["key"][0], of)
@@ -84,11 +83,11 @@ class Rows:
 def checked_tables(
     storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *, groups: tuple[int, int] | None
 ) -> Iterator[pa.Table]:
-    """``SavedFile.tables``, with each table checked. The parallelisms are the savepoint's.
+    """``SavedFile.tables``, validated; the parallelisms are the savepoint's.
 
-    Raises SavepointCorrupt, which names the state, the value found and the one expected.
+    Raises SavepointCorrupt naming the state, the actual and the expected value.
     """
-    last: list[pa.Table] = []  # the row before this table, whose list may continue
+    last: list[pa.Table] = []  # the previous table's last row, whose list may continue
     for table in file.tables(storage, layout, groups):
         _check(Rows(layout, table), max_parallelism, parallelism)
         if layout.info.kind == "list":
@@ -119,7 +118,7 @@ def _check(rows: Rows, max_parallelism: int, parallelism: int) -> None:
 
 
 def _check_lists(rows: Rows) -> None:
-    """All elements of a list have its key; index 0 begins a list."""
+    """Check that all elements of a list have the same key; index 0 begins a list."""
     continues = rows.numbers("index")[1:] != 0
     roles: tuple[Role, ...] = ("key", "namespace")
     for role in filter(rows.layout.has, roles):
@@ -127,7 +126,7 @@ def _check_lists(rows: Rows) -> None:
         columns = [column.combine_chunks() for column in rows.parts[role]]
         for at in np.flatnonzero(continues & ~_equals_previous(columns)).tolist():
             before, after = of.from_columns([column.slice(at, 2) for column in columns])
-            if of.encode(before) != of.encode(after):  # NaN, for one, does not equal itself
+            if of.encode(before) != of.encode(after):  # NaN does not equal itself
                 raise _wrong(rows.layout, f"the {role} changes within a list, from {before!r} to {after!r}")
 
 
@@ -136,7 +135,7 @@ def _wrong(layout: Layout, what: str) -> SavepointCorrupt:
 
 
 def _equals_previous(columns: list[Any]) -> Any:
-    """For each row but the first, whether it equals the row before it."""
+    """Whether each row, from the second on, equals the row before it."""
     same = np.ones(max(0, len(columns[0]) - 1), bool)
     for column in columns:
         if pa.types.is_nested(column.type):

@@ -1,7 +1,7 @@
-"""External sorting: rows move to other slices of key groups, each of which is small enough for the memory of a task.
+"""External sort: redistributes rows to slices of key groups, each of which fits into the memory of a task.
 
-Each task writes its rows as runs, one for each slice that some of them belong to. Other tasks then read and sort all runs of a
-slice. Rows are sorted by their places: store keys, or similar bytes that begin with the key group.
+A first round of tasks splits rows into runs, one per slice. A second round reads and sorts all runs of a slice. The sort keys
+are store keys, or similar bytes that begin with the key group.
 """
 
 from __future__ import annotations
@@ -10,41 +10,39 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.savepoint.format.tasks import FileRef
-from forkpoint.state import key_group_range
+from forkpoint.state import first_kgs, key_group_range
 from forkpoint.storage.base import Storage
 
-_PLACE = "__place"
-ENTRIES_PER_PART = 500_000  # of an export, which reads them in steps; each part reads all files that it overlaps
-ENTRIES_PER_SLICE = 100_000  # of a restore, which sorts them in memory
+_SORT_KEY = "__sort_key"
+ENTRIES_PER_PART = 500_000  # in an export, which reads in steps; each part reads all files that it overlaps
+ENTRIES_PER_SLICE = 100_000  # in a restore, which sorts in memory
 ENTRIES_PER_STEP = 250_000
 MAX_SLICES = 64
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows of one slice, with their places."""
+    """Rows of one slice, with their sort keys."""
 
     slice: int
     file: FileRef
 
 
 def write_runs(
-    target: Storage, table: pa.Table, places: Sequence[bytes], cuts: Sequence[int], path: Callable[[int], str]
+    target: Storage, table: pa.Table, sort_keys: Sequence[bytes], cuts: Sequence[int], path: Callable[[int], str]
 ) -> list[Run]:
     """Write rows as runs; slice i begins at key group ``cuts[i]``, and its run goes to ``path(i)``."""
-    column = pa.array(places, pa.large_binary())
-    slices = np.searchsorted(np.asarray(cuts), key_groups(column), side="right") - 1
-    table = table.append_column(_PLACE, column)
+    column = pa.array(sort_keys, pa.large_binary())
+    slices = np.searchsorted(np.asarray(cuts), first_kgs(column), side="right") - 1
+    table = table.append_column(_SORT_KEY, column)
     order = np.argsort(slices, kind="stable")
     bounds = np.searchsorted(slices[order], np.arange(len(cuts) + 1)).tolist()
     runs = []
@@ -60,26 +58,15 @@ def write_runs(
 
 
 def read_runs(target: Storage, runs: Iterable[FileRef]) -> tuple[pa.Table, pa.Array]:
-    """The rows of runs, in order, and their places."""
+    """The sorted rows of runs, and their sort keys."""
     table = pa.concat_tables([pq.read_table(pa.BufferReader(run.read(target))) for run in runs])
-    return in_place_order(table.drop_columns([_PLACE]), table.column(_PLACE).combine_chunks())
+    return sorted_by(table.drop_columns([_SORT_KEY]), table.column(_SORT_KEY).combine_chunks())
 
 
-def in_place_order(table: pa.Table, places: pa.Array) -> tuple[pa.Table, pa.Array]:
-    """Rows sorted by their places; the sort is stable."""
-    order = pc.array_sort_indices(places)
-    return table.take(order), places.take(order)
-
-
-def key_groups(places: pa.Array) -> npt.NDArray[np.int64]:
-    """The key groups of store keys, an array of type large_binary."""
-    if not len(places):
-        return np.empty(0, np.int64)
-    _, offsets, data = places.buffers()
-    starts = np.frombuffer(offsets, np.int64, len(places), places.offset * 8)
-    raw: Any = np.frombuffer(data, np.uint8)
-    found: npt.NDArray[np.int64] = raw[starts].astype(np.int64) << 8 | raw[starts + 1]
-    return found
+def sorted_by(table: pa.Table, sort_keys: pa.Array) -> tuple[pa.Table, pa.Array]:
+    """Sorts rows and their keys; the sort is stable."""
+    order = pc.array_sort_indices(sort_keys)
+    return table.take(order), sort_keys.take(order)
 
 
 @dataclass(frozen=True)
@@ -102,31 +89,27 @@ class Slice(KeyGroupRange):
     first: bool
 
 
-def wanted_slices(entries: int) -> int:
-    """The number of slices for a restore of this many entries."""
-    return _slices(entries, ENTRIES_PER_SLICE)
-
-
-def _slices(entries: int, each: int) -> int:
-    return max(1, min(MAX_SLICES, -(-entries // each)))
+def slice_count(entries: int, per_slice: int = ENTRIES_PER_SLICE) -> int:
+    """The number of slices for this many entries; by default for a restore."""
+    return max(1, min(MAX_SLICES, -(-entries // per_slice)))
 
 
 def cut_groups(max_parallelism: int, parallelism: int, entries: int) -> list[tuple[int, int]]:
-    """Ranges of key groups for an export; none across two subtasks if there are at least as many slices as subtasks."""
-    wanted = _slices(entries, ENTRIES_PER_PART)
-    if wanted >= parallelism:
-        wanted = -(-wanted // parallelism) * parallelism
-    ranges = (key_group_range(i, wanted, max_parallelism) for i in range(wanted))
+    """Ranges of key groups for an export; none spans two subtasks if there are at least as many slices as subtasks."""
+    count = slice_count(entries, ENTRIES_PER_PART)
+    if count >= parallelism:
+        count = -(-count // parallelism) * parallelism
+    ranges = (key_group_range(i, count, max_parallelism) for i in range(count))
     return [(start, stop) for start, stop in ranges if start < stop]
 
 
 def cut_subtasks(max_parallelism: int, parallelism: int, entries: int) -> list[Slice]:
-    """Slices for a restore: at least one for every subtask, none across two."""
-    each = -(-wanted_slices(entries) // parallelism)
+    """Slices for a restore: at least one per subtask; none spans two subtasks."""
+    per_subtask = -(-slice_count(entries) // parallelism)
     slices: list[Slice] = []
     for subtask in range(parallelism):
-        numbers = range(subtask * each, (subtask + 1) * each)
-        bounds = [key_group_range(number, parallelism * each, max_parallelism) for number in numbers]
+        numbers = range(subtask * per_subtask, (subtask + 1) * per_subtask)
+        bounds = [key_group_range(number, parallelism * per_subtask, max_parallelism) for number in numbers]
         ranges = [(start, stop) for start, stop in bounds if start < stop] or bounds[:1]
         for start, stop in ranges:
             slices.append(Slice(start, stop, len(slices), subtask, first=(start, stop) == ranges[0]))
@@ -134,8 +117,7 @@ def cut_subtasks(max_parallelism: int, parallelism: int, entries: int) -> list[S
 
 
 def steps(kg_start: int, kg_stop: int, entries: int) -> list[tuple[int, int]]:
-    """A slice in ranges of about ENTRIES_PER_STEP entries each, as far as key groups allow."""
+    """Splits a slice into ranges of about ENTRIES_PER_STEP entries, as far as key groups allow."""
     groups = kg_stop - kg_start
     count = max(1, min(groups, -(-entries // ENTRIES_PER_STEP)))
-    bounds = [kg_start + i * groups // count for i in range(count + 1)]
-    return list(pairwise(bounds))
+    return list(pairwise(kg_start + i * groups // count for i in range(count + 1)))

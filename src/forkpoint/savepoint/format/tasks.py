@@ -1,4 +1,4 @@
-"""Tasks of exports, imports and edits: their encoded arguments and results, errors as results, and running in waves."""
+"""Runs the tasks of exports, imports and edits in waves; encodes their arguments, results and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WAVE = 16  # fewest tasks submitted at once
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file, or its content inline. ``path`` is relative to the storage; ``name`` is for messages."""
+    """A file, or inline content. ``path`` is relative to the storage; ``name`` is for messages."""
 
     name: str
     path: str | None
@@ -38,7 +38,7 @@ class FileRef:
     checksum: str
 
     def read(self, storage: Storage) -> bytes:
-        """The verified content. Raises NotFound, and SavepointCorrupt naming the file and both values."""
+        """The verified content. Raises NotFound, and SavepointCorrupt naming the file, the actual and the expected value."""
         data = storage.read(self.path) if self.path is not None else self.inline
         if data is None:
             raise SavepointCorrupt(f"{self.name}: has neither a path nor content")
@@ -62,7 +62,7 @@ def decoder_of(kind: type[A]) -> Callable[[bytes], A]:
 
 @dataclass(frozen=True)
 class TaskOf(Generic[A, R]):
-    """A task whose arguments and results are typed."""
+    """A task with typed arguments and results."""
 
     run: Task
     result: type[R]
@@ -81,10 +81,7 @@ class TaskOf(Generic[A, R]):
 
 @dataclass
 class TaskRunner:
-    """Runs the tasks of an operation, in waves that keep ``parallelism`` cores busy, and reports progress after each.
-
-    ``total``: all tasks of the operation.
-    """
+    """Runs an operation's ``total`` tasks, in waves that keep ``parallelism`` cores busy; reports progress after each wave."""
 
     run_tasks: RunTasks
     progress: Progress
@@ -109,8 +106,8 @@ class TaskRunner:
 
 
 def task(argument: type[A]) -> Callable[[Callable[[A], Any]], Task]:
-    """Decorates a function of one dataclass to take and return bytes. A ForkpointError becomes a result, so that it
-    reaches the caller unchanged whatever the engine does with exceptions."""
+    """Decorates a function of one dataclass to take and return bytes. A ForkpointError becomes a result, so it reaches the
+    caller unchanged however the engine treats exceptions."""
 
     def wrap(function: Callable[[A], Any]) -> Task:
         decode = decoder_of(argument)
@@ -134,4 +131,4 @@ def run_here(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
 
 
 def no_progress(done: int, total: int) -> None:
-    return None
+    pass

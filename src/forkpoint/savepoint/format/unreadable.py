@@ -1,6 +1,6 @@
-"""Entries that cannot be read: earlier versions committed values that do not fit their type.
+"""Finds unreadable entries: earlier versions committed values that do not fit their type.
 
-They are found by bisecting blocks that cannot be converted, so readable entries cost almost nothing.
+Bisects only the blocks that cannot be converted, so readable entries cost almost nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Block = tuple[Ints, list[bytes], list[bytes]]
 
 
 def readable(info: StateInfo, block: Block, left_out: LeftOut) -> Block:
-    """The readable entries of a block, and of lists the readable elements; the others are added to ``left_out``."""
+    """The readable entries of a block, with the readable elements of lists; adds the others to ``left_out``."""
     kept: list[tuple[int, bytes, bytes]] = []
 
     def sift(some: Block) -> None:
@@ -78,15 +78,15 @@ def _failure(info: StateInfo, block: Block) -> str | None:
 
 
 def _readable_part(info: StateInfo, entry: Block, left_out: LeftOut) -> bytes | None:
-    """The readable elements of a list's chunk that cannot be read as a whole; None if there are none."""
+    """The readable elements of an unreadable chunk of a list; None if there are none."""
     groups, keys, values = entry
-    place = _place(info, codec_of(info), keys[0])
+    location = _location(info, codec_of(info), keys[0])
     try:
         elements = list(_elements(info, values[0])) if info.kind == "list" else []
     except (MsgspecError, ValueError):
         elements = []  # not even a list
     if not elements:
-        left_out.add(place, _failure(info, entry) or "")
+        left_out.add(location, _failure(info, entry) or "")
         return None
     good: list[tuple[bytes, int]] = []
     for number, element in enumerate(elements):
@@ -94,12 +94,12 @@ def _readable_part(info: StateInfo, entry: Block, left_out: LeftOut) -> bytes | 
         if why is None:
             good.append(element)
         else:
-            left_out.add(f"{place}, element {number} of those added together", why)
+            left_out.add(f"{location}, element {number} of those added together", why)
     return _chunk(info, good) if good else None
 
 
 def _elements(info: StateInfo, value: bytes) -> Iterator[tuple[bytes, int]]:
-    """The elements of a list's chunk, encoded, with their stamps."""
+    """The encoded elements of a list's chunk, with their stamps."""
     if info.ttl_ms is None:
         yield from ((bytes(element), 0) for element in _split(value))
         return
@@ -116,11 +116,11 @@ def _chunk(info: StateInfo, elements: Sequence[tuple[bytes, int]]) -> bytes:
     return pack_stamp(len(stamps)) + stamps + raw
 
 
-def _place(info: StateInfo, codec: Codec, store_key: bytes) -> str:
-    """Describes which entry it is."""
+def _location(info: StateInfo, codec: Codec, store_key: bytes) -> str:
+    """Describes an entry by its key, or by its subtask and index."""
     if info.is_operator_state:
-        found = decode_operator_key(store_key)
-        return f"subtask {found.subtask}, element {found.element}"
+        key = decode_operator_key(store_key)
+        return f"subtask {key.subtask}, element {key.element}"
     if info.is_timers:
         timer = decode_timer_key(store_key)
         return f"key {_shown(codec, timer.key)}, timer at {timer.ts_ms} ms"

@@ -1,1 +1,1 @@
-"""Reading saved state: that of savepoints, and of running jobs at their last committed epoch."""
+"""Reads the state of savepoints, and the last committed state of running jobs."""

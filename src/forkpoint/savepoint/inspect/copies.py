@@ -1,4 +1,4 @@
-"""Local copies of the files of a job's state, which the job may remove at any time."""
+"""Local copies of a job's state files, which the job may remove at any time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from forkpoint.savepoint.export.committed_epochs import READERS, epoch_gone
 from forkpoint.state.arrow_file import ArrowFile
 from forkpoint.storage.base import Storage
 
-_IN_MEMORY = 16 << 10  # a smaller file is not worth a mapping, of which a process may have some ten thousand
+_IN_MEMORY = 16 << 10  # smaller files are not mapped: a process may have only some ten thousand mappings
 
 
 def copied(storage: Storage, wanted: Wanted, directory: str | None) -> ArrowFile:
-    """A verified copy without a name, of which the system disposes with the last use. Raises NotFound, SavepointCorrupt, and
-    StorageUnavailable if there is no room for it."""
+    """A verified copy of a file, without a name: the system deletes it after its last use. Raises NotFound, SavepointCorrupt,
+    and StorageUnavailable if the disk is full."""
     ref, kind = wanted
     data = ref.read(storage)
     return ArrowFile(data if len(data) <= _IN_MEMORY else _mapped(data, directory), kind, ref.name)
@@ -34,13 +34,13 @@ def _mapped(data: bytes, directory: str | None) -> mmap.mmap:
     except OSError as error:
         raise StorageUnavailable(
             f"a job's state cannot be copied to {directory or tempfile.gettempdir()}: {error}; give a directory, or a TMPDIR, "
-            "with room for twice the state"
+            "with room for twice the size of the state"
         ) from error
 
 
 @dataclass(frozen=True)
 class CopiedWhenNeeded:
-    """The files of one epoch's state, copied when they are needed, several at the same time."""
+    """Copies the files of an epoch's state on demand and in parallel."""
 
     storage: Storage
     job: str

@@ -24,7 +24,7 @@ Outcome = Literal["same", "changed", "added", "removed", "other"]
 
 @dataclass(frozen=True)
 class Sample:
-    """An entry that differs. ``place``: its key, and its namespace, map key, time or subtask if it has one.
+    """An entry that differs. ``place``: its key and, depending on the state, namespace, map key, time or subtask.
 
     ``before`` and ``after`` are its values as Python objects, for list state whole lists; None where it is missing.
     """
@@ -39,8 +39,8 @@ class Sample:
 class StateDiff:
     """A state, or the timers of an operator, in both savepoints. A list counts as one entry.
 
-    ``outcome``: "added" and "removed" for a state that only one of them has, "other" if its kind or its type of keys
-    differs, so that entries cannot be compared; ``why`` says more.
+    ``outcome``: "added" or "removed" if only one savepoint has the state; "other" if entries cannot be compared, because the
+    kind of state or the type of keys differs; ``why`` has details.
     """
 
     uid: str
@@ -66,7 +66,7 @@ class ValueDiff:
 
 @dataclass(frozen=True)
 class SavepointDiff:
-    """The differences between the savepoints at ``before`` and ``after``. ``states`` has all states, also equal ones."""
+    """The differences between the savepoints at ``before`` and ``after``. ``states`` includes unchanged states."""
 
     before: str
     after: str
@@ -94,11 +94,11 @@ def diff(
     stamps: bool = True,
     progress: Progress = no_progress,
 ) -> SavepointDiff:
-    """Compare two savepoints by uid and state name. ``samples``: the most differing entries to keep of each state.
-    ``stamps``: whether to compare the times from which entries' time to live counts.
+    """Compare two savepoints by uid and state name. ``samples``: the maximum number of differing entries to keep per state.
+    ``stamps``: whether to compare TTL stamps.
 
-    Holds one file of each savepoint in memory at a time. If the max parallelisms differ, the second savepoint is first
-    rewritten with the first one's, in a temporary directory. Raises SavepointNotFound and SavepointCorrupt.
+    Holds one file of each savepoint in memory at a time. If the max parallelisms differ, first rewrites the second savepoint
+    with that of the first, in a temporary directory. Raises SavepointNotFound and SavepointCorrupt.
     """
     a = before if isinstance(before, SavepointReader) else SavepointReader.read(before)
     b = after if isinstance(after, SavepointReader) else SavepointReader.read(after)
@@ -108,16 +108,13 @@ def diff(
         if groups[0] != groups[1]:
             other = SavepointWriter.from_existing_savepoint(b).with_max_parallelism(groups[0]).write(scratch)
         states = tuple(_states(a, other, samples, stamps, progress))
-    positions, watermarks = _differing(_positions(a), _positions(b)), _differing(a.watermarks, b.watermarks)
+    ours, theirs = ({uid: _explicit(each) for uid, each in savepoint.positions.items()} for savepoint in (a, b))
+    positions, watermarks = _differing(ours, theirs), _differing(a.watermarks, b.watermarks)
     return SavepointDiff(a.path, b.path, states, positions, watermarks, groups)
 
 
-def _positions(savepoint: SavepointReader) -> dict[str, Any]:
-    return {uid: _given(each) for uid, each in savepoint.positions.items()}
-
-
-def _given(position: SourcePosition) -> dict[str, Any]:
-    """The fields of a position that are not the defaults."""
+def _explicit(position: SourcePosition) -> dict[str, Any]:
+    """The fields of a position that differ from the defaults."""
     content, defaults = position.content(), SourcePosition(kind=position.kind).content()
     content["splits"] = {
         name: {field: value for field, value in split.items() if value is not None and value is not False}
@@ -158,17 +155,17 @@ def _compare(a: StateReader, b: StateReader, samples: int, stamps: bool) -> Stat
         with collector_paused():
             ours, theirs = (_Entries(side.layout, table, raw=not why, stamps=stamps) for side, table in ((a, one), (b, other)))
             before, after = ours.content, theirs.content
-            fewer = [name for name in before if name not in after]
-            more = [name for name in after if name not in before]
-            both = [name for name, content in before.items() if name in after and after[name] != content]
-        added, removed, changed = added + len(more), removed + len(fewer), changed + len(both)
+            gone = [entry for entry in before if entry not in after]
+            new = [entry for entry in after if entry not in before]
+            both = [entry for entry, content in before.items() if entry in after and after[entry] != content]
+        added, removed, changed = added + len(new), removed + len(gone), changed + len(both)
         left = max(0, samples - len(found))
-        made = [
-            *(Sample("removed", ours.place(name), ours.value(name), None) for name in fewer[:left]),
-            *(Sample("added", theirs.place(name), None, theirs.value(name)) for name in more[:left]),
-            *(Sample("changed", ours.place(n), ours.value(n), theirs.value(n)) for n in both[:left]),
+        differing = [
+            *(Sample("removed", ours.place(entry), ours.value(entry), None) for entry in gone[:left]),
+            *(Sample("added", theirs.place(entry), None, theirs.value(entry)) for entry in new[:left]),
+            *(Sample("changed", ours.place(entry), ours.value(entry), theirs.value(entry)) for entry in both[:left]),
         ]
-        found += made[:left]
+        found += differing[:left]
     outcome: Outcome = "changed" if added or removed or changed or why else "same"
     return StateDiff(a.uid, a.name, outcome, a.count, b.count, added, removed, changed, why, tuple(found))
 
@@ -185,7 +182,7 @@ def _incomparable(a: StateReader, b: StateReader) -> str:
 
 
 def _pieces(a: StateReader, b: StateReader) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """All rows of both, by ranges of key groups within which each side has at most one file."""
+    """All rows of both sides, by ranges of key groups in which each side has at most one file."""
     if not a.layout.has("key_group"):
         yield a.to_arrow(), b.to_arrow()
         return
@@ -196,14 +193,14 @@ def _pieces(a: StateReader, b: StateReader) -> Iterator[tuple[pa.Table, pa.Table
 
 
 def _rows(side: StateReader, start: int, stop: int) -> pa.Table:
-    """The rows of these key groups; for timers, of both domains."""
+    """The rows of these key groups; timers of both domains."""
     return pa.concat_tables([side.schema.empty_table(), *side.tables((start, stop))]).combine_chunks()
 
 
 class _Entries:
-    """Entries by their place in the store: as encoded values, or as objects if the types differ.
+    """Entries by their ``store_order``: as encoded values, or as objects if the types differ.
 
-    ``names``: the place of each row; the elements of a list share one, and their content is a list.
+    ``names``: the ``store_order`` of each row; the elements of a list share a name, and their content is a list.
     """
 
     def __init__(self, layout: Layout, table: pa.Table, *, raw: bool, stamps: bool) -> None:
@@ -233,12 +230,12 @@ class _Entries:
         return list(zip(values, rows.parts["ttl_stamp"][0].to_pylist(), strict=True))
 
     def place(self, name: bytes) -> dict[str, Any]:
-        """The key of an entry, and what else locates it."""
-        left_out = ("key_group", "value", "ttl_stamp", "index")
-        return {role: objects[0] for role, objects in self._objects(name).items() if role not in left_out}
+        """See ``Sample.place``."""
+        omitted = ("key_group", "value", "ttl_stamp", "index")
+        return {role: objects[0] for role, objects in self._objects(name).items() if role not in omitted}
 
     def value(self, name: bytes) -> Any:
-        """Its value, or a whole list."""
+        """The value of an entry, or a whole list."""
         values = self._objects(name).get("value")
         return values if values is None or is_listed(self._layout) else values[0]
 

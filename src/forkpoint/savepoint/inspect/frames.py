@@ -1,4 +1,4 @@
-"""Reading and writing Spark DataFrames; Spark is loaded only when it is used."""
+"""Reads and writes Spark DataFrames; loads Spark only on use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _decode_file = decoder_of(_File)
 
 
 def read_file(argument: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, verified."""
+    """The verified rows of a file."""
     wanted = _decode_file(argument)
     for table in wanted.file.tables(open_storage(wanted.storage_url), layout_of(wanted.info)):
         yield from table.replace_schema_metadata().to_batches()
@@ -55,9 +55,9 @@ def _write_partition(
     directory, _, file = runs.prefix.rpartition("/")
     try:
         for piece, table in enumerate(tables_of(batches)):
-            prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # retried tasks share no file
+            prefix = f"{directory}-{uuid.uuid4().hex[:12]}-{piece}/{file}"  # a retried task must not reuse files
             yield encode(_Piece(replace(runs, prefix=prefix).write(fitter.layout, fitter(table))))
-    except EditRefused as error:  # as a result, which reaches the driver unchanged
+    except EditRefused as error:  # a result reaches the driver unchanged
         yield encode(_Piece(refused=str(error)))
 
 
@@ -71,7 +71,7 @@ _decode_piece = decoder_of(_Piece)
 
 
 def runs_of(frame: Any, fitter: Fitter, runs: RunWriter, partition_rows: int) -> list[Run]:
-    """Writes the rows of a Spark DataFrame as runs, in its own tasks. Its columns are checked before anything runs."""
+    """Writes the rows of a Spark DataFrame as runs, in Spark's tasks. Checks the columns before it starts them."""
     from forkpoint.spark.background_tasks import columns_of, write_frame
 
     fitter(columns_of(frame))

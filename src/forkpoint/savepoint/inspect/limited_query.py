@@ -1,8 +1,7 @@
-"""A query in a process of its own, which is ended when it uses too much.
+"""Runs a query in a subprocess, and kills the subprocess if it exceeds the limits.
 
-DuckDB's limits do not hold for all: one value that a function makes may be larger than the memory limit, and its making cannot be
-interrupted.
-This module is also that process's program: it reads a request from stdin, and answers on stdout.
+DuckDB's own limits are not enough: a single value that a function creates may exceed the memory limit, and its creation cannot
+be interrupted. This module is also the program of the subprocess: it reads a request from stdin, and answers on stdout.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from forkpoint.savepoint.inspect.query_limits import QueryLimits
 View = tuple[str, str, list[str]]
 """Schema, name and Parquet files."""
 
-_OWN_BYTES = 1 << 30  # what Python and the libraries need
-_NICE = 10  # jobs, and those who answer callers, go first
+_OWN_BYTES = 1 << 30  # for Python and the libraries
+_NICE = 10  # jobs and the server have priority
 
 
 class _Request(msgspec.Struct):
-    """``result``: the file to write the result to, in Arrow's IPC format."""
+    """``result``: the file for the result, in Arrow's IPC format."""
 
     sql: str
     views: list[View]
@@ -46,24 +45,20 @@ class _Answer(msgspec.Struct):
 
 
 def run_within(limits: QueryLimits, sql: str, views: Sequence[View], scratch: Path) -> tuple[pa.Table, bool]:
-    """The result of a SELECT, as far as the limits allow, and whether there is more. Raises EditRefused if it is invalid, or
-    needs more time or memory."""
+    """The result of a SELECT, truncated at the limits, and whether it was truncated. Raises EditRefused if the query is
+    invalid, or needs more time or memory."""
     result = scratch / "result.arrow"
     request = msgspec.json.encode(_Request(sql, list(views), limits, str(result)))
     command = [sys.executable, "-P", "-m", __spec__.name]
-    ended = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        said, complained = ended.communicate(request, timeout=limits.seconds)
+        ended = subprocess.run(command, input=request, capture_output=True, timeout=limits.seconds)
     except subprocess.TimeoutExpired:
         raise EditRefused(_too_much(f"took longer than {limits.seconds:g} s")) from None
-    finally:
-        ended.kill()
-        ended.wait()
     if ended.returncode:
-        if b"memory" in complained.lower() or b"bad_alloc" in complained or ended.returncode < 0:
+        if b"memory" in ended.stderr.lower() or b"bad_alloc" in ended.stderr or ended.returncode < 0:
             raise EditRefused(_too_much(f"needs more memory than {limits.memory_bytes >> 20} MiB"))
-        raise EditRefused(f"the query failed: {complained.decode(errors='replace').strip()[-1000:]}")
-    answer = json_decoder(_Answer)(said)
+        raise EditRefused(f"the query failed: {ended.stderr.decode(errors='replace').strip()[-1000:]}")
+    answer = json_decoder(_Answer)(ended.stdout)
     if answer.error is not None:
         raise EditRefused(answer.error)
     with pa.OSFile(str(result)) as file, pa.ipc.open_stream(file) as reader:
@@ -71,15 +66,15 @@ def run_within(limits: QueryLimits, sql: str, views: Sequence[View], scratch: Pa
 
 
 def _too_much(what: str) -> str:
-    return f"the query {what}, and was ended; ask for less, or run it with `forkpoint sql`, which has no limits"
+    return f"the query {what}, and was stopped; ask for less, or run it with `forkpoint sql`, which has no limits"
 
 
 def _main() -> None:
     request = json_decoder(_Request)(sys.stdin.buffer.read())
     os.nice(_NICE)
-    signal.alarm(int(request.limits.seconds) + 1)  # should whoever asked be gone
-    most = request.limits.memory_bytes + _OWN_BYTES
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    signal.alarm(int(request.limits.seconds) + 1)  # in case the parent process has died
+    limit = request.limits.memory_bytes + _OWN_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     with sandbox.connected(request.limits) as (connection, _):
         try:
             answer = _Answer(_run(connection, request))
@@ -91,7 +86,7 @@ def _main() -> None:
 
 
 def _run(connection: duckdb.DuckDBPyConnection, request: _Request) -> bool:
-    """Write the first rows of the result; whether there are more."""
+    """Write the first rows of the result; returns whether there are more."""
     sandbox.lock(connection, [file for *_, files in request.views for file in files])
     for schema, name, files in request.views:
         sandbox.create_view(connection, schema, name, files)

@@ -1,4 +1,4 @@
-"""Reading a job's state while it runs: that of its last committed epoch, from its checkpoints."""
+"""Reads a job's last committed state from its checkpoints, while the job runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EpochGone
-from forkpoint.savepoint.export.chain import StateFiles
-from forkpoint.savepoint.export.chain_reader import ChainReader, OpenFiles, blocks, one_copy
+from forkpoint.savepoint.export.chain_reader import ChainReader, blocks, files_of, one_copy
 from forkpoint.savepoint.export.committed_epochs import READERS, CommittedEpochs
 from forkpoint.savepoint.format.entries import Codec, Entries, codec_of
 from forkpoint.savepoint.format.parquet import PartWriter
@@ -36,9 +35,9 @@ TRIES = 10
 class LiveState(StateCollection["LiveStateReader"]):
     """The state of a job at its last committed epoch, consistent over all operators, while the job runs or after it ended.
 
-    It is read from the checkpoints: the job is neither asked nor slowed, and has to have a driver no more. The job goes on, and
-    removes the files of old epochs; what is read too late raises EpochGone, and a new LiveState reads the newest epoch. A
-    ``StateFollower`` keeps the files itself, and is faster for many reads.
+    Reads the checkpoints: this neither needs a driver nor slows the job. A running job removes the files of old epochs; then
+    reads raise EpochGone, and a new LiveState reads the newest epoch. A ``StateFollower`` keeps copies of the files, and is
+    faster for many reads.
     """
 
     manifest: Manifest
@@ -47,12 +46,11 @@ class LiveState(StateCollection["LiveStateReader"]):
 
     @staticmethod
     def find(state_root: str | os.PathLike[str], job: str) -> LiveState:
-        """The state of this job. Raises JobNotFound, which lists the jobs below the state root, and SavepointCorrupt."""
+        """The state of a job. Raises JobNotFound, which lists the jobs below the state root, and SavepointCorrupt."""
         return newest_state(open_storage(state_root), job)
 
     @property
     def job(self) -> str:
-        """The job's name."""
         return self.manifest.job
 
     @property
@@ -62,22 +60,20 @@ class LiveState(StateCollection["LiveStateReader"]):
 
     @property
     def epoch(self) -> int:
-        """The epoch."""
         return self.manifest.epoch
 
     @property
     def committed_ms(self) -> int:
-        """When it was committed, in ms since 1970 UTC."""
+        """The commit time of the epoch, in ms since 1970 UTC."""
         return self.manifest.created_ms
 
     @property
     def path(self) -> str:
-        """The path or URL of its manifest."""
+        """The path or URL of the manifest."""
         return f"{plain_place(self.root.rstrip('/'))}/{JobPaths(self.job).manifest(self.epoch)}"
 
     @property
     def where(self) -> str:
-        """The job and the epoch, for messages."""
         return f"job {self.job!r}, epoch {self.epoch}"
 
     @property
@@ -87,13 +83,12 @@ class LiveState(StateCollection["LiveStateReader"]):
 
     @cached_property
     def operators(self) -> list[str]:
-        """The uids of all operators, and of those that are no longer in the program and whose state is kept."""
+        """The uids of all operators, including removed operators whose state is kept."""
         known = [operator.uid for operator in self.manifest.operators]
         return list(dict.fromkeys([*known, *(state.uid for state in self.manifest.states)]))
 
     @cached_property
     def states(self) -> list[LiveStateReader]:
-        """All states, and the timers of operators that have some."""
         found = []
         for uid in self.operators:
             own = [info for info in self.manifest.states if info.uid == uid]
@@ -103,15 +98,15 @@ class LiveState(StateCollection["LiveStateReader"]):
         return found
 
     def get(self, uid: str, name: str, key: object) -> object:
-        """``state(uid, name).get(key)``: a value, list or dict; None if there is none."""
+        """``state(uid, name).get(key)``: a value, list or dict; None if the key has no state."""
         return self.state(uid, name).get(key)
 
 
 @dataclass(frozen=True, repr=False)
 class LiveStateReader(StateRows):
-    """One state of a job at an epoch, or the timers of an operator. Raises EpochGone if the job has removed the files since.
+    """A state of a job at an epoch, or the timers of an operator. Reads raise EpochGone if the job has removed the files.
 
-    With a time to live, entries that have expired are there until the job removes them; ``ttl_stamp`` says when it began.
+    With a time to live, includes expired entries that the job has not removed yet; it counts from ``ttl_stamp``.
     """
 
     live: LiveState
@@ -119,12 +114,10 @@ class LiveStateReader(StateRows):
 
     @property
     def infos(self) -> tuple[StateInfo, ...]:
-        """The state's description; of timers one for each time domain."""
         return self.kinds
 
     @property
     def max_parallelism(self) -> int:
-        """The number of key groups."""
         return self.live.manifest.max_parallelism
 
     @property
@@ -138,7 +131,7 @@ class LiveStateReader(StateRows):
         return None
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows piece by piece, from some key groups at a time."""
+        """The rows in pieces, by ranges of key groups."""
         for info in self.kinds:
             codec = codec_of(info)
             for entries in self._entries(info):
@@ -150,12 +143,11 @@ class LiveStateReader(StateRows):
             found = reader.operator_state(sid)
             yield one_copy(sid, found) if info.kind == "broadcast" else found
             return
-        reader.hold()  # reading takes a while
+        reader.open(files_of(reader.files))  # keeps the files while the rows are read, which may take long
         for start, stop in steps(0, self.max_parallelism, reader.files.entries):
             yield reader.keyed(start, stop, sid)
 
     def of_encoded(self, group: int, key: bytes) -> Iterator[pa.Table]:
-        """The rows of a key, which is encoded, of this key group."""
         for info in self.kinds:
             yield from _tables(codec_of(info), self._of_key(info, group, key))
 
@@ -172,11 +164,10 @@ class LiveStateReader(StateRows):
         return ([], []) if value is None else ([name], [value])
 
     def of_domain(self, infos: Sequence[StateInfo]) -> LiveStateReader:
-        """The timers of these time domains."""
         return LiveStateReader(self.live, tuple(infos))
 
     def parquet_files(self, scratch: Path) -> Iterator[str]:
-        """A file that is written for the query, as a savepoint's would be."""
+        """Writes a file like those of a savepoint."""
         part = PartWriter(self.layout)
         for table in self.tables():
             part.write(table)
@@ -193,23 +184,20 @@ def _tables(codec: Codec, entries: Entries) -> Iterator[pa.Table]:
         yield codec.to_table(groups, keys[low:high], values[low:high]).replace_schema_metadata()
 
 
-def live_state(storage: Storage, manifest: Manifest, files: StateFiles, open_files: OpenFiles) -> LiveState:
-    return LiveState(manifest, storage.url, ChainReader(files, open_files))
-
-
 def newest_state(storage: Storage, job: str) -> LiveState:
     """The state of a job at its last committed epoch."""
 
     def opened() -> LiveState:
         epochs = CommittedEpochs(storage, job)
         manifest = epochs.load(epochs.newest_epoch())
-        return live_state(storage, manifest, epochs.files(manifest), CopiedWhenNeeded(storage, job, manifest.epoch))
+        reader = ChainReader(epochs.files(manifest), CopiedWhenNeeded(storage, job, manifest.epoch))
+        return LiveState(manifest, storage.url, reader)
 
     return while_gone(opened)
 
 
 def while_gone(read: Callable[[], T]) -> T:
-    """What ``read`` returns; it is called again while it finds that the epoch that it reads is gone."""
+    """The result of ``read``, which is retried if it raises EpochGone."""
     for _ in range(TRIES - 1):
         try:
             return read()

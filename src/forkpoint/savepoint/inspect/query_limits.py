@@ -1,4 +1,4 @@
-"""How much a query that somebody else has sent may use."""
+"""Limits for queries from untrusted clients."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """What a query may use of the machine. ``rows`` and ``result_bytes``: of its result, the rest of which is left out.
-    ``spill_bytes``: on disk."""
+    """Limits of a query. ``rows`` and ``result_bytes`` truncate the result; ``spill_bytes``: on disk."""
 
     seconds: float
     rows: int

@@ -1,4 +1,4 @@
-"""Reading savepoints: operators, states, timers and positions, as tables and as Python objects."""
+"""Reads savepoints: operators, states, timers and positions, as tables and as Python objects."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from forkpoint.storage.places import plain_place
 
 @dataclass(frozen=True, repr=False)
 class SavepointReader(StateCollection["StateReader"]):
-    """Reads a savepoint, without running a job. After Flink's ``SavepointReader``.
+    """Reads a savepoint, without running a job. Modelled on Flink's ``SavepointReader``.
 
-    All data is verified: SavepointCorrupt names a damaged file. Files are read one at a time, so memory is needed for one
-    slice of a state, unless a whole table is requested.
+    Verifies all data: SavepointCorrupt names a damaged file. Reads one file at a time, so it needs memory for one slice of a
+    state, unless you request a whole table.
     """
 
     opened: OpenedSavepoint
@@ -41,7 +41,6 @@ class SavepointReader(StateCollection["StateReader"]):
         return f"<SavepointReader of {saved.id}, job {saved.job!r}, epoch {saved.epoch}>"
 
     def _repr_html_(self) -> str:
-        """In a notebook: its operators and states."""
         return savepoint_html(self.opened.savepoint, plain_place(self.opened.url))
 
     @staticmethod
@@ -51,30 +50,24 @@ class SavepointReader(StateCollection["StateReader"]):
 
     @staticmethod
     def find(state_root: str | os.PathLike[str], job: str, name: str = LATEST) -> SavepointReader:
-        """A job's savepoint with this id or label, by default the latest.
-
-        Raises SavepointNotFound, which lists the job's savepoints.
-        """
+        """A job's savepoint with this id or label, by default the latest. Raises SavepointNotFound listing the savepoints."""
         return SavepointReader(find_savepoint(open_storage(state_root), job, name))
 
     @property
     def path(self) -> str:
-        """Its URL."""
+        """The savepoint's URL."""
         return self.opened.url
 
     @property
     def where(self) -> str:
-        """Its URL, in messages."""
         return self.opened.url
 
     @property
     def job(self) -> str:
-        """The job that it is of."""
         return self.opened.savepoint.job
 
     @property
     def epoch(self) -> int:
-        """The epoch that it was taken of."""
         return self.opened.savepoint.epoch
 
     @property
@@ -84,12 +77,11 @@ class SavepointReader(StateCollection["StateReader"]):
 
     @property
     def parent(self) -> Parent:
-        """What its run started from; for an edited savepoint, the one that it was made from."""
+        """The checkpoint or savepoint that the run started from, or that an edited savepoint was made from."""
         return self.opened.savepoint.parent
 
     @property
     def operators(self) -> list[str]:
-        """The uids of all operators."""
         return [operator.uid for operator in self.opened.savepoint.operators]
 
     @property
@@ -104,27 +96,21 @@ class SavepointReader(StateCollection["StateReader"]):
 
     @cached_property
     def states(self) -> list[StateReader]:
-        """All states, and the timers of operators that have some."""
         found = []
         for operator in self.opened.savepoint.operators:
-            timers: list[SavepointState] = []
-            for state in operator.states:
-                if state.info.is_timers:
-                    timers.append(state)
-                else:
-                    found.append(StateReader(self.opened, (state,)))
-            if timers:
-                found.append(StateReader(self.opened, tuple(timers)))
+            found += [StateReader(self.opened, (state,)) for state in operator.states if not state.info.is_timers]
+            if timers := tuple(state for state in operator.states if state.info.is_timers):
+                found.append(StateReader(self.opened, timers))
         return found
 
     def verify(self, progress: Progress = no_progress) -> Verified:
-        """Read every file and compare it with its record. Raises SavepointCorrupt naming all that are damaged."""
+        """Read every file and compare it with its record. Raises SavepointCorrupt naming all damaged files."""
         return verify_files(self.opened, progress=progress)
 
 
 @dataclass(frozen=True, repr=False)
 class StateReader(StateRows):
-    """One state of a savepoint, or the timers of an operator, in the columns of its files (see ``savepoint.layout``).
+    """A state of a savepoint, or the timers of an operator, in the columns of its files (see ``savepoint.format.layout``).
 
     Records have a column for each field. Types that Arrow lacks are binary (msgpack) in tables; ``rows()`` and ``get()``
     return Python objects, records as NamedTuples or Rows.
@@ -135,12 +121,10 @@ class StateReader(StateRows):
 
     @property
     def infos(self) -> tuple[StateInfo, ...]:
-        """The state's description; of timers one for each time domain."""
         return tuple(state.info for state in self.saved)
 
     @property
     def max_parallelism(self) -> int:
-        """The number of key groups."""
         return self.opened.savepoint.max_parallelism
 
     @property
@@ -150,19 +134,19 @@ class StateReader(StateRows):
 
     @property
     def size(self) -> int:
-        """The size of its files in bytes."""
+        """The size of the files in bytes."""
         return sum(state.bytes for state in self.saved)
 
     def parts(self) -> list[tuple[StateInfo, SavedFile]]:
-        """Its files that have rows."""
+        """The files that have rows."""
         return [(state.info, self.opened.file(file)) for state in self.saved for file in state.files if file.entries]
 
     def part(self, info: StateInfo, file: SavedFile, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
-        """The rows of a file, a row group at a time; with ``groups`` only those of these key groups."""
+        """The rows of a file, a row group at a time; with ``groups`` only rows of these key groups."""
         return file.tables(self.opened.storage, layout_of(info), groups)
 
     def tables(self, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
-        """The rows piece by piece, from one file at a time; with ``groups`` those of key groups ``start`` <= kg < ``stop``."""
+        """The rows in pieces, a file at a time; with ``groups`` only key groups ``start`` <= kg < ``stop``."""
         for info, file in self.parts():
             if groups is None or file.overlaps(*groups):
                 for table in self.part(info, file, groups):
@@ -178,28 +162,25 @@ class StateReader(StateRows):
         return frame_of(spark, self)
 
     def of_encoded(self, group: int, key: bytes) -> Iterator[pa.Table]:
-        """The rows of a key, which is encoded, of this key group."""
         for table in self.tables((group, group + 1)):
             keys = Rows(self.layout, table).encoded("key")
-            places = [i for i, each in enumerate(keys) if each == key]
-            if places:
-                yield table.take(pa.array(places))
+            if rows := [row for row, each in enumerate(keys) if each == key]:
+                yield table.take(pa.array(rows))
 
     def of_domain(self, infos: Sequence[StateInfo]) -> StateReader:
-        """The timers of these time domains."""
         return StateReader(self.opened, tuple(state for state in self.saved if state.info in infos))
 
     def parquet_files(self, scratch: Path) -> Iterator[str]:
-        """Verified files on this machine's disk: the savepoint's own, or copies below ``scratch`` if it is elsewhere."""
+        """Verified files on the local disk: the savepoint's own files, or copies below ``scratch`` if they are remote."""
         storage = self.opened.storage
-        every = [file for saved in self.saved for file in saved.files]
-        filled = [file for file in every if file.entries] or every[:1]  # an empty one has the columns
+        files = [file for saved in self.saved for file in saved.files]
+        filled = [file for file in files if file.entries] or files[:1]  # an empty file has the columns
         for number, file in enumerate(filled):
             ref = self.opened.file(file).ref
             data = ref.read(storage)
-            place = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
-            if place and not set("*?[").intersection(place):  # DuckDB would take it for a pattern
-                yield place
+            path = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
+            if path and not set("*?[").intersection(path):  # DuckDB would expand it as a pattern
+                yield path
             else:
                 scratch.mkdir(exist_ok=True)
                 copy = scratch / f"part-{number}.parquet"

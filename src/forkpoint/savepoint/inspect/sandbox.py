@@ -1,4 +1,4 @@
-"""DuckDB in a sandbox: SQL that somebody else may have written can read the savepoint and nothing else."""
+"""Runs DuckDB in a sandbox: untrusted SQL can read the savepoint and nothing else."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ _CONFIG: dict[str, Any] = {
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,
 }
-# Other functions read files, take any number as an address in memory (arrow_scan, pandas_scan), or SQL text that would not be
-# checked (query).
+# Other functions read files, use any number as a memory address (arrow_scan, pandas_scan), or run unchecked SQL text (query).
 _FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 
 
 @contextmanager
 def connected(limits: QueryLimits | None = None) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
-    """An in-memory database, and the scratch directory that it spills to; ``lock`` it before untrusted SQL runs."""
-    # Connections of one name share a database, settings and all; and the name is that of a catalog, which schemas must not have.
+    """An in-memory database, and the scratch directory that it spills to; ``lock`` it before you run untrusted SQL."""
+    # Connections with the same name share a database and its settings. The name is also a catalog, which no schema may have.
     name = f":memory:{uuid.uuid4().hex}"
     with tempfile.TemporaryDirectory(prefix="forkpoint-sql-") as scratch:
         config = {**_CONFIG, "temp_directory": scratch, **({} if limits is None else limits.config)}
@@ -51,7 +50,7 @@ def _any_json(values: pa.Array) -> pa.Array:
 
 
 def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> None:
-    """Limit the connection to these files, without network access, for good."""
+    """Limit the connection permanently to these files, without network access."""
     connection.execute("SET allowed_paths = ?", [list(files)])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -59,31 +58,27 @@ def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> No
 
 def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, files: Sequence[str]) -> None:
     """A view of Parquet files."""
-    listed = ", ".join(map(_text, files))
+    listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}").fetchall()
     connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(name)} AS SELECT * FROM read_parquet([{listed}])").fetchall()
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """A name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, str]]:
-    """The schema and name of every table in a query. Raises EditRefused if it is not a SELECT, or calls a table function
-    that is not allowed."""
+    """The schema and name of every table in a query. Raises EditRefused if it is not a SELECT, or calls a forbidden table
+    function."""
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed = json.loads(text)
     if parsed.get("error"):
-        said = str(parsed.get("error_message"))
+        error = str(parsed.get("error_message"))
         raise EditRefused(
             "the query may only read: give one SELECT"
-            if "Only SELECT" in said
-            else f"the query is invalid: {said}; give one SELECT"
+            if "Only SELECT" in error
+            else f"the query is invalid: {error}; give one SELECT"
         )
     statements = parsed.get("statements") or []
     if len(statements) != 1:
@@ -103,11 +98,11 @@ def tables(connection: duckdb.DuckDBPyConnection, sql: str) -> set[tuple[str, st
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
+    pending = [node]
+    while pending:
+        each = pending.pop()
         if isinstance(each, dict):
             yield each
-            waiting.extend(each.values())
+            pending.extend(each.values())
         elif isinstance(each, list):
-            waiting.extend(each)
+            pending.extend(each)

@@ -1,4 +1,4 @@
-"""SQL over saved state: every state is a view. DuckDB reads verified Parquet files, those of a savepoint in place."""
+"""SQL over saved state: every state is a view of verified Parquet files, which DuckDB reads in place for savepoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESERVED = ("temp", "system", "information_schema", "pg_catalog")  # DuckDB's o
 
 
 def views(saved: StateCollection[S]) -> dict[tuple[str, str], S]:
-    """All states by schema (the uid) and view; a name that is taken gets a number as suffix."""
+    """All states by schema (the uid) and view name; a name already in use gets a number as suffix."""
     schemas = UniqueNames(_RESERVED)
     by_uid = {uid: schemas.first_free(uid) for uid in saved.operators}
     inside = {uid: UniqueNames() for uid in by_uid}
@@ -44,7 +44,7 @@ def query(saved: StateCollection[S], sql: str) -> pa.Table:
 
 
 def query_within(saved: StateCollection[S], sql: str, limits: QueryLimits) -> tuple[pa.Table, bool]:
-    """The same of SQL that somebody else has sent, as far as the limits allow, and whether there is more."""
+    """See ``StateCollection.query_within``."""
     known = views(saved)
     with sandbox.connected() as (connection, scratch), _refusing(saved.where, known):
         needed = _needed(saved.where, known, sandbox.tables(connection, sql), scratch)
@@ -65,7 +65,7 @@ def _refusing(where: str, known: Iterable[tuple[str, str]]) -> Iterator[None]:
 def _needed(
     where: str, known: Mapping[tuple[str, str], StateRows], wanted: Iterable[tuple[str, str]], scratch: Path
 ) -> list[View]:
-    """The views that a query names, whatever their case. What else it names may be its own."""
+    """The views that a query names, ignoring case. Other names without a schema may be the query's own."""
     by_lower_case = {(schema.lower(), name.lower()): (schema, name) for schema, name in known}
     needed: dict[tuple[str, str], View] = {}
     for schema, name in wanted:
@@ -73,8 +73,8 @@ def _needed(
         if found is None and schema:
             raise _unknown(where, known, schema, name)
         if found is not None and found not in needed:
-            place = scratch / "-".join(found).replace("/", "-")
-            needed[found] = (*found, list(known[found].parquet_files(place)))
+            directory = scratch / "-".join(found).replace("/", "-")
+            needed[found] = (*found, list(known[found].parquet_files(directory)))
     return list(needed.values())
 
 

@@ -1,4 +1,4 @@
-"""States and their rows, wherever they are read from: a savepoint, or a job's checkpoints."""
+"""States and their rows, read from a savepoint or from a job's checkpoints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ S = TypeVar("S", bound="StateRows")
 
 
 class StateRows(ABC):
-    """One state, or the timers of an operator, in columns (see ``savepoint.layout``).
+    """A state, or the timers of an operator, in columns (see ``savepoint.format.layout``).
 
     Records have a column for each field. Types that Arrow lacks are binary (msgpack) in tables; ``rows()`` and ``get()``
     return Python objects, records as NamedTuples or Rows.
@@ -41,7 +41,7 @@ class StateRows(ABC):
     @property
     @abstractmethod
     def infos(self) -> tuple[StateInfo, ...]:
-        """The state's description; of timers one for each time domain."""
+        """The state's description; for timers, a description per time domain."""
 
     @property
     @abstractmethod
@@ -50,11 +50,11 @@ class StateRows(ABC):
 
     @abstractmethod
     def tables(self) -> Iterator[pa.Table]:
-        """The rows piece by piece."""
+        """The rows in pieces."""
 
     @abstractmethod
     def of_encoded(self, group: int, key: bytes) -> Iterator[pa.Table]:
-        """The rows of a key, which is encoded, of this key group."""
+        """The rows of an encoded key in this key group."""
 
     @abstractmethod
     def of_domain(self, infos: Sequence[StateInfo]) -> Self:
@@ -62,17 +62,17 @@ class StateRows(ABC):
 
     @abstractmethod
     def parquet_files(self, scratch: Path) -> Iterator[str]:
-        """At least one file with the rows on this machine's disk, possibly below ``scratch``, which may not exist yet."""
+        """At least one file with the rows on the local disk, possibly below ``scratch``, which may not exist yet."""
 
     @property
     @abstractmethod
     def count(self) -> int | None:
-        """The number of rows: entries, or for lists elements; None if it is not known."""
+        """The number of rows: entries, or for lists elements; None if unknown."""
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """The size of its files in bytes; None if it has none of its own."""
+        """The size of the state's files in bytes; None if it shares files."""
 
     @property
     def uid(self) -> str:
@@ -91,12 +91,12 @@ class StateRows(ABC):
 
     @property
     def is_timers(self) -> bool:
-        """Whether these are timers."""
+        """Whether the rows are timers."""
         return self.infos[0].is_timers
 
     @cached_property
     def layout(self) -> Layout:
-        """The meaning of the columns."""
+        """The columns by role."""
         return layout_of(self.infos[0])
 
     @property
@@ -115,7 +115,7 @@ class StateRows(ABC):
         return self.layout.part("value").type if self.layout.has("value") else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, piece by piece."""
+        """The rows as record batches."""
         for table in self.tables():
             yield from table.to_batches()
 
@@ -128,7 +128,7 @@ class StateRows(ABC):
         return pa.Table.from_batches(self.batches(), self.schema)
 
     def to_pandas(self) -> Any:
-        """All rows, as a pandas DataFrame in memory. Raises ConfigError where pandas is not installed."""
+        """All rows, as a pandas DataFrame in memory. Raises ConfigError if pandas is not installed."""
         require("pandas", "to_pandas()")
         return self.to_arrow().to_pandas()
 
@@ -138,8 +138,8 @@ class StateRows(ABC):
             yield from entries_of(self.layout, table)
 
     def get(self, key: Any) -> Any:
-        """The content of one key: a value, a list or a dict; None if there is none. For windows a dict of these by window,
-        for timers the rows. Reads only what can hold the key. Raises TypeNotSupported if it is not a valid key."""
+        """The content of a key: a value, a list or a dict; None if the key has no state. For windows a dict of contents by
+        window, for timers the rows. Reads only files that may have the key. Raises TypeNotSupported for an invalid key."""
         tables = list(self.of_key(key))
         if self.is_timers:
             return [entry for table in tables for entry in entries_of(self.layout, table)]
@@ -150,34 +150,30 @@ class StateRows(ABC):
         return _content(self.kind, found)
 
     def of_key(self, key: Any) -> Iterator[pa.Table]:
-        """The rows of one key. Raises as ``get`` does, and ConfigError for operator state."""
-        if self.key_type is None:
-            raise ConfigError(f"{self.infos[0].where} is operator state: it has no keys; use rows()")
-        place = self._place(key, self.key_type)
-        if not self.infos[0].canonical_keys and has_other_forms(key, self.key_type):
-            return self._equal_to(key, key_form(self.key_type))
-        return self.of_encoded(*place)
+        """The rows of a key. Raises like ``get``, and ConfigError for operator state."""
+        of, info = self.key_type, self.infos[0]
+        if of is None:
+            raise ConfigError(f"{info.where} is operator state: it has no keys; use rows()")
+        try:
+            exact = of.decode(of.encode(key))  # encoders also accept similar values, such as an int for a float
+            group, encoded = key_group(key_hash(exact, of), self.max_parallelism), of.encode(exact)
+        except Exception as error:
+            raise TypeNotSupported(f"{info.where}: {key!r} is not a key of type {of!r}: {error}") from error
+        if not info.canonical_keys and has_other_forms(key, of):
+            return self._equal_to(key, key_form(of))
+        return self.of_encoded(group, encoded)
 
     def _equal_to(self, key: Any, of: TypeInformation) -> Iterator[pa.Table]:
-        """The rows of a key that an earlier release may have saved in any of its forms, and in several."""
+        """The rows of a key that an earlier release may have saved in several encodings."""
         wanted = of.encode(of.accept(key))
         for table in self.tables():
             found = Rows(self.layout, table).objects("key")
-            places = [i for i, each in enumerate(found) if of.encode(each) == wanted]
-            if places:
-                yield table.take(pa.array(places))
-
-    def _place(self, key: Any, of: TypeInformation) -> tuple[int, bytes]:
-        """The key group and the stored form of a key."""
-        try:
-            made = of.decode(of.encode(key))  # encoders take what they can write, and an int for a float
-            return key_group(key_hash(made, of), self.max_parallelism), of.encode(made)
-        except Exception as error:
-            raise TypeNotSupported(f"{self.infos[0].where}: {key!r} is not a key of type {of!r}: {error}") from error
+            if rows := [row for row, each in enumerate(found) if of.encode(each) == wanted]:
+                yield table.take(pa.array(rows))
 
 
 class StateCollection(ABC, Generic[S]):
-    """The states of a job at one time, by operator and name."""
+    """The states of a job at an epoch, by operator and name."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.where}>"
@@ -185,12 +181,12 @@ class StateCollection(ABC, Generic[S]):
     @property
     @abstractmethod
     def where(self) -> str:
-        """What is read, for messages."""
+        """The savepoint, or the job and epoch, for messages."""
 
     @property
     @abstractmethod
     def path(self) -> str:
-        """The path or URL of what is read."""
+        """The path or URL of the savepoint or manifest."""
 
     @property
     @abstractmethod
@@ -200,7 +196,7 @@ class StateCollection(ABC, Generic[S]):
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """The epoch whose state it is."""
+        """The epoch of the state."""
 
     @property
     @abstractmethod
@@ -210,10 +206,10 @@ class StateCollection(ABC, Generic[S]):
     @property
     @abstractmethod
     def states(self) -> list[S]:
-        """All states, and the timers of operators that have some."""
+        """All states, and the timers of operators that have timers."""
 
     def state(self, uid: str, name: str) -> S:
-        """One state. Raises StateNotFound, which lists the operator's states."""
+        """A state. Raises StateNotFound, which lists the operator's states."""
         if uid not in self.operators:
             raise no_operator(uid, self.operators, self.where)
         plain = [state for state in self.states if state.uid == uid and not state.is_timers]
@@ -223,8 +219,8 @@ class StateCollection(ABC, Generic[S]):
         return found
 
     def timers(self, uid: str, domain: str | None = None) -> S:
-        """An operator's timers: "event", "processing", or both. Raises StateNotFound if the operator has no such timers,
-        and ConfigError for another ``domain``."""
+        """An operator's timers: "event", "processing", or None for both. Raises StateNotFound if the operator has no such
+        timers, and ConfigError for another ``domain``."""
         if domain is not None and domain not in TIMERS:
             raise ConfigError(no_domain(domain))
         if uid not in self.operators:
@@ -244,23 +240,23 @@ class StateCollection(ABC, Generic[S]):
     def query(self, sql: str) -> pa.Table:
         """The result of a SELECT, in DuckDB's dialect, over the views ``"uid"."state"`` and ``"uid"."timers"``.
 
-        ``views()`` lists them. Columns are those of the states. Raises EditRefused if the query is invalid.
+        ``views()`` lists the views, which have the states' columns. Raises EditRefused if the query is invalid.
         """
         require("duckdb", "SQL over savepoints")
-        from forkpoint.savepoint.inspect.sql import query  # DuckDB only where it is used
+        from forkpoint.savepoint.inspect.sql import query  # loads DuckDB
 
         return query(self, sql)
 
     def query_within(self, sql: str, limits: QueryLimits) -> tuple[pa.Table, bool]:
-        """``query`` for SQL that somebody else has sent: as much of the result as the limits allow, and whether there is more.
-        Also raises EditRefused if the query needs more time or memory."""
+        """``query`` for untrusted SQL: the result, truncated at the limits, and whether it was truncated. Also raises
+        EditRefused if the query needs more time or memory."""
         require("duckdb", "SQL over savepoints")
         from forkpoint.savepoint.inspect.sql import query_within
 
         return query_within(self, sql, limits)
 
     def views(self) -> dict[tuple[str, str], S]:
-        """The views of ``query`` by schema (the uid) and name. SQL ignores case: a name that is taken gets the suffix
+        """The views of ``query`` by schema (the uid) and name. SQL ignores case: a name already in use gets the suffix
         ``_2``."""
         require("duckdb", "SQL over savepoints")
         from forkpoint.savepoint.inspect.sql import views

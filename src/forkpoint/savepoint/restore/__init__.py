@@ -1,1 +1,1 @@
-"""From a savepoint to the state of a job: whether it fits, how it evolves, and its import."""
+"""Restores a job's state from a savepoint: compatibility, evolution, import."""

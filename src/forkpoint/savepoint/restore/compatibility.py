@@ -1,5 +1,6 @@
-"""Whether a saved state fits a declared one: unchanged, with its value type evolved, or through migrations; and whether the
-program's classes accept saved values, as ``__post_init__`` may raise. The restore says so, instead of each read later.
+"""Decides whether a saved state fits the declared state: unchanged, with an evolved value type, or through migrations.
+
+Also checks at the restore, not at later reads, that the program's classes accept saved values: ``__post_init__`` may raise.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from forkpoint.types.wire import shown
 class ProgramOperator:
     """An operator of the new program.
 
-    ``source``: the kind of its position ("native", "spark", …) if it has one. ``complete``: whether the declared states
-    are all it can have; False for a function that may request more at runtime, as in ``open()``: its undeclared saved
-    states are kept. ``value_types``: of the declared states by name, with their classes, which carry more than
-    descriptions. ``key_type``: the description of its keys.
+    ``source``: the kind of its position ("native", "spark", …) if it has a position. ``complete``: whether it declares all
+    its states; False for a function that may request more at runtime, as in ``open()``: its undeclared saved states are
+    kept. ``value_types``: of the declared states by name, with their classes, which carry more than descriptions.
+    ``key_type``: the description of its keys.
     """
 
     uid: str
@@ -44,7 +45,7 @@ class ProgramOperator:
 
 @dataclass(frozen=True)
 class Verdict(Conversion):
-    """Whether a saved state fits; ``why`` says why not, or what changes. ``dropped``: the fields that would be lost."""
+    """Whether a saved state fits; ``why`` gives the reason or the changes. ``dropped``: the fields that would be lost."""
 
     fits: bool
     why: str = ""
@@ -54,14 +55,14 @@ class Verdict(Conversion):
 def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
     """Whether a saved state can become the declared one. ``program``: the operator that has it."""
     migrations = Migrations() if program is None else program.migrations
-    # Only keyed state takes part in migrations of keys.
+    # Key migrations apply to keyed state only.
     keys = () if wanted.key_type is None else chain(migrations.keys, saved.key_version, "keys")
     if isinstance(keys, str):
         return Verdict(False, keys)
     if not keys and not same_keys(saved.key_type, wanted.key_type):
         if wanted.key_type != _ANY or saved.key_type is None:
             return _type_changed("key", saved.key_type, wanted.key_type, f"migrate_key({saved.key_version}, …)")
-        keys = (_same_key,)  # a key of any type is one without a type, too; it is only encoded in another way
+        keys = (_same_key,)  # ANY accepts keys of every type, but encodes them differently
     values = chain(migrations.states.get(saved.name, {}), saved.version, "values")
     if isinstance(values, str):
         return Verdict(False, values)
@@ -84,12 +85,12 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
         step, dropped = found.step, found.dropped
         notes += found.changes
     if saved.ttl_ms is None and wanted.ttl_ms is not None:
-        notes.append("has a time to live now: entries begin to age with this run")
+        notes.append("now has a time to live: entries begin to age with this run")
     elif saved.ttl_ms is not None and wanted.ttl_ms is None:
-        notes.append("has no time to live any more")
+        notes.append("no longer has a time to live")
     to_key_form = bool(wanted.canonical_keys and not saved.canonical_keys)
     if to_key_form:
-        notes.append("equal keys are saved alike now")
+        notes.append("equal keys now have one encoding")
     return Verdict(True, "; ".join(notes), dropped, step=step, values=values, keys=keys, to_key_form=to_key_form)
 
 
@@ -101,15 +102,15 @@ def _same_key(key: Any) -> Any:
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
-    """The migrations from a version to the program's; if some are missing, a text that says so."""
+    """The migrations from a version to the program's version; an error text if some are missing."""
     newest = max(functions, default=0) + 1
     if version > newest:
         return (
-            f"its {what} are of version {version}, the program's of version {newest}; register the removed migrations again "
-            f"(the one from version {version - 1} is enough), or restore with a newer program"
+            f"its {what} have version {version}, the program's have version {newest}; register the removed migrations again "
+            f"(the migration from version {version - 1} is enough), or restore with a newer program"
         )
     if missing := [v for v in range(version, newest) if v not in functions]:
-        return f"its {what} are of version {version}, and there is no migration from version {missing[0]}; register one"
+        return f"its {what} have version {version}, and there is no migration from version {missing[0]}; register one"
     return tuple(functions[v] for v in range(version, newest))
 
 
@@ -127,7 +128,7 @@ def _evolution(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | N
         what = "map key" if saved.kind in ("map", "broadcast") else "namespace"
         return _type_changed(what, saved.namespace_type, wanted.namespace_type, remedy if saved.kind == "map" else "")
     if saved.fingerprint != wanted.fingerprint:
-        return Verdict(False, f"its meaning has changed: was {saved.fingerprint}, is {wanted.fingerprint}")
+        return Verdict(False, f"its meaning has changed from {saved.fingerprint} to {wanted.fingerprint}")
     if saved.value_type == wanted.value_type:
         return Evolution(SAME, ())
     if saved.value_type is None or wanted.value_type is None:
@@ -148,7 +149,7 @@ def _type_changed(what: str, old: Any, new: Any, remedy: str = "", why: str = ""
 
 
 def _why_not(old: Any, new: Any) -> str:
-    """Why one described type cannot become the other: the member of an Enum that is missing, the field that has changed."""
+    """Why a described type cannot become another: a missing member of an Enum, or a changed field."""
     if old is None or new is None:
         return ""
     try:
@@ -159,7 +160,7 @@ def _why_not(old: Any, new: Any) -> str:
 
 
 def type_text(description: Any) -> str:
-    """A type's description in readable form."""
+    """A type's description for people."""
     if description is None:
         return "none"
     try:
@@ -169,9 +170,9 @@ def type_text(description: Any) -> str:
 
 
 def validated(tables: Iterable[pa.Table], info: StateInfo, declared: bytes) -> Iterator[pa.Table]:
-    """The tables of a state, after each of its values was built once. ``declared``: the pickled type of its values.
+    """The tables of a state, after building each value once. ``declared``: the pickled type of the values.
 
-    Raises RestoreRefused, which names the key and the value, if a class refuses a value.
+    Raises RestoreRefused naming the key and the value if a class refuses a value.
     """
     layout, of = layout_of(info), _loaded(declared)
     for table in tables:
@@ -190,15 +191,15 @@ def _loaded(declared: bytes) -> TypeInformation[Any]:
 
 
 def _refused(rows: Rows, info: StateInfo, of: TypeInformation[Any], columns: list[pa.Array]) -> RestoreRefused | None:
-    """The error that names the first row that cannot be built."""
-    for place in range(rows.count):
+    """The error for the first value that cannot be built."""
+    for row in range(rows.count):
         try:
-            of.from_columns([column.slice(place, 1) for column in columns])
+            of.from_columns([column.slice(row, 1) for column in columns])
         except Exception as error:
-            value = shown(rows.objects("value")[place])
-            key = f" of key {shown(rows.objects('key')[place])}" if rows.layout.has("key") else ""
+            value = shown(rows.objects("value")[row])
+            key = f" of key {shown(rows.objects('key')[row])}" if rows.layout.has("key") else ""
             return RestoreRefused(
-                f"{info.where}: the saved value {value}{key} is refused by the class that the program declares: {error!r}; let "
+                f"{info.where}: the class that the program declares refuses the saved value {value}{key}: {error!r}; let "
                 f"its __post_init__ accept the value, or convert it: migrate_state({info.version}, …, state={info.name!r})"
             )
     return None

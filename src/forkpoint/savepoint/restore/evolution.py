@@ -1,7 +1,7 @@
-"""State evolution: saved rows become rows of the state as the program declares it now.
+"""State evolution: converts saved rows to rows of the state that the program declares now.
 
-Changed types are converted column by column. Migrations are functions of Python objects: of a key, or of everything
-that a key has in the state, which is a value, a list, or a dict, depending on the state's kind.
+Changed types are converted column by column. Migrations are functions of Python objects: of a key, or of a key's content in
+the state, which is a value, a list, or a dict, depending on the state's kind.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Migration = Callable[[Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """How a saved state becomes a declared one: ``step`` converts its values; ``values`` and ``keys`` are its migrations.
-    ``to_key_form``: whether its keys, and those of its maps, have to be brought into their key form."""
+    """How a saved state becomes a declared state: ``step`` converts its values; ``values`` and ``keys`` are its migrations.
+    ``to_key_form``: whether its keys, and those of its maps, have to be converted to their key form."""
 
     step: Step = SAME
     values: tuple[Migration, ...] = ()
@@ -67,7 +67,7 @@ class Change:
 def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: Step) -> pa.Array:
     """Converts an array of ``old.arrow_type`` to ``new.arrow_type``; ``step`` comes from ``evolve``.
 
-    Raises ArrowInvalid for a number that the new type cannot hold exactly, TypeNotSupported for what is no member of an Enum.
+    Raises ArrowInvalid for a number that the new type cannot hold exactly, TypeNotSupported for a missing member of an Enum.
     """
     if isinstance(step, Same) and old.arrow_type == new.arrow_type:
         return array
@@ -92,12 +92,12 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
             return _dicts(array, old, new, inner)
         case Members(stored=stored), EnumType(), EnumType():
             return _members(array, old, new, stored)
-    # The encoding is the same, but some column inside differs.
+    # The encoding is the same, but some inner column differs.
     return new.to_arrow([new.decode(old.encode(value)) for value in old.from_arrow(array)])
 
 
 def _scattered(present: pa.Array, like: pa.Array) -> pa.Array:
-    """The values at the places where ``like`` is not null."""
+    """Puts the values where ``like`` is not null."""
     mask = like.is_null().to_numpy(zero_copy_only=False)
     return present.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
 
@@ -106,13 +106,13 @@ def _struct(array: pa.Array, old: RecordType, new: RecordType, fields: Sequence[
     if not new.members:
         return pa.array(np.ones(len(array), bool))
     columns = array.flatten() if old.members else []
-    made = [
+    converted = [
         _default(field.type, step.default, len(array))
         if step.source < 0
         else convert(columns[step.source], old.members[step.source].type, field.type, step.step)
         for field, step in zip(new.members, fields, strict=True)
     ]
-    return pa.StructArray.from_arrays(made, fields=[pa.field(f.name, f.type.arrow_type) for f in new.members])
+    return pa.StructArray.from_arrays(converted, fields=[pa.field(f.name, f.type.arrow_type) for f in new.members])
 
 
 def _default(of: TypeInformation, encoded: bytes, count: int) -> pa.Array:
@@ -129,15 +129,15 @@ def _dicts(array: pa.Array, old: MapType, new: MapType, step: Step) -> pa.Array:
 
 def _members(array: pa.Array, old: EnumType, new: EnumType, stored: Sequence[tuple[Any, Any]]) -> pa.Array:
     before, after = zip(*stored, strict=True)
-    places = pc.index_in(array, pa.array(before, old.arrow_type))
-    if places.null_count:
-        unknown = array.filter(places.is_null())[0].as_py()
+    indexes = pc.index_in(array, pa.array(before, old.arrow_type))
+    if indexes.null_count:
+        unknown = array.filter(indexes.is_null())[0].as_py()
         raise TypeNotSupported(f"{unknown!r} is not a member of {old!r}")
-    return pa.array(after, new.arrow_type).take(places)
+    return pa.array(after, new.arrow_type).take(indexes)
 
 
 def convert_columns(columns: Columns, old: TypeInformation, new: TypeInformation, step: Step) -> list[pa.Array]:
-    """Converts the columns of one part, from those of ``old`` to those of ``new``."""
+    """Converts the columns of one part from type ``old`` to ``new``."""
     arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
     if old.fields:
         inner = [pa.field(f.name, f.type.arrow_type) for f in old.fields]
@@ -152,7 +152,7 @@ def convert_columns(columns: Columns, old: TypeInformation, new: TypeInformation
 
 
 def changed(tables: Iterable[pa.Table], saved: Layout, change: Change) -> Iterator[pa.Table]:
-    """A file's rows as rows of ``layout_of(change.target)``, still with the key groups of the saved keys.
+    """Converts a file's rows to rows of ``layout_of(change.target)``; they keep the key groups of the saved keys.
 
     Raises RestoreRefused if a migration fails, or a value does not fit the new type.
     """
@@ -200,7 +200,7 @@ def _apply(functions: Sequence[Migration], value: Any, what: str) -> Any:
 
 
 def _converted(rows: Rows, target: Layout, step: Step) -> dict[str, Columns]:
-    """All parts but the keys, in their new types."""
+    """All parts except the keys, in their new types."""
     parts = dict(rows.parts)
     roles: tuple[Role, ...] = ("value", "map_key", "namespace")
     for role in roles:
@@ -233,12 +233,12 @@ def _keys(columns: Columns, saved: Layout, target: Layout, functions: Sequence[M
 
 
 class _Row(NamedTuple):
-    """A row of the new state, ``number`` in its list. ``place``: the saved row that its key and namespace are from."""
+    """A row of the new state. ``source``: the saved row with its key and namespace. ``position``: in its list."""
 
-    place: int
+    source: int
     value: Any
     stamp: int
-    number: int = 0
+    position: int = 0
     map_key: Any = None
 
 
@@ -259,9 +259,9 @@ def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dic
         after = _apply(functions, content, kind)
         if after is not None:
             written += _rows(target.info.kind, start, after, stamps[start:stop], kind, content)
-    places = pa.array([row.place for row in written], pa.int64())
+    sources = pa.array([row.source for row in written], pa.int64())
     parts: dict[str, Columns] = {
-        role: [column.take(places) for column in rows.parts[role]]
+        role: [column.take(sources) for column in rows.parts[role]]
         for role in ("key_group", "key", "namespace")
         if role in rows.parts
     }
@@ -271,7 +271,7 @@ def _migrated(rows: Rows, target: Layout, functions: Sequence[Migration]) -> dic
     if target.has("map_key"):
         parts["map_key"] = target.part("map_key").type.to_columns([row.map_key for row in written])
     parts["value"] = target.part("value").type.to_columns([row.value for row in written])
-    parts["index"] = [pa.array([row.number for row in written], pa.int64())]
+    parts["index"] = [pa.array([row.position for row in written], pa.int64())]
     parts["ttl_stamp"] = [pa.array([row.stamp for row in written], pa.int64())]
     return parts
 
@@ -287,20 +287,20 @@ def _spans(rows: Rows, kind: str) -> Iterator[tuple[int, int]]:
     return pairwise([*starts, rows.count])
 
 
-def _rows(kind: str, place: int, content: Any, stamps: list[int], old_kind: str, old: Any) -> Iterator[_Row]:
-    """One key's new content as rows. Entries that existed keep the time at which they began to age."""
+def _rows(kind: str, source: int, content: Any, stamps: list[int], old_kind: str, old: Any) -> Iterator[_Row]:
+    """A key's new content as rows. Existing entries keep their TTL stamps."""
     latest = max(stamps)
     if kind == "list":
         if not isinstance(content, list | tuple) or hasattr(content, "_fields"):
             raise _Failed(f"a migration to list state must return a list or None, not {content!r}")
         kept = stamps if old_kind == "list" and len(content) == len(stamps) else [latest] * len(content)
-        for number, (value, stamp) in enumerate(zip(content, kept, strict=True)):
-            yield _Row(place, value, stamp, number)
+        for index, (value, stamp) in enumerate(zip(content, kept, strict=True)):
+            yield _Row(source, value, stamp, index)
     elif kind == "map":
         if not isinstance(content, dict):
             raise _Failed(f"a migration to map state must return a dict or None, not {content!r}")
         ages = dict(zip(old, stamps, strict=True)) if old_kind == "map" else {}
         for map_key, value in content.items():
-            yield _Row(place, value, ages.get(map_key, latest), 0, map_key)
+            yield _Row(source, value, ages.get(map_key, latest), 0, map_key)
     else:
-        yield _Row(place, content, latest)
+        yield _Row(source, content, latest)

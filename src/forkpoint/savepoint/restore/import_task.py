@@ -1,7 +1,7 @@
-"""The tasks of a restore: from Parquet files to snapshot files of the store.
+"""The tasks of a restore, which convert Parquet files to snapshot files of the store.
 
-If the key groups stay the same, each task makes one slice. If the max parallelism or the keys change, every file may have
-keys for every slice: one round of tasks cuts files into runs, and another makes slices of runs (see ``runs``).
+If the key groups stay the same, each task writes one slice. If the max parallelism or the keys change, every file may have
+keys of every slice: a first round of tasks splits files into runs, and a second merges runs into slices (see ``sorting``).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Entry = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class StateImport:
-    """A saved state, how its entries are written, and the files that a task reads.
+    """A saved state, the files that a task reads, and how it writes the entries.
 
-    ``max_parallelism`` and ``parallelism`` are the savepoint's. ``change``: how its rows change first, if they do.
-    ``validator``: the pickled type of its values, if its classes may refuse some.
+    ``max_parallelism`` and ``parallelism`` are the savepoint's. ``change``: a change of the rows to apply first.
+    ``validator``: the pickled type of the values, if their classes may refuse some.
     """
 
     info: StateInfo
@@ -51,8 +51,8 @@ class StateImport:
 
 @dataclass(frozen=True)
 class ImportSlice:
-    """The input of one snapshot file: keyed state by key group, or sorted into runs before; operator state for one subtask
-    of ``parallelism``."""
+    """The input of one snapshot file: keyed state, by key group or in sorted runs; operator state of one subtask of
+    ``parallelism``."""
 
     source_url: str
     target_url: str
@@ -64,12 +64,12 @@ class ImportSlice:
     operator_state: tuple[StateImport, ...]
     subtask: int
     parallelism: int
-    rekeyed: bool = False  # some keys were migrated, or brought into their key form
+    rekeyed: bool = False  # some keys were migrated, or converted to their key form
 
 
 @dataclass(frozen=True)
 class WrittenSnapshot:
-    """``rows``: the number of rows read from each file that was read by key groups, by name."""
+    """``rows``: the number of rows read from each file that was read by key groups, by file name."""
 
     path: str
     entries: int
@@ -80,7 +80,7 @@ class WrittenSnapshot:
 
 @dataclass(frozen=True)
 class CutFiles:
-    """Files whose keys get new key groups; slice i begins at key group ``cuts[i]``, and its run goes to ``paths[i]``."""
+    """Files to split by new key groups; slice i begins at key group ``cuts[i]``, and its run goes to ``paths[i]``."""
 
     source_url: str
     target_url: str
@@ -102,7 +102,7 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
         table, keys = read_runs(target, plan.runs)
         entries += zip(as_list(keys), as_list(table.column(0)), strict=True)
     entries += _redistributed(source, plan)
-    entries.sort()  # cheap: they consist of a few sorted runs
+    entries.sort()  # fast, as the list consists of a few sorted runs
     data = _snapshot(entries, plan.source_url, rekeyed=plan.rekeyed)
     target.put(plan.path, data)
     return WrittenSnapshot(plan.path, len(entries), len(data), checksum(data), rows)
@@ -127,7 +127,7 @@ def _all_entries(source: Storage, state: StateImport) -> Iterator[Entry]:
 
 
 def _entries(source: Storage, state: StateImport, file: SavedFile, groups: tuple[int, int] | None) -> tuple[list[Entry], int]:
-    """A file's rows as store entries, and their number; with ``groups`` only those with these saved key groups."""
+    """A file's rows as store entries, and their number, of the saved key groups ``groups`` or of all."""
     saved = layout_of(state.info)
     target = state.info if state.change is None else state.change.target
     codec = codec_of(target)
@@ -152,48 +152,48 @@ def _redistributed(source: Storage, plan: ImportSlice) -> Iterator[Entry]:
     for state in plan.operator_state:
         entries = list(_all_entries(source, state))
         if state.info.kind == "broadcast":
-            _check_apart(state.info, [unpack_entry(value)[0] for _, value in entries])
+            _check_distinct(state.info, [unpack_entry(value)[0] for _, value in entries])
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         if len(set(keys)) != len(keys):
             files = ", ".join(file.name for file in state.files)
-            raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same place; restore a copy")
+            raise SavepointCorrupt(f"{files}: two elements of {state.info.where} have the same index; restore a copy")
         mine = redistribute(state.info.kind, keys, values, plan.subtask, state.parallelism, plan.parallelism)
         yield from zip(*mine, strict=True)
 
 
-def _check_apart(info: StateInfo, keys: list[bytes]) -> None:
-    """Raises RestoreRefused if two entries of a broadcast state have one key."""
-    double = next((key for key, count in Counter(keys).items() if count > 1), None)
-    if double is not None:
+def _check_distinct(info: StateInfo, keys: list[bytes]) -> None:
+    """Raises RestoreRefused if two entries of a broadcast state have the same key."""
+    duplicate = next((key for key, count in Counter(keys).items() if count > 1), None)
+    if duplicate is not None:
         raise RestoreRefused(
-            f"{info.where}: {_ONE_KEY} (key stored as {double.hex()}); remove one of the entries from the savepoint first"
+            f"{info.where}: {_SAME_KEY} (key stored as {duplicate.hex()}); remove one of the entries from the savepoint first"
         )
 
 
-_ONE_KEY = (
-    "two keys that both have state become one, so one of the states would be lost: migrate_key makes one of them, or they are "
-    "equal and were told apart by earlier releases, as the Decimals 2.5 and 2.50"
+_SAME_KEY = (
+    "two keys that both have state become one, so one of the states would be lost: migrate_key maps both to one key, or they "
+    "are equal and earlier releases distinguished them, such as the Decimals 2.5 and 2.50"
 )
 
 
 def _snapshot(entries: list[Entry], savepoint: str, *, rekeyed: bool) -> bytes:
-    """Sorted entries as a snapshot file. Duplicate keys raise SavepointCorrupt, or RestoreRefused if a change of keys
-    merged them; duplicate timers that it merged become one."""
+    """Sorted entries as a snapshot file; merges duplicate timers that result from a change of keys. Other duplicate keys
+    raise RestoreRefused after a change of keys, else SavepointCorrupt."""
     if rekeyed:
         entries = [entry for entry, before in zip(entries, [None, *entries], strict=False) if entry != before or entry[1]]
     try:
         return write_snapshot(entries)
     except ValueError:
-        double = next((one for (one, _), (other, _) in pairwise(entries) if one == other), None)
-        if double is None:
+        duplicate = next((one for (one, _), (other, _) in pairwise(entries) if one == other), None)
+        if duplicate is None:
             raise
         if rekeyed:
-            key = decode_state_key(double)
+            key = decode_state_key(duplicate)
             raise RestoreRefused(
-                f"{_ONE_KEY} (state number {key.sid}, key stored as {key.key.hex()}); keep the keys apart, or remove one of "
-                "them from the savepoint first"
+                f"{_SAME_KEY} (state number {key.sid}, key stored as {key.key.hex()}); keep the keys distinct, or remove one "
+                "of them from the savepoint first"
             ) from None
         raise SavepointCorrupt(
-            f"{savepoint}: has two entries for one key (in key group {kg_of(double)}, stored as {double.hex()}); it "
+            f"{savepoint}: has two entries for one key (in key group {kg_of(duplicate)}, stored as {duplicate.hex()}); it "
             "was not written by forkpoint, or was changed since"
         ) from None

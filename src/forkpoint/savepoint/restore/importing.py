@@ -1,4 +1,4 @@
-"""Importing a savepoint's state into a job's storage, for any parallelism and max parallelism."""
+"""Imports a savepoint's state into a job's storage, for any parallelism and max parallelism."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.format.entries import EntryTarget
 from forkpoint.savepoint.format.parquet import SavedFile
 from forkpoint.savepoint.format.reading import OpenedSavepoint
-from forkpoint.savepoint.format.sorting import Run, Slice, cut_subtasks, wanted_slices
+from forkpoint.savepoint.format.sorting import Run, Slice, cut_subtasks, slice_count
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.savepoint.restore.evolution import Change
 from forkpoint.savepoint.restore.import_task import CutFiles, ImportSlice, StateImport, WrittenSnapshot, cut_files, import_slice
@@ -39,20 +39,22 @@ def import_savepoint(
 ) -> list[SnapshotRef]:
     """Write the mapped states as snapshots of ``epoch``, and return their references for the start manifest.
 
-    The snapshots cover all key groups; each is of one subtask, and every subtask has at least one. ``states`` comes from
-    ``plan_restore``. ``now_ms``: when entries of states that newly have a time to live begin to age.
+    The snapshots cover all key groups; each belongs to one subtask, and every subtask has at least one. ``states`` comes
+    from ``plan_restore``. ``now_ms``: the TTL stamp of entries whose state did not have a time to live before.
 
-    Every file is verified as it is read. On any error (SavepointCorrupt, NotFound, StorageError, or one raised by
-    ``progress``) the files written so far are removed.
+    Verifies every file as it reads it. On any error (SavepointCorrupt, NotFound, StorageError, or an error raised by
+    ``progress``), removes the files written so far.
     """
     plan = _Plan(opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12])
+    unneeded = plan.run_paths()
     try:
-        refs = plan.run(run_tasks, progress)
+        return plan.run(run_tasks, progress)
     except BaseException:
-        plan.remove([*map(plan.snapshot_path, plan.slices), *plan.run_paths()])
+        unneeded += map(plan.snapshot_path, plan.slices)
         raise
-    plan.remove(plan.run_paths())
-    return refs
+    finally:
+        for path in unneeded:
+            storage.delete(path)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class _Plan:
 
     @property
     def rekeyed(self) -> bool:
-        """Whether keys are migrated, or brought into their key form."""
+        """Whether keys are migrated, or converted to their key form."""
         return any(m.keys or (m.to_key_form and not m.target.is_operator_state) for m in self.states)
 
     @cached_property
@@ -93,12 +95,9 @@ class _Plan:
             ttl = declared.ttl_ms is not None and not info.is_operator_state
             target = EntryTarget(declared.sid, ttl, self.now_ms, self.epoch, regrouped)
             files = tuple(self.opened.file(file) for file in state.files if file.entries)
+            parallelisms = savepoint.max_parallelism, savepoint.parallelism
             validator = b"" if mapping.validates is None else dumps(mapping.validates)
-            found.append(
-                StateImport(
-                    info, target, files, savepoint.max_parallelism, savepoint.parallelism, _change(mapping, info), validator
-                )
-            )
+            found.append(StateImport(info, target, files, *parallelisms, _change(mapping, info), validator))
         return found
 
     @cached_property
@@ -127,17 +126,13 @@ class _Plan:
             return []
         return [self.run_path(group, piece) for group in range(len(self.groups)) for piece in self.slices]
 
-    def remove(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self.storage.delete(path)
-
     @cached_property
     def groups(self) -> list[tuple[StateImport, ...]]:
-        """The files in groups of about as many entries each, by state."""
+        """The files by state, in groups of about equally many entries."""
         states = self.keyed
         pieces = [(file.entries, number, file) for number, state in enumerate(states) for file in state.files]
         pieces.sort(key=lambda piece: (-piece[0], piece[1], piece[2].name))
-        groups: list[dict[int, list[SavedFile]]] = [{} for _ in range(min(wanted_slices(self.entries), len(pieces)))]
+        groups: list[dict[int, list[SavedFile]]] = [{} for _ in range(min(slice_count(self.entries), len(pieces)))]
         sizes = [0] * len(groups)
         for entries, number, file in pieces:
             smallest = sizes.index(min(sizes))
@@ -146,9 +141,9 @@ class _Plan:
         return [tuple(replace(states[number], files=tuple(files)) for number, files in sorted(group.items())) for group in groups]
 
     def run(self, run_tasks: RunTasks, progress: Progress) -> list[SnapshotRef]:
-        cutting = self.cut_tasks() if self.regrouped else []
-        run = TaskRunner(run_tasks, progress, len(cutting) + len(self.slices), self.parallelism)
-        runs = [each for found in run(cut_files, cutting) for each in found] if cutting else []
+        cuts = self.cut_tasks() if self.regrouped else []
+        run = TaskRunner(run_tasks, progress, len(cuts) + len(self.slices), self.parallelism)
+        runs = [each for found in run(cut_files, cuts) for each in found] if cuts else []
         written = run(import_slice, [self.import_task(piece, runs) for piece in self.slices])
         if not self.regrouped:
             self.check_all_read(written)
@@ -168,7 +163,7 @@ class _Plan:
         ]
 
     def check_all_read(self, written: Sequence[WrittenSnapshot]) -> None:
-        """Raises SavepointCorrupt if rows are outside of the key groups that savepoint.json lists for their file."""
+        """Raises SavepointCorrupt if rows are outside the key groups that savepoint.json lists for their file."""
         read: Counter[str] = Counter()
         for each in written:
             read.update(each.rows)
@@ -185,7 +180,11 @@ class _Plan:
         ]
 
     def import_task(self, piece: Slice, runs: Sequence[Run]) -> ImportSlice:
-        states = [] if self.regrouped else [_overlapping(s, piece) for s in self.keyed]
+        states = [
+            replace(state, files=files)
+            for state in ([] if self.regrouped else self.keyed)
+            if (files := tuple(file for file in state.files if file.overlaps(piece.kg_start, piece.kg_stop)))
+        ]
         operator_state = tuple(state for state in self.imports if state.info.is_operator_state) if piece.first else ()
         return ImportSlice(
             self.opened.storage.url,
@@ -193,7 +192,7 @@ class _Plan:
             self.snapshot_path(piece),
             piece.kg_start,
             piece.kg_stop,
-            tuple(state for state in states if state.files),
+            tuple(states),
             tuple(run.file for run in runs if run.slice == piece.number),
             operator_state,
             piece.subtask,
@@ -203,21 +202,10 @@ class _Plan:
 
 
 def _change(mapping: StateMapping, info: StateInfo) -> Change | None:
-    """How the rows of a saved state change; None if at most their stamps do."""
+    """The change of a saved state's rows; None if at most their stamps change."""
     if not mapping.migrates:
         return None
-    target = mapping.target
-    declared = info.replace(
-        kind=target.kind,
-        key_type=target.key_type,
-        value_type=target.value_type,
-        namespace_type=target.namespace_type,
-        canonical_keys=target.canonical_keys,
-    )
+    names = ("kind", "key_type", "value_type", "namespace_type", "canonical_keys")
+    declared = info.replace(**{name: getattr(mapping.target, name) for name in names})
     values, keys = (dumps(steps) if steps else b"" for steps in (mapping.values, mapping.keys))
     return Change(declared, mapping.step, values, keys)
-
-
-def _overlapping(state: StateImport, piece: Slice) -> StateImport:
-    files = tuple(file for file in state.files if file.overlaps(piece.kg_start, piece.kg_stop))
-    return replace(state, files=files)

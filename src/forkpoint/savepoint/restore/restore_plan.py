@@ -1,6 +1,6 @@
-"""What a restore does to each operator, state and source, decided before anything is changed. Pure.
+"""Plans a restore: decides the outcome for each operator, state and source before it changes anything. Pure.
 
-States are matched by operator uid and state name; ``compatibility`` decides whether they fit.
+Matches states by operator uid and state name; ``compatibility`` decides whether they fit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Subject = Literal["operator", "state", "source", "rename"]
 
 @dataclass(frozen=True)
 class Saved:
-    """Everything a restore can bring: states, names of operators by uid, kinds of sources by uid.
+    """The content of a savepoint or checkpoint: states, names of operators by uid, kinds of sources by uid.
 
-    ``empty``: uid and name of the states known to have no entries, which checkpoints do not count.
+    ``empty``: uid and name of states known to have no entries; checkpoints do not count entries.
     """
 
     states: tuple[StateInfo, ...]
@@ -50,7 +50,7 @@ def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the comparison. ``uid`` is the program's if it has the operator; ``why`` is for people."""
+    """A line of the comparison. ``uid``: the program's if it has the operator. ``why``: for people."""
 
     subject: Subject
     uid: str
@@ -61,8 +61,8 @@ class Row:
 
 @dataclass(frozen=True)
 class StateMapping(Conversion):
-    """A saved state, and the state of the program that it becomes. ``rewritten``: whether stored entries change.
-    ``validates``: the type of its values if its classes may refuse some."""
+    """A saved state, and the program's state that it becomes. ``rewritten``: whether stored entries change.
+    ``validates``: the type of the values if their classes may refuse some."""
 
     saved_uid: str
     saved_name: str
@@ -73,9 +73,9 @@ class StateMapping(Conversion):
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What will be restored. ``uids``: saved uid → uid in the program, for operators that the program has.
-    ``sources``: saved uid → uid in the new manifest, also for sources that the program no longer has: their positions are
-    kept in case they return."""
+    """The plan of a restore. ``uids``: saved uid → uid in the program, for operators that the program has.
+    ``sources``: saved uid → uid in the new manifest; includes sources that the program no longer has: the manifest keeps
+    their positions in case they return."""
 
     rows: tuple[Row, ...]
     states: tuple[StateMapping, ...]
@@ -102,10 +102,10 @@ def plan_restore(
 ) -> RestorePlan:
     """Compare saved state with a program, by uid and state name. ``renames``: saved uid → uid in the program.
 
-    Raises RestoreRefused with a table of all problems, unless ``check_only``: then the plan has the refused rows.
+    Raises RestoreRefused with a table of all problems; with ``check_only``, returns a plan with the refused rows instead.
     """
     planner = _Planner(saved, {(s.uid, s.name): s for s in wanted}, {o.uid: o for o in operators}, allow_non_restored)
-    plan = planner.plan(dict(renames or {}))
+    plan = planner.plan(renames or {})
     if plan.refused and not check_only:
         count = len(plan.refused)
         raise RestoreRefused(
@@ -116,7 +116,7 @@ def plan_restore(
 
 
 def render(rows: Iterable[Row]) -> str:
-    """Rows as aligned text, one per line."""
+    """Aligned text, with a line per row."""
     cells = [(row.outcome, row.subject, f"{row.uid}/{row.name}" if row.name else row.uid, row.why) for row in rows]
     widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
     lines = ("  ".join([*(text.ljust(w) for text, w in zip(cell, widths, strict=False)), cell[3]]) for cell in cells)
@@ -132,7 +132,7 @@ class _Planner:
     rows: list[Row] = field(default_factory=list)
     states: list[StateMapping] = field(default_factory=list)
 
-    def plan(self, renames: dict[str, str]) -> RestorePlan:
+    def plan(self, renames: Mapping[str, str]) -> RestorePlan:
         self._check_renames(renames)
         known = {*self.saved.operators, *self.saved.sources, *(state.uid for state in self.saved.states)}
         targets = {uid: renames.get(uid, uid) for uid in known}
@@ -152,17 +152,17 @@ class _Planner:
     def _row(self, subject: Subject, uid: str, name: str, outcome: Outcome, why: str = "") -> None:
         self.rows.append(Row(subject, uid, name, outcome, why))
 
-    def _check_renames(self, renames: dict[str, str]) -> None:
+    def _check_renames(self, renames: Mapping[str, str]) -> None:
         known = {*self.saved.operators, *self.saved.sources}
         taken: dict[str, str] = {}
         for old, new in renames.items():
             problems = []
             if old not in known:
-                problems.append(f"there is no saved operator {old!r}; saved are {_list(known)}")
+                problems.append(f"there is no saved operator {old!r}; the saved operators are {_list(known)}")
             if new not in self.program:
                 problems.append(f"the program has no operator {new!r}; it has {_list(self.program)}")
             if new in known and new not in renames and new != old:
-                problems.append(f"there is a saved operator {new!r} already; rename that one too")
+                problems.append(f"there already is a saved operator {new!r}; rename that operator too")
             if (other := taken.setdefault(new, old)) != old:
                 problems.append(f"{other!r} is also renamed to {new!r}")
             for problem in problems:
@@ -206,10 +206,10 @@ class _Planner:
         return "refused", f"{why}; {remedy}"
 
     def _kept(self, state: StateInfo, operator: ProgramOperator) -> tuple[Outcome, str]:
-        """A state that the function may request at runtime: its keys may have changed, its type is not known."""
+        """The outcome for a state that the function may request at runtime: its keys may have changed, its type is unknown."""
         if operator.migrations.version(state.name) > state.version:
             return "refused", (
-                "has migrations, but is not declared on the function's class, so its type is not known before it runs; "
+                "has migrations, but is not declared on the function's class, so its type is unknown before the function runs; "
                 "make its descriptor a class attribute"
             )
         as_saved = state.named(operator.uid, state.name)
@@ -224,30 +224,25 @@ class _Planner:
         why = f"{verdict.why}; " if verdict.why else ""
         return "kept", f"{why}not declared up front; available when the function requests it"
 
-    def _map(self, state: StateInfo, wanted: StateInfo, found: Verdict, declared: TypeInformation | None = None) -> None:
-        rewritten = found.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
+    def _map(self, state: StateInfo, wanted: StateInfo, verdict: Verdict, declared: TypeInformation | None = None) -> None:
+        rewritten = verdict.migrates or (state.ttl_ms is None) != (wanted.ttl_ms is None)
         validated = declared if declared is not None and declared.validates else None
-        how = {each.name: getattr(found, each.name) for each in fields(Conversion)}
-        self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, validated, **how))
+        conversion = {each.name: getattr(verdict, each.name) for each in fields(Conversion)}
+        self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, validated, **conversion))
 
     def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for old, kind in self.saved.sources.items():
             new = targets[old]
             operator = self.program.get(new)
+            if operator is not None and operator.source not in (None, kind):
+                why = f"its position is of a {kind} source, the program has a {operator.source} source; give it a new uid"
+                self._row("source", new, "", "refused", why)
+                continue
+            found[old] = new
             if operator is None or operator.source is None:
-                found[old] = new
                 self._row("source", new, "", "kept", "not in the program; its position is kept in case it returns")
-            elif operator.source != kind:
-                self._row(
-                    "source",
-                    new,
-                    "",
-                    "refused",
-                    f"its position is of a {kind} source, the program has a {operator.source} source; give it a new uid",
-                )
             else:
-                found[old] = new
                 self._row("source", new, "", "restored")
         listed = {row.uid for row in self.rows if row.subject == "source"}
         for operator in self.program.values():
@@ -259,17 +254,11 @@ class _Planner:
         """States with the same number would share their entries."""
         taken: dict[int, StateMapping] = {}
         for mapping in self.states:
-            target = mapping.target
-            first = taken.setdefault(target.sid, mapping)
+            target, first = mapping.target, taken.setdefault(mapping.target.sid, mapping)
             if first is not mapping:
                 other = first.target
-                self._row(
-                    "state",
-                    target.uid,
-                    target.name,
-                    "refused",
-                    f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators",
-                )
+                why = f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators"
+                self._row("state", target.uid, target.name, "refused", why)
 
 
 def _list(names: Iterable[str]) -> str:

@@ -1,10 +1,10 @@
-"""A local copy of a job's state that follows its epochs, for many reads.
+"""Keeps a local copy of a job's state up to date, for many reads.
 
-It holds the files that the newest manifest needs: a snapshot for each key group and the later changes. An epoch adds a small
-file for each subtask, and where the job takes a snapshot, older ones are dropped: so the job itself bounds what is copied, to
-about twice its state. Files have no names on this machine's disk: when the process ends, however it ends, they are gone.
+The copy has the files that the newest manifest needs: a snapshot per key group, and the later changes. An epoch adds a small
+file per subtask, and each snapshot of the job makes older files obsolete, so the copy is at most about twice the size of the
+state. The files have no names on disk, so the system deletes them when the process ends, even if it is killed.
 
-A store that applies all changes would be faster to read, but would cost as much as the job's own, on the same machine.
+A store that applies all changes would be faster to read, but would cost as much as the job's own store, on this machine.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Self
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.errors import ForkpointError, NotFound
 from forkpoint.savepoint.export.chain import StateFiles
-from forkpoint.savepoint.export.chain_reader import EntryFile, Wanted, files_of
+from forkpoint.savepoint.export.chain_reader import ChainReader, EntryFile, Wanted, files_of
 from forkpoint.savepoint.export.committed_epochs import READERS, CommittedEpochs, epoch_gone
 from forkpoint.savepoint.inspect.copies import copied
-from forkpoint.savepoint.inspect.live import LiveState, live_state, while_gone
+from forkpoint.savepoint.inspect.live import LiveState, while_gone
 from forkpoint.state import Columns
 from forkpoint.state.arrow_file import ArrowFile, Block
 from forkpoint.storage.base import open_storage
@@ -34,7 +34,7 @@ CACHE_BYTES = 64 << 20
 
 
 class _Cache:
-    """The batches that were read last, decoded; for several threads."""
+    """The most recently read batches, decoded; thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -72,7 +72,7 @@ def _size(columns: Columns) -> int:
 
 @dataclass(frozen=True)
 class _HeldFile:
-    """A file of ours, of which batches are decoded when they are needed."""
+    """A copied file, whose batches are decoded on demand."""
 
     checksum: str
     file: ArrowFile
@@ -86,7 +86,7 @@ class _HeldFile:
     def read_columns(self, number: int) -> Columns:
         found = self.cache.get((self.checksum, number))
         if found is None:
-            with self._lock:  # Arrow's readers are for one thread
+            with self._lock:  # Arrow's readers are not thread-safe
                 found = self.file.read_columns(number)
             self.cache.put((self.checksum, number), found)
         return found
@@ -94,7 +94,7 @@ class _HeldFile:
 
 @dataclass(frozen=True)
 class _HeldFiles:
-    """All files of one epoch's state. What the follower drops later stays as long as this does."""
+    """All files of an epoch's state; keeps them readable after the follower drops them."""
 
     files: Mapping[str, _HeldFile]
 
@@ -103,11 +103,11 @@ class _HeldFiles:
 
 
 class StateFollower:
-    """Follows a job's state, for many reads: ``newest`` returns the state at the last committed epoch, and what that returns can
-    be read at that epoch for as long as it is kept. For several threads. To be closed, or used as a context manager.
+    """Follows a job's state, for many reads: ``newest`` returns the state at the last committed epoch, which stays readable for
+    as long as the caller keeps it. Thread-safe. Close it, or use it as a context manager.
 
-    ``directory``: of the local copy, on a file system with room for twice the job's state; by default that for temporary files.
-    It is written unnamed, so nothing is left there. ``cache_bytes``: how much of it is held decoded in memory.
+    ``directory``: where to keep the local copy, on a file system with room for twice the size of the job's state; by default
+    the directory for temporary files. The copy is unnamed, so it leaves no files. ``cache_bytes``: memory for decoded batches.
     """
 
     def __init__(
@@ -125,25 +125,25 @@ class StateFollower:
         self._cache = _Cache(cache_bytes)
         self._files: dict[str, _HeldFile] = {}
         self._newest: LiveState | None = None
-        self._looked = 0.0
+        self._checked = 0.0
         self._closed = False
         self._lock = threading.Lock()
 
     def newest(self, max_age_seconds: float = 0) -> LiveState:
         """The state at the job's last committed epoch. Raises JobNotFound, StorageUnavailable, SavepointCorrupt.
 
-        ``max_age_seconds``: one that was the last so long ago will do; then not every call lists the checkpoints, which takes
-        some 20 ms on an object store.
+        ``max_age_seconds``: how old the answer may be; then not every call lists the checkpoints, which takes some 20 ms on an
+        object store.
         """
-        asked = time.monotonic() - max_age_seconds
+        oldest = time.monotonic() - max_age_seconds
         with self._lock:
             if self._closed:
-                raise ForkpointError(f"the state of job {self._job!r} is not followed any more: the follower was closed")
-            # Of several threads that wait here, one looks for all that were waiting before it began.
-            if self._newest is None or self._looked < asked:
-                looked = time.monotonic()
+                raise ForkpointError(f"the follower of job {self._job!r} was closed; create a new StateFollower")
+            # If several threads wait here, one checks for all that were waiting when it began.
+            if self._newest is None or self._checked < oldest:
+                checked = time.monotonic()
                 self._newest = while_gone(self._follow)
-                self._looked = looked
+                self._checked = checked
             return self._newest
 
     def _follow(self) -> LiveState:
@@ -156,16 +156,16 @@ class StateFollower:
         for checksum in self._files.keys() - needed.keys():
             self._cache.drop(checksum, len(self._files[checksum].blocks))
         self._files = needed
-        return live_state(self._storage, manifest, files, _HeldFiles(needed))
+        return LiveState(manifest, self._storage.url, ChainReader(files, _HeldFiles(needed)))
 
     def _copy(self, manifest: Manifest, files: StateFiles) -> dict[str, _HeldFile]:
-        """The files of an epoch. Those that were copied stay if others turn out to be gone."""
+        """Copy the missing files of an epoch; keeps the successful copies if others fail."""
         wanted = {ref.checksum: (ref, kind) for ref, kind in files_of(files)}
         missing = {checksum: each for checksum, each in wanted.items() if checksum not in self._files}
         failed: list[BaseException] = []
         with ThreadPoolExecutor(READERS) as pool:
-            copying = {c: pool.submit(copied, self._storage, each, self._directory) for c, each in missing.items()}
-        for checksum, copy in copying.items():
+            copies = {c: pool.submit(copied, self._storage, each, self._directory) for c, each in missing.items()}
+        for checksum, copy in copies.items():
             if (error := copy.exception()) is None:
                 self._files[checksum] = _HeldFile(checksum, copy.result(), self._cache)
             else:
@@ -175,7 +175,7 @@ class StateFollower:
         return {checksum: self._files[checksum] for checksum in wanted}
 
     def close(self) -> None:
-        """Give up the local copy; may be called twice. States that were returned before can still be read."""
+        """Give up the local copy; idempotent. States returned before stay readable."""
         with self._lock:
             self._closed = True
             self._files, self._newest = {}, None
