@@ -367,5 +367,5 @@ def test_a_file_system_that_has_become_read_only_is_an_outage(tmp_path, monkeypa
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(StorageUnavailable, match=r"Read-only file system. Mount the file system of .* writable again"):
+    with pytest.raises(StorageUnavailable, match=r"Read-only file system. Remount the file system of .* writable"):
         storage.create("a", b"")

@@ -102,7 +102,7 @@ def test_a_conflict_with_a_request_that_comes_to_nothing_is_no_file(proxy: Unrel
     proxy.inject(Fault("error", on="^create", times=1, status=409))
     storage.create("a", b"1")
     proxy.inject(Fault("error", on="^create", status=409))
-    with pytest.raises(StorageUnavailable, match="another request is under way"):
+    with pytest.raises(StorageUnavailable, match="another request is in flight"):
         storage.create("b", b"1")
 
 

@@ -49,7 +49,7 @@ class Directory:
         writer.close()
 
     def read(self, path: str) -> bytes:
-        found = self.storage.look(f"{self.prefix}/{path}")
+        found = self.storage.stat(f"{self.prefix}/{path}")
         return self.storage.read_range(found, 0, found.size)
 
     def delete(self, path: str) -> None:

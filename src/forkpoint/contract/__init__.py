@@ -1,1 +1,1 @@
-"""What a connector implements: sources, sinks, formats. The runtime and the driver know these, and no connector."""
+"""The interfaces that a connector implements: source, sink, format. The runtime and the driver know only these, no connector."""

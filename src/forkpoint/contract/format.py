@@ -1,7 +1,7 @@
-"""The interfaces of formats, by PyFlink's names: how elements become the bytes of messages, and back.
+"""The interfaces of formats, by PyFlink's names: they convert elements to the bytes of messages, and back.
 
-Schemas are shipped to the tasks with the job, so they hold no connections. A format of your own overrides ``serialize`` or
-``deserialize``, for one element; forkpoint's own formats override the methods for whole batches, over columns.
+Schemas are shipped to the tasks with the job, so they hold no connections. A user's format overrides ``serialize`` or
+``deserialize``, for one element; forkpoint's formats override the batch methods, which work on columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class BadMessage:
-    """A message that cannot be deserialized: its index in the batch, and why."""
+    """A message that cannot be deserialized: its index in the batch and the reason."""
 
     index: int
     problem: str
@@ -34,8 +34,8 @@ class BadMessage:
 
 @dataclass(frozen=True)
 class Deserialized(Generic[T]):
-    """A batch's elements in order, without those of ``bad`` messages. ``indices``: the message of each element, if they are not
-    one to one (bad messages, tombstones, or messages of several elements)."""
+    """A batch's elements in order, without those of ``bad`` messages. ``indices`` gives each element's message if they are not
+    one to one (bad messages, tombstones, or messages with several elements)."""
 
     elements: Elements[T]
     indices: Sequence[int] | None = None
@@ -45,13 +45,13 @@ class Deserialized(Generic[T]):
         """The index of each element's message, of ``size`` messages."""
         if self.indices is not None:
             return np.asarray(self.indices, np.int64)
-        places = np.delete(np.arange(size), [each.index for each in self.bad])
-        if len(places) != len(self.elements):
+        indices = np.delete(np.arange(size), [message.index for message in self.bad])
+        if len(indices) != len(self.elements):
             raise ConfigError(
                 f"deserialize_batch() made {len(self.elements)} elements of {size} messages, {len(self.bad)} of them bad, "
                 "without saying which is of which message; give indices"
             )
-        return places
+        return indices
 
 
 class DeserializationSchema(ABC, Generic[T_co]):
@@ -63,16 +63,16 @@ class DeserializationSchema(ABC, Generic[T_co]):
 
     @abstractmethod
     def deserialize(self, message: bytes) -> T_co:
-        """The element in one message. Any exception means that the message is bad, and says why."""
+        """The element in one message. Any exception marks the message as bad and gives the reason."""
 
     def deserialize_batch(self, messages: pa.BinaryArray) -> Deserialized[T_co]:
-        """The elements of a batch of messages, by default one by one. A null is a message without a value (Kafka's tombstone),
-        which is no element."""
+        """The elements of a batch of messages, by default one by one. A null is a message without a value (Kafka's tombstone)
+        and yields no element."""
         return deserialize_each(messages.to_pylist(), self.deserialize)
 
 
 def deserialize_each(messages: Iterable[M | None], deserialize: Callable[[M], T]) -> Deserialized[T]:
-    """The elements in messages, one by one, leaving out None."""
+    """Deserialize messages one by one, skipping None."""
     elements: list[T] = []
     indices: list[int] = []
     bad: list[BadMessage] = []
@@ -99,12 +99,12 @@ class SerializationSchema(ABC, Generic[T_contra]):
         key."""
 
     def serialize_batch(self, batch: SinkBatch[T_contra]) -> pa.BinaryArray:
-        """A batch's elements as messages, one for each, by default one by one. A null is a message without a value."""
+        """One message for each element of a batch, by default made one by one. A null is a message without a value."""
         return pa.array(map(self.serialize, batch.values), pa.binary())
 
 
 def messages_with_values(schema: SerializationSchema[T], batch: SinkBatch[T], sink: str) -> pa.BinaryArray:
-    """A batch's messages, for a system in which each has a value. Raises TypeNotSupported for one without."""
+    """A batch's messages, for a system without null messages. Raises TypeNotSupported for a null."""
     messages = schema.serialize_batch(batch).cast(pa.binary())
     if messages.null_count:
         at = messages.is_null().to_pylist().index(True)

@@ -1,12 +1,12 @@
 """The interfaces of sources.
 
 A source is Flink's split model with the driver in charge of positions. In each epoch the driver asks the source's
-``SplitEnumerator`` what to read next and gets ``SplitRange`` values; tasks read them with a ``SourceReader``; the
-enumerator's ``position`` is stored in the epoch's manifest, and nowhere else.
+``SplitEnumerator`` for the next ``SplitRange`` values, tasks read them with a ``SourceReader``, and the driver stores the
+enumerator's ``position`` in the epoch's manifest and nowhere else.
 
 After a crash before the manifest is written, the epoch never happened: the next start creates an enumerator at the last
-manifest's position and plans again, perhaps with other cuts. Once it is written, the ranges are never planned again. A task
-that fails within an epoch reads the same range again, and must find the same elements.
+manifest's position and plans again, perhaps with other ranges. Once it is written, these ranges are never planned again. If a
+task fails within an epoch, its retry reads the same range and must find the same elements.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Elements: TypeAlias = pa.RecordBatch | list[T]
 class SplitRange:
     """A range of one split, read by one task in one epoch.
 
-    A split is a unit of order: its elements are ordered by (``piece``, place in the range). Several tasks may read pieces of
-    one split at once; ``piece`` counts from 0 within the epoch. ``start`` and ``end`` delimit the range in the source's own
-    terms. ``rows``: the number of elements if known, else an estimate, for balancing. ``info``: anything else the reader needs.
+    A split is a unit of order: its elements are ordered by ``piece``, then by position in the range. Several tasks may read
+    pieces of one split concurrently; ``piece`` counts from 0 within the epoch. ``start`` and ``end`` delimit the range in the
+    source's own terms. ``rows`` is the number of elements, exact or estimated, for load balancing. ``info``: other reader data.
     """
 
     split: str
@@ -51,8 +51,8 @@ class SplitRange:
 
 @dataclass(frozen=True)
 class Backlog:
-    """How much a source knows of and has not planned yet, in elements or bytes. ``files``: in how many files that is, also
-    partly read ones; None if it is not in files."""
+    """The amount of known input that is not planned yet, in elements or bytes. ``files`` counts the files with such input,
+    including partly read ones; None if the input is not in files."""
 
     amount: int
     unit: Literal["elements", "bytes"] = "elements"
@@ -64,10 +64,10 @@ class SplitEnumerator(ABC):
 
     @abstractmethod
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
-        """Plan the next epoch: about ``max_rows`` elements at most, or none if there are none now. Does not wait for data.
+        """Plan the next epoch: at most about ``max_rows`` elements, none if there are none now. Does not wait for data.
 
         Advances ``position``. If possible, divides the work into at least ``parallelism_hint`` pieces of similar size. An empty
-        range announces a split that has no elements yet, so that its watermark counts.
+        range announces a split without elements so far, so that its watermark counts.
         """
 
     @property
@@ -75,7 +75,7 @@ class SplitEnumerator(ABC):
     def position(self) -> JSON:
         """The position after all planned ranges, from which ``create_enumerator`` resumes.
 
-        Stored in every manifest and savepoint: keep it small, and readable by later versions of the program.
+        Every manifest and savepoint stores it: keep it small, and readable by later versions of the program.
         """
 
     @property
@@ -85,37 +85,37 @@ class SplitEnumerator(ABC):
 
     @property
     def finished_splits(self) -> Collection[str]:
-        """Splits that have been planned completely, whose watermarks no longer hold others back. Default: none; not needed
-        once the source is ``finished``."""
+        """Completely planned splits, whose watermarks no longer hold others back. Default: none. Not needed once the source is
+        ``finished``."""
         return ()
 
     def pause_splits(self, splits: Collection[str]) -> bool:
-        """Plan nothing of these splits until the next call: their watermarks are ahead of others (watermark alignment).
+        """Plan nothing of these splits until the next call, because their watermarks are ahead of others (watermark alignment).
 
-        Returns whether the source can do so, by default False; if not, it is paused as a whole.
+        Returns whether the source supports this, by default False; otherwise the runtime pauses the whole source.
         """
         return False
 
     def backlog(self) -> Backlog | None:
-        """What it knows of and has not planned yet, for the job's metrics; None if that is unknown. Asked once for each epoch, so
-        it sends no request to the system that is read."""
+        """The input that is known but not planned, for the job's metrics; None if unknown. Called in each epoch, so it must send
+        no request to the external system."""
         return None
 
     @property
     def ignored(self) -> int:
-        """How many files it found that it will never read, for the run's status. Default: none."""
+        """The number of files found that will never be read, for the run's status. Default: 0."""
         return 0
 
     @property
     def problem(self) -> str | None:
-        """Why there is nothing to read for now, if that is a fault, for the run's status. Default: none is known."""
+        """The fault because of which there is nothing to read now, for the run's status. Default: None."""
         return None
 
     def stop_at(self, position: JSON) -> None:
         """Plan everything up to ``position``, which an enumerator of this source returned, and nothing else, in any order.
 
         Called before the first ``plan``, for bounded replay (``--until SAVEPOINT``). A source at the stop is not
-        ``finished``. Raises ConfigError if the position has been passed, or, by default, as it is not supported.
+        ``finished``. Raises ConfigError if the position has been passed. The default raises it because replay is not supported.
         """
         raise ConfigError(
             f"{type(self).__qualname__} cannot stop at a savepoint's position (it has no stop_at); give --until a time"
@@ -127,20 +127,20 @@ class SplitEnumerator(ABC):
         return False
 
     def confirm(self) -> None:  # noqa: B027  (most systems cannot replace what they have given)
-        """Raise InputLost if what an epoch has just read may not be what was planned: the system has replaced what goes by that
-        name. Called before the commit of each epoch for which anything was planned; may wait for the system's answer."""
+        """Raise InputLost if the epoch may have read other data than planned, because the system has replaced the data under that
+        name. Called before the commit of each epoch that planned ranges; may wait for the system's answer."""
 
     def committed(self, position: JSON) -> None:  # noqa: B027  (most systems don't ask)
-        """An epoch with this position has been committed, and will not be taken back, as those of a trial may be: the system that
-        is read may be told. Does not wait for it, and does not fail."""
+        """Acknowledge this position to the external system: its epoch is committed and, unlike a trial's, will not be rolled
+        back. Must neither wait nor fail."""
 
     def close(self) -> None:  # noqa: B027  (nothing to close is the common case)
-        """Release connections and files; called once, also after a failure."""
+        """Release connections and files. Called once, also after a failure."""
 
 
 @dataclass(frozen=True)
 class SourceContext:
-    """Identifies a source in its job. ``state_root``: its URL."""
+    """Identifies a source in its job. ``state_root`` is a URL."""
 
     uid: str
     job: str
@@ -149,8 +149,8 @@ class SourceContext:
 
 @dataclass(frozen=True)
 class SideElements(Generic[T_co]):
-    """Elements that a source sends to a side output. ``before``: for each, in order, the index of the element of the main output
-    that it comes before; their number for those after the last one. ``timestamps``: as in a ``SourceBatch``."""
+    """Elements that a source sends to a side output. ``before`` gives, for each of them in order, the index of the main output's
+    element that follows it, or the number of main elements if none does. ``timestamps``: as in a ``SourceBatch``."""
 
     tag: OutputTag[T_co]
     elements: list[T_co]
@@ -160,10 +160,10 @@ class SideElements(Generic[T_co]):
 
 @dataclass(frozen=True)
 class SourceBatch(Generic[T_co]):
-    """A run of elements, and what their source knows of them.
+    """A run of elements with their metadata.
 
-    ``timestamps``: event times in ms since 1970, ``MIN_WATERMARK`` for an element without one, which a strategy's timestamp
-    assigner replaces. ``sides``: elements for side outputs, each of which ``Source.side_outputs`` names.
+    ``timestamps``: event times in ms since 1970, ``MIN_WATERMARK`` for an element without one; a strategy's timestamp assigner
+    replaces them. ``sides``: elements for side outputs, all listed in ``Source.side_outputs``.
     """
 
     elements: Elements[T_co]
@@ -173,14 +173,14 @@ class SourceBatch(Generic[T_co]):
 
 @dataclass(frozen=True)
 class ReaderContext:
-    """What a reader reads for: the source's uid, and the epoch's processing time, which is the same in all attempts."""
+    """The source's uid, and the epoch's processing time, which is the same in all attempts."""
 
     uid: str
     processing_time_ms: int
 
 
 class SourceReader(ABC, Generic[T_co]):
-    """Reads ranges, in a task: possibly several, one after the other."""
+    """Reads ranges in a task, one after the other."""
 
     def open(self, context: ReaderContext) -> None:
         """Called once, before the first ``read``."""
@@ -190,38 +190,38 @@ class SourceReader(ABC, Generic[T_co]):
         """The elements of a range in order, in runs of any length. Reading it again yields the same elements."""
 
     def close(self) -> None:
-        """Release connections and files; called once, also after a failure."""
+        """Release connections and files. Called once, also after a failure."""
 
 
 class Source(ABC, Generic[T_co]):
     """Describes where elements come from. Shipped to the tasks (by cloudpickle), so it holds no connections."""
 
     default_limit: ClassVar[int] = 1_000_000
-    """How many elements an epoch reads at most, unless the job sets a limit."""
+    """The maximum number of elements in an epoch, unless the job sets a limit."""
     holds_elements: ClassVar[bool] = False
-    """Whether the elements are part of the program, so that sending the source takes as long as they are many."""
+    """Whether the program contains the elements, so that shipping the source ships them all."""
 
     def output_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it is unknown, in which case readers yield lists of elements."""
         return None
 
     def for_job(self, context: SourceContext) -> Self:
-        """The source for this place in a job, if it depends on that; called once, before the job runs."""
+        """The source for this job and uid, if it depends on them. Called once, before the job runs."""
         return self
 
     @property
     def side_outputs(self) -> Collection[OutputTag[Any]]:
-        """The side outputs that its readers send elements to, each of which the job must read. Default: none."""
+        """The side outputs that the readers send elements to. The job must read all of them. Default: none."""
         return ()
 
     def discard(self) -> None:
-        """The job has ended and can never go on, as it had no state root: remove what the system keeps for it. Called on the
-        driver, of the source that ``for_job`` returned; does not fail."""
+        """Remove what the external system keeps for the job: it has ended and can never resume, because it had no state root.
+        Called on the driver, on the source that ``for_job`` returned. Must not fail."""
 
     @property
     @abstractmethod
     def bounded(self) -> bool:
-        """Whether the source ends; a job ends when all its sources have."""
+        """Whether the source ends. A job ends when all its sources have ended."""
 
     @abstractmethod
     def create_enumerator(self, position: JSON | None, /) -> SplitEnumerator:
@@ -229,4 +229,4 @@ class Source(ABC, Generic[T_co]):
 
     @abstractmethod
     def create_reader(self) -> SourceReader[T_co]:
-        """A reader, created in the task that reads."""
+        """Create a reader. Called in the task that reads."""

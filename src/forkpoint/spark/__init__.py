@@ -1,5 +1,3 @@
-"""The Spark engine: sessions, epochs as Spark jobs, and Spark's streaming DataFrames as sources.
-
-`session` finds or builds the SparkSession, `executor` runs an epoch as a Spark job, `streams` turns streaming DataFrames
-into epochs, `frames` maps types between forkpoint and Spark. `import forkpoint` imports nothing from here.
+"""The Spark engine. `session` finds or builds the SparkSession, `executor` runs an epoch as a Spark job, `streams` turns
+streaming DataFrames into epochs, `frames` maps types between forkpoint and Spark. `import forkpoint` imports nothing from here.
 """

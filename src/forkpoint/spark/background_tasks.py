@@ -20,36 +20,36 @@ from forkpoint.spark.frames import struct_of
 from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_path
 from forkpoint.types import dumps
 
-_LEAST_LOG, _MOST_LOG = 2_000, 1_000_000  # bytes of one task's log, and of all of a stage's
+_MIN_LOG, _MAX_LOG = 2_000, 1_000_000  # bytes per task, and per stage
 _decode = msgpack_decoder(tuple[bytes, list[str]])
 
 
 def read_frame(
     session: SparkSession, read: Callable[[bytes], Iterator[pa.RecordBatch]], arguments: Sequence[bytes], schema: pa.Schema
 ) -> DataFrame:
-    """A DataFrame of these columns with one partition for each argument, as ``read`` returns it.
+    """A DataFrame of these columns, with one partition per argument, which ``read`` returns.
 
-    Raises TypeNotSupported naming a column whose type Spark lacks.
+    Raises TypeNotSupported, naming the column, for a type that Spark lacks.
     """
-    path, every = import_path(), list(arguments)
+    path = import_path()
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         extend_import_path(path)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read(every[number])
+                yield from read(arguments[number])
 
-    numbers = session.range(0, len(every), 1, max(1, len(every)))
+    numbers = session.range(0, len(arguments), 1, max(1, len(arguments)))
     return numbers.mapInArrow(partition, struct_of(schema))
 
 
 def columns_of(frame: DataFrame) -> pa.Table:
-    """A DataFrame's columns without rows; computes nothing."""
+    """A DataFrame's columns without rows. Computes nothing."""
     return to_arrow_schema(frame.schema, timezone="UTC").empty_table()
 
 
 def write_frame(frame: DataFrame, write: Callable[[int, Iterator[pa.RecordBatch]], Iterator[bytes]]) -> list[bytes]:
-    """The results of ``write`` for each partition, called with its number. A repeated task writes again."""
+    """The results of ``write``, called with the number and the batches of each partition. A retried task writes again."""
     path = import_path()
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,27 +67,26 @@ def map_arguments(
     partitions: int,
     hosts: Sequence[str] | None = None,
 ) -> list[bytes]:
-    """`[fn(each) for each in arguments]` in Spark tasks, about what this thread's log is about. Raises tasks' original
+    """`[fn(each) for each in arguments]` in Spark tasks, which log with this thread's fields. Raises tasks' original
     exceptions.
 
-    ``hosts``: where each partition runs, if that host has a free core within Spark's locality wait.
+    ``hosts``: the host of each partition, if it has a free core within Spark's locality wait.
     """
-    how = task_logging(sc, len(arguments))
-    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex, how, dict(logs.about_here()))
+    logging = task_logging(sc, len(arguments))
+    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex, logging, dict(logs.about_here()))
     with raising_originals(stage.token, partial(failed_hosts, sc)):
-        done = map_bytes(sc, stage, arguments, partitions, hosts)
-    results = [_decode(each) for each in done]
-    logs.relay(line for _, said in results for line in said)
+        results = [_decode(encoded) for encoded in map_bytes(sc, stage, arguments, partitions, hosts)]
+    logs.relay(line for _, lines in results for line in lines)
     return [result for result, _ in results]
 
 
 def task_logging(sc: SparkContext, tasks: int) -> TaskLogging:
-    """How so many tasks side by side log. In local mode, the workers' stderr is that of Spark's JVM, which has the driver's."""
-    most = max(_LEAST_LOG, min(TaskLogging.max_bytes, _MOST_LOG // max(1, tasks)))
-    return TaskLogging(logs.chosen(), "all", has_several_hosts(sc.master), logs.levels(), max_bytes=most)
+    """The logging of this number of concurrent tasks. In local mode, workers inherit the driver's stderr from Spark's JVM."""
+    max_bytes = max(_MIN_LOG, min(TaskLogging.max_bytes, _MAX_LOG // max(1, tasks)))
+    return TaskLogging(logs.chosen(), "all", has_several_hosts(sc.master), logs.levels(), max_bytes=max_bytes)
 
 
 def run_tasks_on(session: SparkSession) -> Callable[[Callable[[bytes], bytes], Sequence[bytes]], list[bytes]]:
-    """Runs a function on each argument, one task each."""
+    """A function that runs a function on each argument, in one task per argument."""
     sc = session.sparkContext
     return lambda fn, arguments: map_arguments(sc, fn, arguments, len(arguments)) if arguments else []

@@ -1,13 +1,13 @@
 """Runs an epoch as one Spark job.
 
 It uses Spark's RDD layer like `RDD.mapPartitions().partitionBy().mapPartitions().collect()`, but moves framed bytes (see
-`rows`) instead of pickles. Compared to `mapInArrow` and `repartitionById` an epoch takes less than half the time, as
-nothing is planned, and so does the exchange of 100 MB. A streaming DataFrame joins at stage 0 with rows that are already
-framed.
+`rows`) instead of pickles. Compared to `mapInArrow` and `repartitionById`, an epoch takes less than half the time, because
+Spark plans no query, and so does the exchange of 100 MB. A streaming DataFrame enters at stage 0 with framed rows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,8 +30,8 @@ _LISTENER_MS, _MAX_TASKS = 5_000, 1_000
 class EpochJobs:
     """The stages of one run, prepared for the JVM: Python functions are pickled once per run instead of per epoch.
 
-    `source` is stage 0's function for native sources, `subtasks` those of stages 1..S. The last stage returns commit
-    blobs, the others chunk rows; stage 0 always returns rows, and only commit rows if it is the last stage.
+    `source` is stage 0's function for native sources; `subtasks` are the functions of stages 1..S. The last stage returns commit
+    blobs, the others chunk rows. Stage 0 always returns rows: only commit rows if it is the last stage.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EpochJobs:
     def run(self, plans: Sequence[bytes], frame: DataFrame | None, parts: Sequence[bytes]) -> list[bytes]:
         """Runs one job over the native source tasks and the DataFrame of pairs; returns commit blobs in partition order.
 
-        `parts`: what goes to the tasks of each subtask alone, as their first row.
+        `parts`: each subtask's part of the epoch's context, the first row of its tasks.
         """
         jvm = self._jvm
         shuffles: list[Any] = []
@@ -69,12 +69,12 @@ class EpochJobs:
             heads.append(getattr(frame._jdf, "as")(jvm.binary).rdd())
         head = None if not heads else heads[0] if len(heads) == 1 else heads[0].union(heads[1])
         if not self._subtasks:
-            # Keys and payloads alternate, also across partitions.
+            # Keys and payloads alternate, even across partitions.
             frames = [] if head is None else jvm.collect_bytes(head)
             return [blob_of_payload(payload) for payload in frames[1::2]]
         try:
             first = self._first_rows(parts)
-            # Without input the subtasks start on their parts alone, which saves a stage.
+            # Without input, the subtasks start with only their parts, which saves a stage.
             rows = jvm.payloads(first) if head is None else self._exchange(head, first, shuffles)
             for fn in self._subtasks[:-1]:
                 rows = self._exchange(jvm.python(rows, fn), first, shuffles)
@@ -83,18 +83,18 @@ class EpochJobs:
             self._clean(shuffles)
 
     def _first_rows(self, parts: Sequence[bytes]) -> Any:
-        """Pairs with the subtasks' partitioner, one in each partition. Spark sends a partition only with its own task."""
+        """Pairs with the subtasks' partitioner, one per partition. Spark sends a partition only to its own task."""
         frames = [frame for subtask, part in enumerate(parts) for frame in pair_of((subtask, PART, 0, part))]
         rdd = self._jvm.parallel_bytes(frames, self._parallelism)
         self._declare(rdd)
         return self._jvm.pairs(rdd)
 
     def _exchange(self, frames: Any, first: Any, shuffles: list[Any]) -> Any:
-        """`frames`, each to the subtask of its key, after that one's `first` row: a union of co-partitioned RDDs has their
-        rows in order."""
+        """Send each of `frames` to the subtask of its key, after the subtask's `first` row: a union of co-partitioned RDDs keeps
+        the order of their rows."""
         pairs = self._jvm.pairs(frames).partitionBy(self._partitioner)
         rdd = pairs.rdd()
-        # Java's own serialization would retain the last 100 objects written to each partition: whole chunks here.
+        # Java's own serialization would retain the last 100 objects written to each partition, which are chunks here.
         rdd.setSerializer(self._jvm.kryo)
         shuffles.append(rdd)
         if self._anchor is not None:
@@ -102,7 +102,7 @@ class EpochJobs:
         return self._jvm.payloads(first.union(pairs))
 
     def _clean(self, shuffles: list[Any]) -> None:
-        """Deletes the epoch's shuffle files. Spark would only do so on garbage collection of the RDDs, often hours later."""
+        """Deletes the epoch's shuffle files. Spark deletes them only when it garbage-collects the RDDs, often hours later."""
         if self._cleaner is None or self._sc._jsc is None:
             return
         for rdd in shuffles:
@@ -110,7 +110,7 @@ class EpochJobs:
 
 
 class PartitionerField:
-    """Declares that a parallelized collection has a partitioner; Spark only sets it on RDDs made by a shuffle."""
+    """Sets the partitioner of a parallelized collection; Spark sets it only on RDDs made by a shuffle."""
 
     def __init__(self, jvm: SparkJvm, partitioner: Any) -> None:
         collection = jvm.parallel_bytes((), 1)
@@ -123,7 +123,7 @@ class PartitionerField:
 
 
 class Anchor:
-    """Makes Spark run subtask i of all stages and epochs on the host that `place` chose, where it has a free core."""
+    """Makes Spark run subtask i of all stages and epochs on the host that `place` chose, if it has a free core."""
 
     def __init__(self, sc: SparkContext, subtasks: int, declare: PartitionerField) -> None:
         self._sc = sc
@@ -135,38 +135,34 @@ class Anchor:
         self._pairs: Any = None
 
     def update(self) -> None:
-        """Places the subtasks anew if executors have come or gone."""
-        executors = self._jvm.context.getExecutorIds().mkString(",")
+        """Places the subtasks again if executors have been added or lost."""
+        jvm = self._jvm
+        executors = jvm.context.getExecutorIds().mkString(",")
         if executors == self._executors:
             return
         hosts = place(self._subtasks, executor_cores(self._sc), self._hosts)
         if hosts and hosts != self._hosts:
-            self._pairs = self._empty_pairs(hosts)
+            # An empty RDD with the subtasks' partitioner, and the hosts as its partitions' preferred locations.
+            rdd = jvm.located((), hosts)
+            self._declare(rdd)
+            self._pairs = jvm.pair_rdd(rdd, jvm.anything, jvm.anything)
             self._hosts = hosts
         self._executors = executors if hosts else ""
 
     def attach(self, pairs: Any) -> Any:
-        """The pairs, located where the subtasks are: Spark unions co-partitioned RDDs by partition, where they prefer to be."""
+        """The pairs on the hosts of their subtasks: Spark unions co-partitioned RDDs by partition, in a preferred location."""
         return pairs if self._pairs is None else pairs.union(self._pairs)
-
-    def _empty_pairs(self, hosts: Sequence[str]) -> Any:
-        """An empty RDD of pairs with the subtasks' partitioner, and the hosts as its partitions' preferred locations."""
-        jvm = self._jvm
-        rdd = jvm.located((), hosts)
-        self._declare(rdd)
-        return jvm.pair_rdd(rdd, jvm.anything, jvm.anything)
 
 
 def executor_cores(sc: SparkContext) -> dict[str, int]:
     """The cores of the executors by host, without the driver's JVM."""
     executors = sc._jsc.sc().statusStore().executorList(True)
-    found: dict[str, int] = {}
+    cores: Counter[str] = Counter()
     for i in range(executors.size()):
         executor = executors.apply(i)
         if executor.id() != "driver":
-            host = executor.hostPort().rsplit(":", 1)[0]
-            found[host] = found.get(host, 0) + executor.totalCores()
-    return found
+            cores[executor.hostPort().rsplit(":", 1)[0]] += executor.totalCores()
+    return cores
 
 
 def failed_hosts(sc: SparkContext) -> list[str]:
@@ -181,20 +177,19 @@ def failed_hosts(sc: SparkContext) -> list[str]:
     hosts: set[str] = set()
     for stage in last.stageIds().mkString(",").split(","):
         tasks = spark.statusStore().taskList(int(stage), 0, _MAX_TASKS)
-        found = (tasks.apply(i) for i in range(tasks.size()))
-        hosts |= {task.host() for task in found if task.status() == "FAILED"}
+        hosts |= {task.host() for i in range(tasks.size()) if (task := tasks.apply(i)).status() == "FAILED"}
     return sorted(hosts)
 
 
 def has_several_hosts(master: str) -> bool:
-    """Whether tasks may run outside of the driver's JVM."""
+    """Whether tasks may run outside the driver's JVM."""
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def map_bytes(
     sc: SparkContext, fn: Callable[..., Any], items: Sequence[bytes], partitions: int, hosts: Sequence[str] | None = None
 ) -> list[bytes]:
-    """Runs `fn(partition, items)` over the items divided into partitions, each on its host if there are hosts; returns its
+    """Runs `fn(partition, items)` over the items divided into partitions, on the partitions' hosts if given; returns the
     results in order."""
     wrapped = _wrap_function(sc, fn, BlobSerializer(), BlobSerializer())
     jvm = jvm_of(sc)

@@ -26,7 +26,7 @@ from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
 from forkpoint.spark.placement import place
 from forkpoint.spark.rows import PAIR_SCHEMA
-from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, HANDS_ON_BYTES, get_session
+from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, FORWARDING_JVM, get_session
 from forkpoint.spark.shipping.modules import ship_program
 from forkpoint.spark.shipping.provisions import NOTHING, Provisions
 from forkpoint.spark.streams import StreamingSources, StreamSource
@@ -106,17 +106,17 @@ class SparkExecutor(Executor):
         """
         run = self._started("run_epoch")
         self._epochs_started = True
-        with self._of_epoch(run, ctx, f"forkpoint epoch {ctx.epoch}") as parts:
+        with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.epoch}") as parts:
             return run.jobs.run(source_tasks, frame, parts)
 
     def notify(self, ctx: EpochContext) -> None:
         run = self._started("notify")
-        with self._of_epoch(run, ctx, f"forkpoint epoch {ctx.committed} is complete") as parts:
+        with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.committed} is complete") as parts:
             map_bytes(self._sc, NotifyStage(run.handle), parts, len(parts))
 
     @contextmanager
-    def _of_epoch(self, run: _Run, ctx: EpochContext, description: str) -> Iterator[list[bytes]]:
-        """A Spark job whose tasks get an epoch's context; gives the subtasks' parts of it."""
+    def _epoch_job(self, run: _Run, ctx: EpochContext, description: str) -> Iterator[list[bytes]]:
+        """Pass an epoch's context to the block's Spark job. Yields the subtasks' parts of it."""
         common, parts = divide(ctx, run.spec.parallelism)
         properties = {EPOCH_PROPERTY: encode_context(common), _POOL_PROPERTY: EPOCH_POOL, _DESCRIPTION_PROPERTY: description}
         with (
@@ -129,43 +129,43 @@ class SparkExecutor(Executor):
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """`[fn(arg) for arg in args]` on the cluster, outside epochs; other threads may call it while epochs run.
 
-        Before the first epoch each argument is a task. Once epochs run, tasks take at most half of the cores and several
+        Before the first epoch, each argument is a task. Once epochs run, tasks use at most half of the cores and take several
         arguments each: Spark does not preempt tasks, so a pool of low weight alone would leave no core free.
         """
         if not args:
             return []
-        if self._run is None and self.has_other_hosts:  # a start publishes what an earlier run left, with the program's sinks
+        if self._run is None and self.has_other_hosts:  # a start publishes an earlier run's output with the program's sinks
             ship_program(self._sc)
-        with self._beside_epochs(description):
-            return map_arguments(self._sc, fn, args, min(self._slots(len(args)), len(args)))
+        with self._background_job(description):
+            return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
 
     def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
-        """On the hosts where the layout's subtasks would run if it were started with the executors that there are now."""
-        done: list[CatchUp] = []
+        """Runs on the hosts where the layout's subtasks would run if it were started with the current executors."""
+        caught_up: list[CatchUp] = []
         work = preparations(spec, epoch)
         hosts: Sequence[str] = ()
         if self.has_other_hosts:
             ship_program(self._sc)
             hosts = place(spec.parallelism, executor_cores(self._sc))
         task = prepare_on_host if self.has_other_hosts else prepare_store
-        slots = self._slots(len(work))
+        slots = self._background_slots(len(work))
         for start in range(0, len(work), slots):
-            some, where = work[start : start + slots], hosts[start : start + slots]
-            with self._beside_epochs(f"forkpoint: stores for epoch {epoch}"):
-                done += catch_ups(map_arguments(self._sc, task, some, len(some), where or None))
-        return done
+            part, part_hosts = work[start : start + slots], hosts[start : start + slots]
+            with self._background_job(f"forkpoint: stores for epoch {epoch}"):
+                caught_up += catch_ups(map_arguments(self._sc, task, part, len(part), part_hosts or None))
+        return caught_up
 
     def discard(self, spec: JobSpec) -> None:
-        """In a cluster, the stores go with the application, or when a later attempt of the run begins."""
+        """In a cluster, the stores are removed with the application, or when a later attempt of the run begins."""
         if not self.has_other_hosts:
             remove_stores(spec.local_dir)
 
-    def _slots(self, wanted: int) -> int:
-        """The number of tasks beside epochs at a time."""
-        return max(1, self._sc.defaultParallelism // 2) if self._epochs_started else wanted
+    def _background_slots(self, tasks: int) -> int:
+        """The number of these tasks that may run at a time."""
+        return max(1, self._sc.defaultParallelism // 2) if self._epochs_started else tasks
 
     @contextmanager
-    def _beside_epochs(self, description: str) -> Iterator[None]:
+    def _background_job(self, description: str) -> Iterator[None]:
         properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
         with self._detecting_loss(), self._job(self._background_tag, properties):
             yield
@@ -175,8 +175,8 @@ class SparkExecutor(Executor):
         return has_several_hosts(self._sc.master)
 
     def run_on_hosts(self, fn: Callable[[bytes], bytes], arg: bytes) -> list[bytes]:
-        """`fn(arg)` at least once on each host that has an executor. Executors start in parallel, so the first one is waited for
-        with a task, and the others are those that there are then."""
+        """`fn(arg)` at least once on each host that has an executor. Executors start in parallel: waits for the first one by
+        running a task, then uses those that exist."""
         with self._detecting_loss(), self._job(self._background_tag, {_DESCRIPTION_PROPERTY: "forkpoint: try hosts"}):
             first = map_arguments(self._sc, fn, [arg], 1)
             hosts = sorted(executor_cores(self._sc))  # without the driver's
@@ -212,7 +212,7 @@ class SparkExecutor(Executor):
             if operator.output_type is not None:
                 columns = (spec.timestamp_column, spec.split_column)
                 check_columns(spec.frame.schema, operator.output_type, operator.uid, *columns)
-            # A watermark generator needs elements in order, that of the partitions: one task reads all.
+            # A watermark generator needs the elements in the order of the partitions, so one task reads all.
             frame = spec.frame.coalesce(1) if operator.id in graph.generating else spec.frame
             sources.append(StreamSource(operator.uid, operator.id, frame))
         return StreamingSources(self.session, self.frame_stage, token, sources, positions, on_batch, self._interval, stops)
@@ -230,13 +230,13 @@ class SparkExecutor(Executor):
             self._sc.cancelJobsWithTag(self._epoch_tag)
 
     def abandon(self) -> None:
-        """Makes the run's Spark jobs fail soon, including those of its start and beside epochs."""
+        """Makes the run's Spark jobs fail soon, including those of its start and background jobs."""
         if not self._is_lost():
             for tag in (self._epoch_tag, self._background_tag):
                 self._sc.cancelJobsWithTag(tag)
 
     def activity(self) -> str | None:
-        """How many tasks run, and how many wait for a core."""
+        """The number of running tasks, and of those that wait for a core."""
         if self._is_lost():
             return None
         tracker = self._sc.statusTracker()
@@ -251,7 +251,7 @@ class SparkExecutor(Executor):
         return f"{waiting} tasks wait: Spark has no {lacking} for them"
 
     def close(self) -> None:
-        """Cancels the run's Spark jobs and releases its resources on the cluster, but keeps the session. Idempotent."""
+        """Cancels the run's Spark jobs and releases its resources on the cluster. Keeps the session. Idempotent."""
         run, self._run = self._run, None
         if run is None or self._is_lost():
             return
@@ -281,7 +281,7 @@ class SparkExecutor(Executor):
 
     @contextmanager
     def _job(self, tag: str, properties: Mapping[str, str]) -> Iterator[None]:
-        """Within it, this thread's Spark jobs have this tag and these local properties."""
+        """Give this thread's Spark jobs this tag and these local properties within the block."""
         before = {name: self._sc.getLocalProperty(name) for name in properties}
         for name, value in properties.items():
             self._sc.setLocalProperty(name, value)
@@ -302,7 +302,7 @@ def make_spark_executor(
     interval_ms: int | None, settings: Mapping[str, str], provisions: Provisions = NOTHING
 ) -> tuple[SparkExecutor, int]:
     """An executor on the active SparkSession, or on a new one with these settings, and its default parallelism."""
-    # A job with DataFrames has a session already, with the JVM that they need.
-    session = get_session(settings, provisions, HANDS_ON_BYTES)
+    # A job with DataFrames already has a session, with the JVM that they need.
+    session = get_session(settings, provisions, FORWARDING_JVM)
     executor = SparkExecutor(session, timedelta(milliseconds=interval_ms or DEFAULT_INTERVAL_MS))
     return executor, executor.session.sparkContext.defaultParallelism

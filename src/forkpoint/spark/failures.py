@@ -2,8 +2,8 @@
 
 Spark reports a Python task's failure as text, which may quote records. So the task appends its exception as data: a kind
 from a closed table, the message and the notes. The driver only reads data that follows the run's token, which no record can
-know, and reads it as text. Thus a job fails with the user's own error instead of three stack traces about it, and a record
-can neither run code here nor pass for an error.
+know. Thus a job fails with the user's own error instead of three stack traces about it, and a record can neither execute
+code on the driver nor forge an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BUILT_IN: dict[str, type[Exception]] = {
         ValueError,
     )
 }
-"""Exceptions that take only a message. For some of them a restart cannot help."""
+"""Exceptions that take only a message. Some of them are not worth a restart."""
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(forkpoint|pyarrow|numpy|msgspec|cloudpickle|lmdb)\b")
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Python in worker has different version")
@@ -61,37 +61,36 @@ class _Failed(msgspec.Struct, frozen=True):
     kind: str
     message: str
     notes: tuple[str, ...]
-    said: tuple[str, ...] = ()
+    log_lines: tuple[str, ...] = ()
 
 
-def pack_failure(error: BaseException, where: str, token: str, said: Sequence[str] = ()) -> TaskFailure:
-    """The exception to raise in a task in place of `error`; `where` names the stage and subtask, `said` are lines for the
-    driver's log."""
+def pack_failure(error: BaseException, where: str, token: str, log_lines: Sequence[str] = ()) -> TaskFailure:
+    """The exception that a task raises instead of `error`. `where` names the stage and subtask; `log_lines` go to the driver's
+    log."""
     kind, message, notes = type(error).__name__, _text(error), getattr(error, "__notes__", ())
     if isinstance(error, ForkpointError):
-        # The first class of ours that it derives from.
+        # Its first base class in forkpoint.errors.
         kind = next(c.__name__ for c in type(error).__mro__ if type(error_of(c.__name__, "")) is c)
     elif _BUILT_IN.get(kind) is type(error):
         notes = (*notes, f"raised in {where}:\n{_trace(error)}")
     else:
         kind, message = UserFunctionError.__name__, f"{kind} in {where}: {message}\n{_trace(error)}"
     texts = tuple(_printable(note[-_MAX_TEXT:]) for note in notes if isinstance(note, str))
-    failed = _Failed(kind, message, texts, tuple(map(_printable, said)))
+    failed = _Failed(kind, message, texts, tuple(map(_printable, log_lines)))
     encoded = base64.b64encode(msgspec.json.encode(failed)).decode("ascii")
-    return TaskFailure(f"{where}: {type(error).__name__}: {_text(error)[:2000]} {_mark(token)}{encoded}")
+    return TaskFailure(f"{where}: {type(error).__name__}: {_text(error)[:2000]} {_MARK}:{token}:{encoded}")
 
 
 def unpack_failure(error: BaseException, token: str) -> BaseException | None:
-    """The task's exception that caused Spark's `error`; None if that is not from a task of this run. What the task has said
-    is written to the log."""
-    found = re.search(re.escape(_mark(token)) + r"([0-9A-Za-z+/]+=*)", str(error))
+    """The task's exception that caused Spark's `error`; None if no task of this run did. Writes the task's lines to the log."""
+    found = re.search(re.escape(f"{_MARK}:{token}:") + r"([0-9A-Za-z+/]+=*)", str(error))
     if found is None:
         return None
     try:
         failed = json_decoder(_Failed)(base64.b64decode(found[1], validate=True))
     except ValueError:  # truncated by Spark, for example
         return UserFunctionError(f"a task failed and its exception arrived damaged; Spark reports: {str(error)[:4000]}")
-    logs.relay(failed.said)
+    logs.relay(failed.log_lines)
     kind = _BUILT_IN.get(failed.kind)
     original = error_of(failed.kind, failed.message) if kind is None else kind(failed.message)
     for note in failed.notes:
@@ -102,7 +101,7 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
 @contextmanager
 def raising_originals(token: str, failed_hosts: Callable[[], Sequence[str]]) -> Iterator[None]:
     """Raise tasks' original exceptions, ConfigError for executors that cannot run tasks, StorageUnavailable for full disks, and
-    Spark's exceptions for its other failures. ``failed_hosts``: asks on which hosts tasks of the last job failed."""
+    Spark's exceptions for its other failures. ``failed_hosts`` returns the hosts on which tasks of the last job failed."""
     try:
         yield
     except Exception as error:
@@ -115,16 +114,16 @@ def raising_originals(token: str, failed_hosts: Callable[[], Sequence[str]]) -> 
         if _FULL_DISK in str(error):
             hosts = ", ".join(failed_hosts()) or "a host"
             raise StorageUnavailable(
-                f"Spark's local directories (spark.local.dir, SPARK_LOCAL_DIRS) on {hosts}: {_FULL_DISK}. Free space there: a "
-                "paused job then goes on"
+                f"Spark's local directories (spark.local.dir, SPARK_LOCAL_DIRS) on {hosts}: {_FULL_DISK}. Free space there; a "
+                "paused job then resumes by itself"
             ) from error
         raise
 
 
 def deployment_problem(report: str) -> str | None:
-    """Why executors cannot run forkpoint's tasks, according to Spark's report of a failed task; None if they can.
+    """The reason why executors cannot run forkpoint's tasks, from Spark's report of a failed task; None if they can.
 
-    Such a task fails before it runs any code of forkpoint, so there is only Spark's text. It only decides whether to restart.
+    Such a task fails before it runs forkpoint's code, so only Spark's text is available. The result decides only about restarts.
     """
     if (missing := _MISSING_MODULE.search(report)) is not None:
         return (
@@ -140,7 +139,7 @@ def deployment_problem(report: str) -> str | None:
         if program[1] == PYTHON:
             return (
                 f"there is no {interpreter()}, which the virtual environment of --ship-env uses; install that Python there, or "
-                "make the environment with a Python outside of /usr, which then travels along"
+                "make the environment with a Python outside of /usr, which is then shipped with it"
             )
         return (
             f"the executors have no Python at {program[1]!r}; set PYSPARK_PYTHON to one that exists there, or send them this "
@@ -152,10 +151,6 @@ def deployment_problem(report: str) -> str | None:
             "executors' release of Linux or on an older one, or install the library there"
         )
     return None
-
-
-def _mark(token: str) -> str:
-    return f"{_MARK}:{token}:"
 
 
 def _text(error: BaseException) -> str:

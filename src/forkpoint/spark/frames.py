@@ -36,10 +36,10 @@ _SCALARS: dict[type[spark.DataType], TypeInformation] = {
 
 
 def type_from_frame(schema: spark.StructType, path: str = "") -> TypeInformation:
-    """The type of a DataFrame's rows: a Row with the frame's columns; nullable ones are Optional.
+    """The type of a DataFrame's rows: a Row with the frame's columns, Optional if nullable.
 
-    TIMESTAMP becomes an aware datetime in UTC, TIMESTAMP_NTZ a naive one, DECIMAL a Decimal. Raises TypeNotSupported
-    naming the column (after ``path``) for Spark types that have no counterpart (VARIANT, INTERVAL YEAR TO MONTH,
+    TIMESTAMP becomes an aware datetime in UTC, TIMESTAMP_NTZ a naive one, DECIMAL a Decimal. Raises TypeNotSupported, naming
+    the column (prefixed with ``path``), for Spark types without a counterpart (VARIANT, INTERVAL YEAR TO MONTH,
     user-defined types).
     """
     types = [column_type(field.dataType, field.nullable, f"{path}{field.name}") for field in schema.fields]
@@ -47,7 +47,7 @@ def type_from_frame(schema: spark.StructType, path: str = "") -> TypeInformation
 
 
 def column_type(data_type: spark.DataType, nullable: bool, path: str) -> TypeInformation:
-    """The type of a column, which ``path`` names, or of a field or element in it: see ``type_from_frame``."""
+    """The type of a column, field or element, named by ``path``: see ``type_from_frame``."""
     found: TypeInformation | None
     match data_type:
         case spark.StructType():
@@ -68,16 +68,22 @@ def column_type(data_type: spark.DataType, nullable: bool, path: str) -> TypeInf
 
 
 def struct_of(schema: pa.Schema) -> spark.StructType:
-    """The Spark schema of Arrow columns. Raises TypeNotSupported naming the column."""
-    return spark.StructType([_struct_field(field) for field in schema])
+    """The Spark schema of Arrow columns. Raises TypeNotSupported, naming the column."""
+    fields = []
+    for field in schema:
+        try:
+            fields.append(spark.StructField(field.name, from_arrow_type(field.type), field.nullable))
+        except Exception as error:
+            raise TypeNotSupported(f"column {field.name!r} of Arrow type {field.type} has no Spark type: {error}") from error
+    return spark.StructType(fields)
 
 
 def to_declared(batches: Iterator[pa.RecordBatch], declared: TypeInformation, uid: str) -> Iterator[pa.RecordBatch]:
-    """Record batches of a DataFrame as batches of the declared type's columns, in its order.
+    """Convert a DataFrame's record batches to the declared type's columns, in its order.
 
-    Columns are found by name, ignoring case if that is unambiguous, as in Spark; fields of a tuple (f0, f1, …) and the
-    single column of a type that is not a record by position. Values are cast if that is lossless. Raises TypeNotSupported
-    naming the source, the column and both types.
+    Columns match by name, as in Spark ignoring case unless that is ambiguous. Fields of a tuple (f0, f1, …) and the
+    single column of a type that is not a record match by position. Values are cast if that is lossless. Raises
+    TypeNotSupported, naming the source, the column and both types.
     """
     fields = list(declared.arrow_schema)
     schema = None
@@ -94,8 +100,8 @@ def to_declared(batches: Iterator[pa.RecordBatch], declared: TypeInformation, ui
 def check_columns(
     schema: spark.StructType, declared: TypeInformation, uid: str, timestamp: str | None, split: str | None
 ) -> None:
-    """Raises TypeNotSupported, before anything runs, if the frame lacks a column of the declared type, or that type the
-    timestamp or split column."""
+    """Raises TypeNotSupported, before anything runs, if the frame lacks a column of the declared type, or the declared type
+    lacks the timestamp or split column."""
     _positions(schema.names, declared.column_names, uid)
     for role, name in (("timestamp", timestamp), ("split", split)):
         if name is not None and name not in declared.column_names:
@@ -103,13 +109,6 @@ def check_columns(
                 f"source {uid!r}: the {role} column {name!r} is not a field of the declared type "
                 f"(it has {', '.join(declared.column_names)}); add it to the type"
             )
-
-
-def _struct_field(field: pa.Field) -> spark.StructField:
-    try:
-        return spark.StructField(field.name, from_arrow_type(field.type), field.nullable)
-    except Exception as error:
-        raise TypeNotSupported(f"column {field.name!r} of Arrow type {field.type} has no Spark type: {error}") from error
 
 
 def _positions(names: Sequence[str], wanted: Sequence[str], uid: str) -> list[int]:

@@ -1,5 +1,5 @@
-"""What forkpoint calls in Spark's JVM, each looked up once: Py4J asks the JVM for every name on the way to a class or method, and
-while an epoch runs each question takes about a quarter of a millisecond."""
+"""The classes and methods of Spark's JVM that forkpoint calls, looked up once: Py4J resolves every name on the path to a class
+or method in the JVM, which takes about a quarter of a millisecond while an epoch runs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from forkpoint.spark.rows import BlobSerializer, frames_of
 
 @lru_cache(maxsize=1)
 def jvm_of(sc: SparkContext) -> SparkJvm:
-    """The JVM of a context: the last one that was asked for is kept."""
+    """The JVM of a context; the last one is cached."""
     return SparkJvm(sc)
 
 
 class SparkJvm:
-    """``context`` is Scala's SparkContext. RDDs are Scala's, of byte arrays or of pairs, unless they say otherwise."""
+    """``context`` is Scala's SparkContext. RDDs are Scala's, of byte arrays or of pairs, unless documented otherwise."""
 
     def __init__(self, sc: SparkContext) -> None:
-        self._jvm = sc._jvm
+        self._jvm = jvm = sc._jvm
         self.context = sc._jsc.sc()
-        python_rdd = self._python_rdd = self._jvm.PythonRDD
-        self._pairwise_rdd = self._jvm.PairwiseRDD
+        python_rdd = self._python_rdd = jvm.PythonRDD
+        self._pairwise_rdd = jvm.PairwiseRDD
+        self.partitioner = jvm.PythonPartitioner
+        """Partitions pairs by key, given the number of partitions and an identity; equal for equal arguments."""
         self._read = python_rdd.readRDDFromInputStream
         self._collect = python_rdd.collectAndServe
         self._values = python_rdd.valueOfPair
-        self._byte_stream = self._jvm.java.io.ByteArrayInputStream
+        self._byte_stream = jvm.java.io.ByteArrayInputStream
 
     @cached_property
     def anything(self) -> Any:
@@ -50,15 +52,11 @@ class SparkJvm:
     def kryo(self) -> Any:
         return getattr(self._jvm, "org.apache.spark.serializer.KryoSerializer")(self.context.conf())
 
-    def partitioner(self, partitions: int, identity: int) -> Any:
-        """The partitioner by the keys of pairs; equal for equal arguments."""
-        return self._jvm.PythonPartitioner(partitions, identity)
-
     def some(self, value: Any) -> Any:
         return self._jvm.scala.Some(value)
 
     def python(self, rdd: Any, function: Any) -> Any:
-        """``rdd`` mapped by a wrapped Python function."""
+        """``rdd``, mapped by a wrapped Python function."""
         return self._python_rdd(rdd, function, False, False)
 
     def parallel_bytes(self, items: Sequence[bytes], partitions: int) -> Any:
@@ -66,7 +64,7 @@ class SparkJvm:
         return self._read(self.context, self._byte_stream(frames_of(items)), partitions).rdd()
 
     def pairs(self, frames: Any) -> Any:
-        """Alternating keys and payloads as a Java RDD of pairs."""
+        """A Java RDD of pairs, from alternating keys and payloads."""
         return self._pairwise_rdd(frames).asJavaPairRDD()
 
     def payloads(self, pairs: Any) -> Any:
@@ -74,7 +72,7 @@ class SparkJvm:
         return self._values(pairs).rdd()
 
     def located(self, items: Sequence[bytes], hosts: Sequence[str]) -> Any:
-        """An RDD with a partition for each host, which it prefers; the items are divided into the partitions."""
+        """An RDD of the items, with one partition per host, its preferred location."""
         jvm = self._jvm
         locations = jvm.java.util.HashMap()
         for partition, host in enumerate(hosts):

@@ -1,4 +1,4 @@
-"""Which host runs which subtask. Local stores are caches of state: without fixed hosts, each would eventually hold all of it."""
+"""Assigns subtasks to hosts. Local stores cache state: without fixed hosts, every host would eventually store all state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 def place(subtasks: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> tuple[str, ...]:
     """A host for each subtask, in proportion to the hosts' cores; empty without hosts.
 
-    ``before``: the hosts of the last placement. As few subtasks as possible move: those of hosts that are gone, and those that
-    a host has beyond its share.
+    ``before``: the hosts of the last placement. As few subtasks as possible move: those of lost hosts, and those that exceed
+    a host's share.
     """
     hosts = sorted(host for host, number in cores.items() if number > 0)
     if not hosts:
@@ -26,7 +26,7 @@ def place(subtasks: int, cores: Mapping[str, int], before: Sequence[str] = ()) -
 
 
 def _shares(subtasks: int, cores: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """How many subtasks each host gets: the largest remainders get one more, at equal ones the host that has one more already."""
+    """The number of subtasks for each host. The largest remainders get one more; ties go to hosts that have one more already."""
     total = sum(cores.values())
     share = {host: subtasks * number // total for host, number in cores.items()}
     order = sorted(cores, key=lambda host: (-(subtasks * cores[host] % total), share[host] - before.get(host, 0), host))

@@ -1,4 +1,4 @@
-"""Chunk rows between the JVM and its Python workers: framed bytes, never pickled.
+"""The encoding of chunk rows between the JVM and its Python workers: framed bytes, never pickled.
 
 A chunk row (target, edge, origin, blob) leaves a worker as a pair of frames: the target as an 8-byte key, and the payload
 `target i32 | edge i32 | origin i64 | blob`, all big-endian. Spark shuffles the pairs by key without reading the payload;
@@ -27,7 +27,7 @@ PAIR_SCHEMA = pa.schema([pa.field("pair", pa.binary(), nullable=False)])
 
 
 class PairWriter(Serializer):  # type: ignore[misc]
-    """Writes chunk rows as the pairs of frames that an exchange takes."""
+    """Writes chunk rows as pairs of frames, the input of an exchange."""
 
     def dump_stream(self, iterator: Iterable[ChunkRow], stream: IO[bytes]) -> None:
         write, pack, header = stream.write, _PAIR.pack, _HEADER.size
@@ -40,7 +40,7 @@ class PairWriter(Serializer):  # type: ignore[misc]
 
 
 class RowReader(Serializer):  # type: ignore[misc]
-    """Reads the payloads that leave an exchange as chunk rows."""
+    """Reads payloads, the output of an exchange, as chunk rows."""
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[ChunkRow]:
         read, header, unpack = stream.read, _HEADER.size, _HEADER.unpack

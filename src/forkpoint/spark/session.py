@@ -1,7 +1,7 @@
-"""The SparkSession that forkpoint runs on: the active one, or a new one with settings for short epochs.
+"""The SparkSession that forkpoint runs on: the active session, or a new one with settings for short epochs.
 
-The user's settings win, wherever they are from: the program, the command line, spark-submit or spark-defaults.conf. Those that
-forkpoint's streaming query needs (`QUERY_SETTINGS`) are only set while the query starts, when Spark clones the session.
+The user's settings win, whether from the program, the command line, spark-submit or spark-defaults.conf. forkpoint sets
+those that its streaming query needs (`QUERY_SETTINGS`) only while the query starts, when Spark clones the session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from glob import glob
@@ -33,7 +33,7 @@ _PROGRESS = "spark.ui.showConsoleProgress"
 _PANDAS_WARNING = "PySpark does not yet fully support pandas"
 
 # Spark's default manager of checkpoint files uses FileContext, which forks processes without the native Hadoop library
-# (85 ms per micro-batch). Its atomic rename is not needed, as a query's checkpoint directory is scratch.
+# (85 ms per micro-batch). A query's checkpoint directory is temporary and does not need its atomic rename.
 QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -42,8 +42,8 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "4",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # No .crc files, and no process forked to set a file's mode. Only for our query, as Spark's RocksDB state stores need
-    # Hadoop's default local file system; hence not cached, as the cache is for all queries.
+    # No .crc files, and no process forked to set a file's mode. Only for forkpoint's query, because Spark's RocksDB state stores
+    # need Hadoop's default local file system. So it is not cached, because all queries share the cache.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
@@ -57,11 +57,11 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     # The temporary directory of a YARN container has a longer path than a socket can have.
     "spark.python.unix.domain.socket.dir": "/tmp",
     "spark.python.worker.reuse": "true",
-    # How long a cancelled task may continue, and hold a core, before its worker is killed.
+    # How long a cancelled task may occupy a core before its worker is killed.
     "spark.python.task.killTimeout": "500ms",
     "spark.scheduler.allocation.file": (_HERE / "pools.xml").as_uri(),
     "spark.scheduler.mode": "FAIR",
-    # Subtasks run where their local store is (see exchange), not where most of an epoch's input is.
+    # Subtasks run on the host of their local store (see exchange), not of most of an epoch's input.
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -69,15 +69,9 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 }
 
 
-# For a JVM that starts tasks and hands bytes on, but computes nothing. The optimizing compiler would keep a fifth of a small
-# machine's processors busy for the first minute, and the code would be no faster.
-HANDS_ON_BYTES = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
-
-
-def _jvm_defaults(jvm_options: str) -> Mapping[str, str]:
-    """What the driver's JVM starts with, where spark-submit looks last."""
-    logging = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -Dforkpoint.log.format={logs.chosen()}"
-    return {"SPARK_DRIVER_MEMORY": "2g", "SPARK_SUBMIT_OPTS": f"{logging} {jvm_options}"}
+# For a JVM that starts tasks and forwards bytes, but computes nothing. The optimizing compiler would occupy a fifth of a small
+# machine's processors for the first minute without making the code faster.
+FORWARDING_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
 
 
 def get_session(
@@ -86,10 +80,10 @@ def get_session(
     """The active SparkSession, or else a new one.
 
     `options` are Spark settings by name ("spark.master": "local[4]"). They apply only to a new session, and override those of
-    spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master is that of the options, of the
-    environment's SPARK_MASTER, of spark-submit or spark-defaults.conf, or local[*], in this order. `provisions`: what executors
-    get from this process. `jvm_options`: of a new driver's JVM; spark.driver.extraJavaOptions overrides them. Raises ConfigError
-    for Spark Connect, if no Java is found, and if the active session's executors do not have the provisions.
+    spark-submit and spark-defaults.conf, which override forkpoint's defaults. The master comes from the options, the
+    environment's SPARK_MASTER, spark-submit or spark-defaults.conf, or is local[*], in this order. Executors get `provisions`
+    from this process. `jvm_options` apply to a new driver's JVM; spark.driver.extraJavaOptions overrides them. Raises ConfigError
+    for Spark Connect, if no Java is found, and if the active session's executors lack the provisions.
     """
     if os.environ.get("SPARK_REMOTE") or (options or {}).get("spark.remote"):
         raise ConfigError("SPARK_REMOTE selects Spark Connect, which cannot run forkpoint's jobs; unset it and set a master")
@@ -109,8 +103,11 @@ def get_session(
     if "spark.master" not in given and os.environ.get("SPARK_MASTER"):
         given["spark.master"] = os.environ["SPARK_MASTER"]
     _set_java_home()
+    logging = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()} -Dforkpoint.log.format={logs.chosen()}"
+    # spark-submit reads these variables last.
+    jvm_defaults = {"SPARK_DRIVER_MEMORY": "2g", "SPARK_SUBMIT_OPTS": f"{logging} {jvm_options}"}
     try:
-        with _environment(_jvm_defaults(jvm_options)):
+        with _environment(jvm_defaults):
             session = _start(given, provisions)
     except PySparkRuntimeError as error:
         if error.getCondition() not in ("JAVA_GATEWAY_EXITED", "JAVA_HOME_NOT_SET"):
@@ -127,7 +124,7 @@ def get_session(
 
 @contextmanager
 def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Within it, the environment has these variables unless it has them already."""
+    """Set these variables, unless set already, within the block."""
     added = [name for name in defaults if name not in os.environ]
     os.environ.update({name: defaults[name] for name in added})
     try:
@@ -138,7 +135,7 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
 
 
 def java_program() -> Path:
-    """The Java that Spark's JVM runs: that of JAVA_HOME, which may not exist, or of the PATH, or the newest in the usual places.
+    """The Java that runs Spark's JVM: from JAVA_HOME, even if missing there, or the PATH, or the newest in the usual directories.
     Raises ConfigError if there is none."""
     if home := os.environ.get("JAVA_HOME"):
         return Path(home) / "bin" / "java"
@@ -159,22 +156,22 @@ def _set_java_home() -> None:
 
 
 def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:
-    """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C ends the waiting but not PySpark's work.
+    """Starts Spark, unless it runs, on a separate thread, so that Ctrl-C interrupts the wait but not PySpark.
 
     On the main thread PySpark would install its own handler of Ctrl-C, which fails in the middle of a call to the JVM. The
-    JVM ends with this process, as its input closes, but only after it has written its port to a directory that PySpark
-    removes if it is interrupted before. Such a JVM failed half-way and never ended.
+    JVM ends with this process, when its input closes, but only after it has written its port to a directory that an interrupted
+    PySpark removes. Such a JVM failed half-way and never ended.
     """
     started: Future[SparkSession] = Future()
 
     def start() -> None:
         try:
-            # These become arguments of the JVM, which every user of this machine can see.
+            # These become arguments of the JVM, visible to every user of this machine.
             visible = {name: value for name, value in given.items() if not name.startswith("spark.executorEnv.")}
             # The JVM starts as PySpark's shell, which would show a bar for each stage.
             visible.setdefault(_PROGRESS, DEFAULT_SETTINGS[_PROGRESS])
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(visible.items())))
-            conf = SparkConf().setAll(list(given.items()))  # now with what spark-submit and spark-defaults.conf set
+            conf = SparkConf().setAll(list(given.items()))  # now with the settings of spark-submit and spark-defaults.conf
             if conf.get("spark.app.name", "pyspark-shell") == "pyspark-shell":  # PySpark's default
                 conf.setAppName("forkpoint")
             for name, value in {"spark.master": "local[*]", **DEFAULT_SETTINGS}.items():
@@ -191,9 +188,9 @@ def _start(given: Mapping[str, str], provisions: Provisions) -> SparkSession:
     return started.result()
 
 
-def find_java_home(places: tuple[str, ...] | None = None) -> Path:
-    """The newest Java home in the usual places (glob patterns). Raises ConfigError if there is none."""
-    patterns = places or (
+def find_java_home(patterns: Sequence[str] = ()) -> Path:
+    """The newest Java home in the usual directories (glob patterns). Raises ConfigError if there is none."""
+    patterns = patterns or (
         "/usr/lib/jvm/*",
         "/opt/java/*",
         "/opt/homebrew/opt/openjdk*",
@@ -210,7 +207,7 @@ def find_java_home(places: tuple[str, ...] | None = None) -> Path:
 
 @contextmanager
 def settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Within it, the session has these settings; afterwards its own again."""
+    """Change the session's settings within the block, then restore them."""
     before = {name: session.conf.get(name, None) for name in wanted}
     try:
         for name, value in wanted.items():

@@ -1,8 +1,8 @@
-"""The checkpoint directory of a stateless streaming query: reads source positions from it, and writes them to a new one.
+"""Reads source positions from the checkpoint directory of a stateless streaming query, and writes them to a new one.
 
-Spark keeps `offsets/<batch>` (a version line, metadata, one line for each source, "-" for none) and a private log for each
+Spark keeps `offsets/<batch>` (a version line, metadata, and per source one line, "-" for none) and a private log of each
 source below `sources/<ordinal>`. With a new query id, batch 0 committed at given offsets, and the private logs, a query
-continues exactly there with batch 1, whatever its sources' order was before. If there are offsets of batch 1 too, Spark
+continues exactly there with batch 1, even if the order of its sources has changed. If the offsets of batch 1 exist, too, Spark
 assumes that this batch was interrupted, and repeats it exactly up to them.
 """
 
@@ -22,33 +22,33 @@ _NO_OFFSET = "-"
 
 def craft(directory: Path, positions: Sequence[SourcePosition | None], stops: Sequence[SourcePosition] = ()) -> int:
     """Makes `directory` a checkpoint from which a query continues at the positions of its sources, in order; None starts a
-    source from its beginning. With `stops`, its first batch ends exactly there.
+    source from its beginning. With `stops`, the first batch ends exactly there.
 
-    If no source has a position, the directory stays empty: a new query. Returns the last batch written, or -1.
+    Without any position, the directory stays empty, as for a new query. Returns the last batch written, or -1.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     begin = [position or SourcePosition(kind="spark") for position in positions]
-    batches = [each for each in (begin, stops) if any(p.spark_offset is not None or p.spark_log for p in each)]
+    batches = [batch for batch in (begin, stops) if any(p.spark_offset is not None or p.spark_log for p in batch)]
     if not batches:
         return -1
     _write(directory / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     if batches[0] is begin:
         _write(directory / "commits" / "0", "v1\n{}")
-    for batch, each in enumerate(batches):
-        _write_batch(directory, batch, each)
+    for number, batch in enumerate(batches):
+        _write_batch(directory, number, batch)
     return len(batches) - 1
 
 
-def _write_batch(directory: Path, batch: int, known: Sequence[SourcePosition]) -> None:
-    """Writes the offsets at a batch's end, and the sources' logs up to there."""
+def _write_batch(directory: Path, batch: int, positions: Sequence[SourcePosition]) -> None:
+    """Writes the offsets at a batch's end, and the sources' logs up to them."""
     lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})]
-    for position in known:
+    for position in positions:
         if position.spark_offset is not None and "\n" in position.spark_offset:
             raise SavepointCorrupt(f"a Spark offset has a line break, which an offset log cannot hold: {position.spark_offset!r}")
         lines.append(_NO_OFFSET if position.spark_offset is None else position.spark_offset)
     _write(directory / "offsets" / str(batch), "\n".join(lines))
-    for ordinal, position in enumerate(known):
+    for ordinal, position in enumerate(positions):
         for name, text in position.spark_log.items():
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise SavepointCorrupt(f"the log of a Spark source names a file outside of its directory: {name!r}")
@@ -63,20 +63,21 @@ def check_follows(uid: str, position: SourcePosition | None, stop: SourcePositio
     end = file_log_end(stop.spark_offset or "")
     if end is None or end < begin or _read_until(stop, begin) != _read_until(position, begin):
         raise ConfigError(
-            f"source {uid!r} cannot be read from where this run starts to the savepoint it is to stop at: the files before "
-            "both differ. Start from a savepoint that the latter's job was restored from, or from nothing (-s none)"
+            f"source {uid!r} cannot be read from this run's start to the savepoint at which it must stop: the files before "
+            "them differ. Start from a savepoint from which that savepoint's job was restored, or from nothing (-s none)"
         )
 
 
 def _read_until(position: SourcePosition, entry: int) -> set[str]:
-    """The files in a file source's log, up to an entry."""
+    """The files in a file source's log up to an entry."""
     texts = [text.split("\n")[1:] for text in position.spark_log.values()]
     files = [json.loads(line) for lines in texts for line in lines if line]
     return {file["path"] for file in files if file["batchId"] <= entry}
 
 
 class CheckpointReader:
-    """Reads the positions at a batch's end from a running query's directory. It reads log files once, as they don't change."""
+    """Reads the positions at a batch's end from a running query's directory. Reads each log file once, because it never
+    changes."""
 
     def __init__(self, directory: Path, sources: int) -> None:
         self._directory = directory
@@ -106,14 +107,14 @@ class CheckpointReader:
 
     def _log(self, ordinal: int, offset: str) -> dict[str, str]:
         root = self._directory / "sources" / str(ordinal)
-        before, now = self._texts[ordinal], dict[str, tuple[int, str]]()
+        cached, current = self._texts[ordinal], dict[str, tuple[int, str]]()
         names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
         for name in needed_log_files(names, file_log_end(offset)):
             size = (root / name).stat().st_size
-            known = before.get(name)
-            now[name] = known if known is not None and known[0] == size else (size, _read(root / name))
-        self._texts[ordinal] = now
-        return {name: text for name, (_, text) in now.items()}
+            known = cached.get(name)
+            current[name] = known if known is not None and known[0] == size else (size, _read(root / name))
+        self._texts[ordinal] = current
+        return {name: text for name, (_, text) in current.items()}
 
 
 def file_log_end(offset: str) -> int | None:
@@ -129,8 +130,8 @@ def file_log_end(offset: str) -> int | None:
 def needed_log_files(names: Sequence[str], end: int | None) -> list[str]:
     """The files of a source's log that a restore needs.
 
-    For a file source these are the entries up to `end`, starting with the last compacted one, which includes all earlier
-    ones; for other sources all files that are not hidden or temporary.
+    For a file source: the entries up to `end`, starting with the last compacted one, which includes all earlier entries.
+    For other sources: all files that are not hidden or temporary.
     """
     visible = sorted(name for name in names if not _hidden(name))
     if end is None:

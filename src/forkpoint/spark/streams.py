@@ -1,7 +1,7 @@
-"""Streaming DataFrames as sources: one stateless query over all of them, each micro-batch of which is an epoch.
+"""Streaming DataFrames as sources: one stateless query reads all of them, and each of its micro-batches is an epoch.
 
 Spark detects new data and logs the offsets before a batch runs; the driver receives them with the batch and commits them in
-its manifest. The query's own checkpoint directory is scratch: each start writes a new one from the manifest's positions.
+its manifest. The query's own checkpoint directory is temporary: each start rebuilds it from the manifest's positions.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class StreamSource:
 
 
 class StreamingSources(Streams):
-    """A running query, which calls `on_batch(frame, positions)` for each micro-batch, on its own thread.
+    """A running query that calls `on_batch(frame, positions)` for each micro-batch, on its own thread.
 
-    stage: adds stage 0 to a DataFrame, given its operator id. token: marks the failures of its tasks. positions: where to
-    continue, by uid; a source without one starts as its options say. interval: the time between micro-batches. stops: where
-    each source ends, by uid, with the first batch.
+    stage: adds stage 0 to a DataFrame, given its operator id. token: marks the failures of its tasks. positions: the start
+    position by uid; a source without one starts as its options say. interval: the time between micro-batches. stops: the
+    position by uid at which the first batch, and the source, ends.
 
-    `on_batch` gets a DataFrame of stage-0 output, which is valid during the call, and the positions at the batch's end, by
+    `on_batch` receives a DataFrame of stage-0 output, valid during the call, and the positions at the batch's end, by
     uid. If it raises, the query ends and `failure` returns that exception. Raises ConfigError for DataFrames whose position
     or state does not fit into a savepoint, RestoreRefused for a position of another kind of source.
     """
@@ -84,23 +84,22 @@ class StreamingSources(Streams):
         self._failure: BaseException | None = None
         self._stopped = False
         self._turn = threading.RLock()
-        self._within: int | None = None  # the thread that is in `on_batch`
-        # Scratch that is written several times per epoch: in memory if possible.
+        self._batch_thread: int | None = None  # the thread that runs `on_batch`
+        # Temporary files, written several times per epoch: in memory if possible.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._directory = Path(tempfile.mkdtemp(prefix="forkpoint-query-", dir=memory))
         self._reader = CheckpointReader(self._directory, len(sources))
         begin = [positions.get(uid) for uid in self._uids]
-        last = craft(self._directory, begin, [stops[uid] for uid in self._uids] if stops is not None else ())
-        self._last = None if stops is None else last  # the last batch
+        last_batch = craft(self._directory, begin, [stops[uid] for uid in self._uids] if stops is not None else ())
+        self._last_batch = None if stops is None else last_batch
         with settings(session, QUERY_SETTINGS):
             staged = [stage(source.operator, source.frame) for source in sources]
             writer = reduce(DataFrame.union, staged).writeStream.foreachBatch(self._batch)
             writer = writer.option("checkpointLocation", self._directory.as_uri())
-            pace = f"{int(interval / timedelta(milliseconds=1))} milliseconds"
-            self._query = writer.trigger(processingTime=pace).start()
+            self._query = writer.trigger(processingTime=f"{interval // timedelta(milliseconds=1)} milliseconds").start()
 
     def failure(self) -> BaseException | None:
-        """The error that ended the query: of `on_batch`, of a task, or Spark's StreamingQueryException."""
+        """The error that ended the query, raised by `on_batch` or a task, or Spark's StreamingQueryException."""
         if self._failure is not None:
             return self._failure
         if self._query is None or self._stopped or self._query.isActive:
@@ -109,9 +108,9 @@ class StreamingSources(Streams):
         return None if error is None else unpack_failure(error, self._token) or error
 
     def stop(self) -> None:
-        """Ends the query after the current batch. May be called within `on_batch`, and more than once."""
+        """Ends the query after the current batch. May be called within `on_batch`, and repeatedly."""
         self._stopped = True
-        if self._within == threading.get_ident():
+        if self._batch_thread == threading.get_ident():
             # The query's thread cannot wait for itself.
             threading.Thread(target=self._end, name="forkpoint-stop", daemon=True).start()
         else:
@@ -126,20 +125,20 @@ class StreamingSources(Streams):
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
         with self._turn:
-            if self._stopped or (self._last is not None and batch > self._last):
+            if self._stopped or (self._last_batch is not None and batch > self._last_batch):
                 return  # Spark may log the batch as done, but only manifests count
-            self._within = threading.get_ident()
+            self._batch_thread = threading.get_ident()
             try:
                 self._on_batch(frame, dict(zip(self._uids, self._reader.positions(batch), strict=True)))
             except BaseException as error:
                 self._failure = error
                 raise
             finally:
-                self._within = None
+                self._batch_thread = None
 
 
 def check_positions(sources: Sequence[StreamSource], positions: Mapping[str, SourcePosition]) -> None:
-    """Raises RestoreRefused for positions of another kind of source: it would silently start from its beginning."""
+    """Raises RestoreRefused for positions of another kind of source, which would silently start from its beginning."""
     for source in sources:
         position = positions.get(source.uid)
         if position is not None and position.kind != "spark":
@@ -152,7 +151,7 @@ def check_positions(sources: Sequence[StreamSource], positions: Mapping[str, Sou
 def check_streams(sources: Sequence[StreamSource]) -> None:
     """Raises ConfigError, naming the uid, for DataFrames whose position or state does not fit into a savepoint.
 
-    Each must have exactly one streaming source, not shared with others, and no operator with state in Spark.
+    Each must have exactly one streaming source, not shared with others, and no stateful Spark operator.
     """
     seen: dict[str, Any] = {}
     for source in sources:

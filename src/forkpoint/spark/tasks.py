@@ -1,8 +1,8 @@
 """The code that runs in Spark's Python workers.
 
-The functions that Spark ships with a job are small objects with a handle of the job's broadcast; the job itself is unpickled
-once per worker process. An epoch's context is a local property of the Spark job, except for what is about one subtask: that is
-the first row of the subtask's partition. So the same functions serve all epochs.
+The functions that Spark ships with a job are small objects with a handle of the job's broadcast; a worker process unpickles the
+job once. An epoch's context is a local property of the Spark job, and a subtask's part of it is the first row of the subtask's
+partition. So the same functions serve all epochs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Job(NamedTuple):
 
 
 def pack_job(runtime: Runtime, spec: JobSpec, *, on_cluster: bool) -> bytes:
-    """The bytes to broadcast: the job, and the driver's import path, for modules beside a script."""
+    """The bytes to broadcast: the job, and the driver's import path, for modules next to a script."""
     return pickle.dumps((import_path(), on_cluster, dumps(Job(runtime, spec))))
 
 
@@ -65,7 +65,7 @@ def import_path() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class JobHandle:
-    """A run's job: `token` identifies the run and its failures, `payload` is the Spark broadcast of `pack_job`."""
+    """A handle of a run's job. `token` identifies the run and its failures, `payload` is the Spark broadcast of `pack_job`."""
 
     token: str
     payload: Any
@@ -84,37 +84,37 @@ class JobHandle:
                 local_dir = executors_directory(job.spec.local_dir)
                 remove_earlier(local_dir)
                 job = job._replace(spec=replace(job.spec, local_dir=local_dir))
-            for token, other in list(_jobs.items()):  # the stores of the run's earlier layouts take memory and disk space
+            for token, other in list(_jobs.items()):  # the stores of the run's earlier layouts use memory and disk space
                 if len(_jobs) >= _MAX_JOBS or other.spec.run_id == job.spec.run_id:
                     drop_worker(_jobs.pop(token).spec.run)
-        _jobs[self.token] = job  # at the end, as the most recently used
+        _jobs[self.token] = job  # last, because it is the most recently used
         return job
 
 
 def executors_directory(local_dir: str) -> str:
-    """Where this host keeps the local stores: in Spark's directory of the application, which all its executors on the host
+    """This host's directory for local stores: in Spark's directory of the application, which all its executors on the host
     share, and which the cluster manager removes after the application."""
     spark_dirs = os.environ.get("SPARK_LOCAL_DIRS")
     if spark_dirs is None:
         return local_dir
-    # Spark gives workers the block manager's own directory, which goes with the executor.
+    # Spark gives workers the block manager's own directory, which is removed with the executor.
     return str(Path(spark_dirs.split(",")[0]).parent / "forkpoint-stores" / Path(local_dir).name)
 
 
 def remove_earlier(local_dir: str) -> None:
     """Remove the local stores of the run's earlier attempts from this host."""
-    here = Path(local_dir)
-    run, _, attempt = here.name.rpartition("-")
-    for other in here.parent.glob(f"{run}-*"):
+    current = Path(local_dir)
+    run, _, attempt = current.name.rpartition("-")
+    for other in current.parent.glob(f"{run}-*"):
         if (number := other.name.rpartition("-")[2]).isdigit() and int(number) < int(attempt):
             shutil.rmtree(other, ignore_errors=True)
 
 
 def prepare_on_host(encoded: bytes) -> bytes:
     """``prepare_store`` in a cluster."""
-    work = msgpack_decoder(Preparation)(encoded)
-    here = msgspec.structs.replace(work, local_dir=executors_directory(work.local_dir))
-    return prepare_store(msgspec.msgpack.encode(here))
+    preparation = msgpack_decoder(Preparation)(encoded)
+    local = msgspec.structs.replace(preparation, local_dir=executors_directory(preparation.local_dir))
+    return prepare_store(msgspec.msgpack.encode(local))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,13 @@ class SubtaskStage:
             context = decode_part(part).joined(_context(), subtask)
             out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, rows)
             yield from (row[3] for row in commits_in(out)) if self.last else out
-            for _ in rows:  # a worker that leaves input unread cannot be reused
+            for _ in rows:  # a worker with unread input cannot be reused
                 pass
 
 
 @dataclass(frozen=True, slots=True)
 class FrameStage:
-    """Stage 0 of a DataFrame, for `mapInArrow`; yields batches of the pairs that the exchange takes."""
+    """Stage 0 of a DataFrame, for `mapInArrow`; yields batches of pairs, the input of the exchange."""
 
     handle: JobHandle
     operator: int
@@ -178,7 +178,7 @@ class FrameStage:
 
 @dataclass(frozen=True, slots=True)
 class NotifyStage:
-    """The word of a complete checkpoint to one subtask, whose part of the context is the only row."""
+    """Notifies one subtask of a complete checkpoint. The subtask's part of the context is the only row."""
 
     handle: JobHandle
 
@@ -192,8 +192,8 @@ class NotifyStage:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundStage:
-    """Applies a function to each argument in a partition. The results are encoded, each with what was said meanwhile;
-    ``about``: what that is about."""
+    """Applies a function to each argument in a partition. Encodes each result with the lines logged during the call;
+    ``about``: the fields of these lines."""
 
     path: Sequence[str]
     pickled: bytes
@@ -202,8 +202,8 @@ class BackgroundStage:
     about: Mapping[str, Any]
 
     def __call__(self, task: int, args: Iterator[bytes]) -> Iterator[bytes]:
-        said: list[str] = []
-        with _task(f"background task {task}", self.token, said):
+        log_lines: list[str] = []
+        with _task(f"background task {task}", self.token, log_lines):
             extend_import_path(self.path)
             fn: Callable[[bytes], bytes] = pickle.loads(self.pickled)
             for arg in args:
@@ -211,17 +211,17 @@ class BackgroundStage:
                     try:
                         result = fn(arg)
                     finally:
-                        said[:] = log.returned()
-                yield msgspec.msgpack.encode((result, said))
+                        log_lines[:] = log.returned()
+                yield msgspec.msgpack.encode((result, log_lines))
 
 
 def extend_import_path(path: Sequence[str]) -> None:
-    """Appends the directories and archives that exist here and are not on the path yet."""
+    """Appends the directories and archives that exist on this host and are not on the path yet."""
     known = set(sys.path)
     sys.path.extend(entry for entry in path if entry not in known and os.path.exists(entry))
 
 
-# Concurrent jobs of one session share its workers; the least recently used one is dropped.
+# Concurrent jobs of one session share its workers; a worker drops the least recently used job.
 _MAX_JOBS = 4
 _jobs: dict[str, Job] = {}
 
@@ -234,8 +234,8 @@ def _context() -> EpochContext:
 
 
 @contextmanager
-def _task(where: str, token: str, said: Sequence[str] = ()) -> Iterator[None]:
-    """Around a task: no garbage collection within it, and its exception reaches the driver unchanged, with what was said."""
+def _task(where: str, token: str, log_lines: Sequence[str] = ()) -> Iterator[None]:
+    """Run a task without garbage collection, and carry its exception and log lines to the driver."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -243,18 +243,18 @@ def _task(where: str, token: str, said: Sequence[str] = ()) -> Iterator[None]:
     except (GeneratorExit, KeyboardInterrupt, TaskFailure):
         raise
     except BaseException as error:
-        raise pack_failure(error, where, token, said) from None
+        raise pack_failure(error, where, token, log_lines) from None
     finally:
-        _collector.after_task()  # freezes what the task has made, which would be collected as soon as that is enabled
+        _collector.after_task()  # freezes the task's objects before enabling the collector, which would scan them at once
         if collecting:
             gc.enable()
 
 
 class _Collector:
-    """Keeps the full collection that PySpark's daemon does after every task short.
+    """Shortens the full collection that PySpark's daemon runs after every task.
 
-    Freezing excludes all objects from collection, in constant time; they are unfrozen every `EVERY_S` seconds, as a collection
-    of all takes a tenth of one, or when the process has grown by `GROWTH` bytes.
+    Freezing excludes all objects from collection, in constant time. They are unfrozen every `EVERY_S` seconds, because a full
+    collection takes a tenth of a second, or when the process has grown by `GROWTH` bytes.
     """
 
     EVERY_S = 60.0

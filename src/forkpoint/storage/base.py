@@ -1,4 +1,4 @@
-"""Durable storage for checkpoints and savepoints: the protocol, local disk, and `open_storage`."""
+"""Durable storage for checkpoints and savepoints: the protocol, the local file system, and `open_storage`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TEMPORARY_PREFIX = ".fp-tmp-"
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _OBJECT_SCHEMES = ("s3", "gs", "az", "memory")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# A disk or a file server has failed, and may come back.
-_AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN)
+# A disk or a file server has failed and may recover.
+_TRANSIENT = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN)
 _MKDIR_ATTEMPTS = 20
 
 
@@ -36,15 +36,15 @@ class Storage(Protocol):
     The commit protocol relies on these guarantees of every implementation:
 
     * `create` is atomic and exclusive: of any number of callers, in any process on any machine, at most one returns;
-      the others raise `AlreadyExists`. Partial content is never visible. If it raises `StorageUnavailable`, the file may have
-      been created nevertheless, or may be later.
+      the others raise `AlreadyExists`. Partial content is never visible. If it raises `StorageUnavailable`, the file may
+      nevertheless exist, now or later.
     * `put` replaces atomically: a reader sees either the old content or the new one.
     * A `create` or `put` that returned is durable, and visible to every later `read`, `exists`, `size` and `list`.
     * `delete`, `delete_all` and `delete_prefix` do nothing if a path is absent; the last two are not atomic.
 
     A path is either a file or a directory of files, never both. There are no empty directories: `list` and `exists`
-    consider files only. Paths that are absolute, empty, or contain an empty, "." or ".." segment raise `StorageError`, so
-    they cannot leave the root, and a root can be moved or copied as a whole. Reading a missing file raises `NotFound`; any
+    consider files only. Paths that are absolute, empty, or contain an empty, "." or ".." segment raise `StorageError`. So
+    no path leaves the root, and a root can be moved or copied. Reading a missing file raises `NotFound`; any
     other failure raises `StorageError` with the full path and the remedy.
     """
 
@@ -56,8 +56,8 @@ class Storage(Protocol):
         """The whole content. Raises NotFound."""
 
     def list(self, prefix: str = "", after: str = "") -> builtins.list[str]:
-        """Every file below the directory `prefix` ("" is the root), at any depth, sorted, relative to the root. Only those whose
-        paths sort after `after`: the others cost nothing."""
+        """All files below the directory `prefix` ("" is the root), at any depth, sorted, relative to the root. Only paths that
+        sort after `after`; skipped ones cost nothing."""
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing an existing one."""
@@ -69,10 +69,10 @@ class Storage(Protocol):
         """Remove the file if it exists."""
 
     def delete_all(self, paths: builtins.list[str]) -> None:
-        """Remove those of the files that exist, in any order; object stores take many in one request."""
+        """Remove the files that exist, in any order. Object stores delete many in one request."""
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every file below the directory `prefix`, which cannot be the root."""
+        """Remove all files below the directory `prefix`, which cannot be the root."""
 
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
@@ -85,7 +85,7 @@ class Storage(Protocol):
 
 
 def check_path(path: str) -> str:
-    """The path if it is a valid relative path. Raises StorageError that says why it is not."""
+    """Return a valid relative path unchanged. Raises StorageError, with the reason, for any other."""
     if path.startswith("/"):
         raise StorageError(f"storage path {path!r} is absolute; give it relative to the storage's root")
     for segment in path.split("/"):
@@ -107,40 +107,40 @@ def may_follow(directory: str, after: str) -> bool:
 def open_storage(url: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Storage:
     """Open the storage at `url`: a plain path, file://, s3://, gs://, az://, hdfs:// or memory://.
 
-    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …), and `retry_timeout`: for how many seconds a
-    request to an object store is repeated, 60 by default. Missing ones are taken from the environment (AWS_*, GOOGLE_*,
-    AZURE_*, HADOOP_CONF_DIR). memory://NAME is one store per NAME within this process. Raises ConfigError for
-    an invalid URL; opening accesses neither disk nor network.
+    `config` has the store's own settings (`endpoint`, `region`, `access_key_id`, …), and `retry_timeout`, the number of seconds
+    during which a request to an object store is retried, by default 60. The environment (AWS_*, GOOGLE_*, AZURE_*,
+    HADOOP_CONF_DIR) supplies missing settings. memory://NAME is one store per NAME within this process. Raises ConfigError for
+    an invalid URL. Opening accesses neither disk nor network.
     """
-    place = os.fspath(url)
-    if place.startswith("file:"):
-        parts = urlsplit(place)
+    location = os.fspath(url)
+    if location.startswith("file:"):
+        parts = urlsplit(location)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-            raise ConfigError(f"storage URL {place!r} is not a local file URL; write file:///absolute/path")
+            raise ConfigError(f"storage URL {location!r} is not a local file URL; write file:///absolute/path")
         return LocalStorage(unquote(parts.path))
-    if (match := _URL.match(place)) is None:
-        if not place:
+    if (match := _URL.match(location)) is None:
+        if not location:
             raise ConfigError("the storage URL is empty; give a directory or a URL such as s3://bucket/path")
-        return LocalStorage(os.path.abspath(Path(place).expanduser()))
+        return LocalStorage(os.path.abspath(Path(location).expanduser()))
     if match[1] == "hdfs":
         from forkpoint.storage.hdfs import HdfsStorage
 
-        return HdfsStorage(place, config)
+        return HdfsStorage(location, config)
     if match[1] not in _OBJECT_SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_OBJECT_SCHEMES, "hdfs"))
-        raise ConfigError(f"storage URL {place!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}")
+        raise ConfigError(f"storage URL {location!r} has the unknown scheme {match[1]!r}; use a plain path or one of {known}")
     from forkpoint.storage.object_storage import ObjectStorage  # local jobs do not load the object store client
 
-    return ObjectStorage(place, config)
+    return ObjectStorage(location, config)
 
 
 @dataclass(frozen=True)
 class LocalStorage:
     """`Storage` in a directory of a POSIX file system, local or shared (NFS v3+), which the first write creates.
 
-    Each write goes to a temporary file beside its target, is synced, and then gets its name by a hard link (`create`) or a
-    rename (`put`), after which the directory is synced. A writer killed meanwhile leaves its temporary file, which no
-    method but `temporary_files` lists. Files are private to their owner (`private`).
+    A write goes to a temporary file in the target's directory, syncs it, gives it its name by a hard link (`create`) or a
+    rename (`put`), and syncs the directory. A writer killed in between leaves its temporary file, which only `temporary_files`
+    lists. Files are private to their owner (`private`).
     """
 
     root: str
@@ -155,50 +155,50 @@ class LocalStorage:
         return Path(self.root).as_uri()
 
     def read(self, path: str) -> bytes:
-        with self._errors("read", self._place(path)) as place, open(place, "rb") as file:
+        with self._errors("read", self._location(path)) as location, open(location, "rb") as file:
             return file.read()
 
     def list(self, prefix: str = "", after: str = "") -> builtins.list[str]:
-        with self._errors("list", self._place(prefix) if prefix else self.root) as top:
+        with self._errors("list", self._location(prefix) if prefix else self.root) as top:
             return sorted(self._walk(top, prefix, after))
 
     def put(self, path: str, data: bytes, *, own: bool = False) -> None:
-        """``own``: no other user can access it, even in a directory that is shared with a group."""
-        with self._errors("write", self._place(path)) as place, self._written(place, data, own) as temporary:
-            os.replace(temporary, place)
+        """``own``: no other user can access the file, even in a directory shared with a group."""
+        with self._errors("write", self._location(path)) as location, self._written(location, data, own) as temporary:
+            os.replace(temporary, location)
 
     def create(self, path: str, data: bytes) -> None:
-        with self._errors("write", self._place(path)) as place, self._written(place, data) as temporary:
-            os.link(temporary, place)
+        with self._errors("write", self._location(path)) as location, self._written(location, data) as temporary:
+            os.link(temporary, location)
 
     def delete(self, path: str) -> None:
-        with self._errors("delete", self._place(path)) as place:
+        with self._errors("delete", self._location(path)) as location:
             try:
-                os.unlink(place)
+                os.unlink(location)
             except (FileNotFoundError, NotADirectoryError):
                 return
             except OSError:
-                if os.path.isdir(place):
+                if os.path.isdir(location):
                     return
                 raise
-            self._prune(os.path.dirname(place))
+            self._prune(os.path.dirname(location))
 
     def delete_all(self, paths: builtins.list[str]) -> None:
         for path in paths:
             self.delete(path)
 
     def delete_prefix(self, prefix: str) -> None:
-        with self._errors("delete", self._place(prefix)) as top:
+        with self._errors("delete", self._location(prefix)) as top:
             for directory, _, names in os.walk(top, topdown=False, onerror=_unless_absent):
                 for name in names:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(directory, name))
-                with suppress(OSError):  # not empty again: a writer has added a file
+                with suppress(OSError):  # not empty: a writer has added a file
                     os.rmdir(directory)
             self._prune(os.path.dirname(top))
 
     def exists(self, path: str) -> bool:
-        return os.path.isfile(self._place(path))
+        return os.path.isfile(self._location(path))
 
     def size(self, path: str) -> int:
         return self._stat(path).st_size
@@ -207,58 +207,58 @@ class LocalStorage:
         return self._stat(path).st_mtime_ns // 1_000_000
 
     def _stat(self, path: str) -> os.stat_result:
-        with self._errors("look at", self._place(path)) as place:
-            if os.path.isdir(place):
+        with self._errors("stat", self._location(path)) as location:
+            if os.path.isdir(location):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            return os.stat(place)
+            return os.stat(location)
 
     def close_to_others(self, names: Iterable[str]) -> None:
-        """Make the directories with these names below the root private to their owner."""
+        """Make the directories of these names below the root private to their owner."""
         for name in names:
-            with self._errors("change the mode of", self._place(name)) as place:
-                private.close_to_others(place)
+            with self._errors("change the mode of", self._location(name)) as location:
+                private.close_to_others(location)
 
     def temporary_files(self, older_than: timedelta) -> builtins.list[tuple[str, int]]:
-        """The temporary files last written before that, with their sizes.
+        """The temporary files whose last write is older than that, with their sizes.
 
-        They are of writers that died, if `older_than` exceeds the duration of any single write.
+        Dead writers left them if `older_than` exceeds the duration of any single write.
         """
         limit = time() - older_than.total_seconds()
         found = []
         for directory, _, names in os.walk(self.root):
             for name in names:
-                place = os.path.join(directory, name)
+                location = os.path.join(directory, name)
                 with suppress(FileNotFoundError):
-                    if name.startswith(TEMPORARY_PREFIX) and (stat := os.stat(place)).st_mtime < limit:
-                        found.append((os.path.relpath(place, self.root), stat.st_size))
+                    if name.startswith(TEMPORARY_PREFIX) and (stat := os.stat(location)).st_mtime < limit:
+                        found.append((os.path.relpath(location, self.root), stat.st_size))
         return sorted(found)
 
     def remove_temporary(self, path: str) -> None:
         """Delete one of the ``temporary_files``."""
-        place = os.path.join(self.root, path)
+        location = os.path.join(self.root, path)
         if not os.path.basename(path).startswith(TEMPORARY_PREFIX):
-            raise StorageError(f"{place} is not a temporary file")
+            raise StorageError(f"{location} is not a temporary file")
         with suppress(FileNotFoundError):
-            os.unlink(place)
-        self._prune(os.path.dirname(place))
+            os.unlink(location)
+        self._prune(os.path.dirname(location))
 
     def links_out(self, directory: str = "") -> Iterator[str]:
-        """The symbolic links below a directory that lead out of it, or to a directory, which could be a cycle.
+        """The symbolic links below a directory that point outside it, or to a directory, which could be a cycle.
 
-        In a directory of foreign origin nothing must be read or deleted through them.
+        In a directory of foreign origin, nothing may be read or deleted through them.
         """
-        top = os.path.realpath(self._place(directory) if directory else self.root)
-        waiting = [top]
-        while waiting:
-            for entry in _entries(waiting.pop()):
+        top = os.path.realpath(self._location(directory) if directory else self.root)
+        pending = [top]
+        while pending:
+            for entry in _entries(pending.pop()):
                 if entry.is_symlink():
                     target = os.path.realpath(entry.path)
                     if not target.startswith(f"{top}{os.sep}") or not os.path.isfile(target):
                         yield os.path.relpath(entry.path, top)
                 elif entry.is_dir():
-                    waiting.append(entry.path)
+                    pending.append(entry.path)
 
-    def _place(self, path: str) -> str:
+    def _location(self, path: str) -> str:
         return os.path.join(self.root, check_path(path))
 
     def _walk(self, directory: str, prefix: str, after: str) -> Iterator[str]:
@@ -271,9 +271,9 @@ class LocalStorage:
                 yield path
 
     @contextmanager
-    def _written(self, place: str, data: bytes, own: bool = False) -> Iterator[str]:
-        """A synced temporary file beside `place`; the body gives it its name, then the directory is synced."""
-        directory = os.path.dirname(place)
+    def _written(self, location: str, data: bytes, own: bool = False) -> Iterator[str]:
+        """Yield a synced temporary file in the directory of `location`. The body renames it; then the directory is synced."""
+        directory = os.path.dirname(location)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         handle = self._open_new(temporary, directory, own)
         try:
@@ -296,7 +296,7 @@ class LocalStorage:
                 # The directory is new, or a concurrent delete pruned it while it was empty.
                 self._make_directory(directory)
         raise StorageError(
-            f"cannot write {directory}: the directory cannot be created, or something keeps removing it; choose a place "
+            f"cannot write {directory}: the directory cannot be created, or something keeps removing it; choose a directory "
             "on a file system that allows new directories"
         )
 
@@ -320,40 +320,34 @@ class LocalStorage:
             directory = os.path.dirname(directory)
 
     @contextmanager
-    def _errors(self, verb: str, place: str) -> Iterator[str]:
-        """The place, with OSErrors converted to ours."""
+    def _errors(self, verb: str, location: str) -> Iterator[str]:
+        """Yield the location; convert OSErrors to StorageErrors."""
         try:
-            yield place
+            yield location
         except FileExistsError as error:
-            raise AlreadyExists(f"{place} exists already; it is written once and never replaced") from error
+            raise AlreadyExists(f"{location} exists already; it is written once and never replaced") from error
         except OSError as error:
             reason, code = error.strerror or str(error), error.errno
-            if code in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR) and verb in ("read", "look at"):
-                raise NotFound(f"there is no file {place}") from error
+            if code in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR) and verb in ("read", "stat"):
+                raise NotFound(f"there is no file {location}") from error
             if code in (errno.EISDIR, errno.ENOTDIR):
-                raise StorageError(f"cannot {verb} {place}: a path is a file or a directory, never both") from error
+                raise StorageError(f"cannot {verb} {location}: a path is a file or a directory, never both") from error
+            if code in (errno.EACCES, errno.EPERM):
+                raise AccessDenied(f"cannot {verb} {location}: {reason}. Give this user access to {self.root}") from error
+            failure = f"cannot {verb} {location} on host {socket.gethostname()}: {reason}"
+            then = "a paused job then resumes by itself; start a stopped one again, and it resumes from the last checkpoint"
             if code in _NO_SPACE:
                 raise StorageUnavailable(
-                    f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Free space on the file system or raise its "
-                    "quota (fewer retained checkpoints need less): a paused job then goes on, an ended one resumes from the last "
-                    "checkpoint when it is started again"
+                    f"{failure}. Free space on the file system or raise its quota (fewer retained checkpoints need less): {then}"
                 ) from error
-            if code == errno.EROFS:  # a disk with errors is mounted again like that, until somebody repairs it
-                raise StorageUnavailable(
-                    f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Mount the file system of {self.root} "
-                    "writable again: a paused job then goes on, an ended one resumes from the last checkpoint when it is started "
-                    "again"
-                ) from error
-            if code in (errno.EACCES, errno.EPERM):
-                raise AccessDenied(f"cannot {verb} {place}: {reason}. Give this user access to {self.root}") from error
-            kind = StorageUnavailable if code in _AWAY else StorageError
-            raise kind(
-                f"cannot {verb} {place} on host {socket.gethostname()}: {reason}. Check that {self.root} is a reachable directory"
-            ) from error
+            if code == errno.EROFS:  # the kernel remounts a faulty disk read-only
+                raise StorageUnavailable(f"{failure}. Remount the file system of {self.root} writable: {then}") from error
+            kind = StorageUnavailable if code in _TRANSIENT else StorageError
+            raise kind(f"{failure}. Check that {self.root} is a reachable directory") from error
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
-    """What a directory contains; nothing if it is absent."""
+    """The entries of a directory; none if it is absent."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)

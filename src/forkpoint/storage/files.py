@@ -1,8 +1,9 @@
-"""Files of a storage that are not the job's state: what a listing tells of them, reading parts, staging and publishing."""
+"""Input and output files in a storage, as opposed to state: listing, ranged reads, staging and publishing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -11,7 +12,7 @@ from forkpoint.errors import ConfigError, StorageError
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file as it was found. ``tag`` changes with its content: an object's ETag; on HDFS, the time of its last change."""
+    """A file's metadata. ``tag`` changes with its content: an object's ETag; on HDFS, modification time and size."""
 
     path: str
     size: int
@@ -20,56 +21,73 @@ class StoredFile:
 
 
 class FileChanged(StorageError):
-    """A file has another content than when it was found."""
+    """A file's content has changed since the file was found."""
 
 
 class FileWriter(Protocol):
-    """Writes a new file, which appears when it is closed."""
+    """Writes a new file, which appears on ``close``."""
 
-    def write(self, data: bytes, /) -> None: ...
+    def write(self, data: bytes, /) -> object: ...
     def close(self) -> None: ...
 
 
+class ConvertingWriter:
+    """A client's writer that raises the errors of its storage."""
+
+    def __init__(self, file: FileWriter, errors: Callable[[], AbstractContextManager[object]]) -> None:
+        self._file = file
+        self._errors = errors
+
+    def write(self, data: bytes) -> None:
+        with self._errors():
+            self._file.write(data)
+
+    def close(self) -> None:
+        with self._errors():
+            self._file.close()
+
+
 def everywhere(directory: str) -> bool:
-    """Enter each directory."""
+    """Enter every directory."""
     return True
 
 
 class FileStorage(Protocol):
-    """Files below a bucket, container or file system, named by paths with "/" between segments. Errors: those of ``Storage``."""
+    """Files below a bucket, container or file system, named by paths with "/" between segments. Raises the errors of
+    ``Storage``."""
 
     in_order: ClassVar[bool]
-    """Whether ``files`` come in the order of their names."""
+    """Whether ``files`` lists in the order of names."""
 
     def files(self, prefix: str, after: str = "", enter: Callable[[str], bool] = everywhere) -> Iterator[StoredFile]:
-        """The files below the directory ``prefix`` with paths after ``after``, ``enter``: whether the files below a
-        directory are of interest; they may be listed nevertheless."""
+        """The files below the directory ``prefix`` whose paths sort after ``after``. May skip directories for which ``enter``
+        is false."""
 
-    def look(self, path: str) -> StoredFile:
-        """What is known of one file. Raises NotFound."""
+    def stat(self, path: str) -> StoredFile:
+        """The metadata of one file. Raises NotFound."""
 
     def is_directory(self, path: str) -> bool | None:
-        """Whether it is a directory; None if the storage has no directories."""
+        """Whether the path is a directory; None if the storage has no directories."""
 
     def read_range(self, file: StoredFile, start: int, end: int) -> bytes:
-        """These bytes of it. Raises NotFound, and FileChanged if it is not the file that was found."""
+        """A range of a file's bytes. Raises NotFound, or FileChanged if the content has changed."""
 
     def writer(self, path: str) -> FileWriter:
-        """A new file, which replaces an old one when it is closed."""
+        """A new file, which replaces an existing one on ``close``."""
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file that ``writer`` wrote, without replacing another one. If this was begun before, complete it. Raises
-        NotFound, and AlreadyExists if the target is another file."""
+        """Rename a file that ``writer`` wrote, without replacing another, or complete an interrupted move. Raises NotFound, or
+        AlreadyExists if the target is another file."""
 
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
 
     def remove(self, path: str) -> None:
-        """Delete the file if it exists; its directory stays."""
+        """Delete the file if it exists, but keep its directory."""
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """The URL of the bucket, container or file system, and the path in it.
+    """The URL of the bucket, container or file system, and the path inside it.
 
     >>> split_url("s3://bucket/a/b/")
     ('s3://bucket', 'a/b')
@@ -83,8 +101,8 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def open_files(root: str) -> FileStorage:
-    """The files below a root that ``split_url`` returned, with credentials and endpoints from the environment, like
-    ``open_storage``."""
+    """The files below a root that ``split_url`` returned. Like ``open_storage``, takes credentials and endpoints from the
+    environment."""
     if root.startswith("hdfs:"):
         from forkpoint.storage.hdfs import HdfsStorage
 

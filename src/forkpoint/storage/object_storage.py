@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, cast
 from urllib.parse import urlsplit
@@ -29,25 +29,25 @@ from obstore.store import MemoryStore, from_url
 
 from forkpoint.errors import AccessDenied, AlreadyExists, ConfigError, NotFound, StorageError, StorageUnavailable
 from forkpoint.storage.base import check_path
-from forkpoint.storage.files import FileChanged, StoredFile, everywhere
+from forkpoint.storage.files import ConvertingWriter, FileChanged, FileWriter, StoredFile, everywhere
 
 if TYPE_CHECKING:  # these names exist for type checkers only
-    from obstore import ObjectMeta, WritableFile
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
-# A request is repeated for a minute, after which a job pauses and says so. The number of tries does not limit that: they follow
-# each other so fast that the default, ten, lasts for three seconds.
+# The client retries a request for a minute; then the job pauses and reports it. The number of retries must not be the limit: the
+# default of ten lasts only three seconds.
 RETRY: RetryConfig = {
     "max_retries": 100_000,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-# The setting that replaces that minute, in seconds: for a first request, which is more likely to be wrong than unlucky.
+# The setting, in seconds, that overrides that minute: for a first request, which more likely has a wrong URL than bad luck.
 RETRY_TIMEOUT = "retry_timeout"
-# A silent connection counts as lost; a slow one may take its time.
+# A silent connection counts as lost; a slow one does not.
 TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
 
-# Settings of the HTTP client; the parser of store settings panics on these.
+# Settings of the HTTP client; the parser of store settings panics on them.
 _CLIENT_SETTINGS = {
     "allow_http",
     "allow_invalid_certificates",
@@ -71,8 +71,8 @@ _CLIENT_SETTINGS = {
     "user_agent",
 }
 
-_REQUEST = "forkpoint"  # the attribute of a created object that names the request which created it
-_REFUSED = re.compile(r"status code: 4(?!08|29)\d\d")  # the request is wrong, and will be the next time
+_REQUEST = "forkpoint"  # the object attribute that identifies the creating request
+_REFUSED = re.compile(r"status code: 4(?!08|29)\d\d")  # the request is wrong, so a retry would fail, too
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
 _DELETED_AT_ONCE = 1000
 
@@ -122,21 +122,21 @@ class ObjectStorage:
         request = uuid.uuid4().hex
         try:
             self._create(path, data, request)
-        except StorageUnavailable:  # it may have been executed: the second one tells
+        except StorageUnavailable:  # the request may have succeeded; the second attempt finds out
             self._create(path, data, request)
 
     def _create(self, path: str, data: bytes, request: str) -> None:
-        """Create the file, unless this request has done so before: its answer may have been lost."""
+        """Create the file unless this request has created it already and its answer was lost."""
         try:
             with self._errors("write", path) as store:
-                # In one HTTP request, so that condition and write are atomic.
+                # One HTTP request, so that condition and write are atomic.
                 obstore.put(store, path, data, mode="create", use_multipart=False, attributes={_REQUEST: request})
         except AlreadyExists as error:
             try:
                 with self._errors("read", path) as store:
                     creator = obstore.get(store, path).attributes.get(_REQUEST)
-            except NotFound:  # S3 answers so while another request for the name is under way, too
-                raise StorageUnavailable(f"{self._place(path)} cannot be created: another request is under way") from error
+            except NotFound:  # S3 also answers like this while another request for the name is in flight
+                raise StorageUnavailable(f"{self._location(path)} cannot be created: another request is in flight") from error
             if creator != request:
                 raise
 
@@ -163,12 +163,10 @@ class ObjectStorage:
         return True
 
     def size(self, path: str) -> int:
-        with self._errors("look at", path) as store:
-            return obstore.head(store, path)["size"]
+        return self.stat(path).size
 
     def modified_ms(self, path: str) -> int:
-        with self._errors("look at", path) as store:
-            return int(obstore.head(store, path)["last_modified"].timestamp() * 1000)
+        return self.stat(path).modified_ns // 1_000_000
 
     def files(self, prefix: str, after: str = "", enter: Callable[[str], bool] = everywhere) -> Iterator[StoredFile]:
         """See ``FileStorage``."""
@@ -176,8 +174,8 @@ class ObjectStorage:
             for chunk in obstore.list(store, prefix or None, offset=after or None):
                 yield from map(_stored, chunk)
 
-    def look(self, path: str) -> StoredFile:
-        with self._errors("look at", path) as store:
+    def stat(self, path: str) -> StoredFile:
+        with self._errors("stat", path) as store:
             return _stored(obstore.head(store, path))
 
     def is_directory(self, path: str) -> bool | None:
@@ -191,15 +189,15 @@ class ObjectStorage:
                 found = obstore.get(store, file.path, options={"range": (start, end), "if_match": file.tag or None})
                 return bytes(found.bytes())
             except PreconditionError as error:
-                raise FileChanged(f"{self._place(file.path)} has changed since it was found") from error
+                raise FileChanged(f"{self._location(file.path)} has changed since it was found") from error
 
-    def writer(self, path: str) -> _Writer:
+    def writer(self, path: str) -> FileWriter:
         with self._errors("write", path) as store:
             file = obstore.open_writer(store, path, attributes={_REQUEST: uuid.uuid4().hex})
-        return _Writer(self, path, file)
+        return ConvertingWriter(file, partial(self._errors, "write", path))
 
     def move(self, source: str, target: str) -> None:
-        """Copy it on the server, then delete it. An attribute, which is copied as well, tells a copy from another object."""
+        """Copy on the server, then delete. The copied attribute distinguishes the copy from another object."""
         try:
             with self._errors("read", source) as store:
                 try:
@@ -208,13 +206,13 @@ class ObjectStorage:
                     mine = obstore.get(store, source).attributes.get(_REQUEST)
                     if mine is None or obstore.get(store, target).attributes.get(_REQUEST) != mine:
                         raise
-                whole = obstore.head(store, source)["size"] == obstore.head(store, target)["size"]
+                complete = obstore.head(store, source)["size"] == obstore.head(store, target)["size"]
         except NotFound:
             if self.exists(source):  # the target has just been removed
                 return self.move(source, target)
             raise
-        if not whole:
-            raise StorageUnavailable(f"{self._place(source)} is still being copied to {self._place(target)}")
+        if not complete:
+            raise StorageUnavailable(f"{self._location(source)} is still being copied to {self._location(target)}")
         self.remove(source)
 
     def remove(self, path: str) -> None:
@@ -230,7 +228,7 @@ class ObjectStorage:
         retry = RETRY if retry_timeout_s is None else {**RETRY, "retry_timeout": timedelta(seconds=float(retry_timeout_s))}
         config = {key: value for key, value in settings.items() if key.lower() not in _CLIENT_SETTINGS}
         client = {key.lower(): value for key, value in settings.items() if key not in config}
-        if _endpoint(self._config).startswith("http://"):  # only given on purpose
+        if _endpoint(self._config).startswith("http://"):  # only ever given on purpose
             client.setdefault("allow_http", "true")
         try:
             # The overloads expect the settings of one type of store, which depends on the URL.
@@ -245,49 +243,35 @@ class ObjectStorage:
 
     @contextmanager
     def _errors(self, verb: str, path: str | None) -> Iterator[ObjectStore]:
-        """The store, with its errors converted to ours."""
-        place = self._place(path)
+        """Yield the store; convert its errors to StorageErrors."""
+        location = self._location(path)
         try:
             yield self._store
         except (AlreadyExistsError, PreconditionError) as error:
-            raise AlreadyExists(f"{place} exists already; it is written once and never replaced") from error
+            raise AlreadyExists(f"{location} exists already; it is written once and never replaced") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise AccessDenied(
-                f"cannot {verb} {place} on host {socket.gethostname()}: {_reason(error)}. Check credentials and permissions there"
+                f"cannot {verb} {location} on host {socket.gethostname()}: {_reason(error)}. Check credentials and "
+                "permissions there"
             ) from error
         except NotSupportedError as error:
-            raise StorageError(f"cannot {verb} {place}: {_reason(error)}. Use a store that supports conditional puts") from error
+            raise StorageError(
+                f"cannot {verb} {location}: {_reason(error)}. Use a store that supports conditional puts"
+            ) from error
         except (BaseError, OSError) as error:
-            if isinstance(error, FileNotFoundError) and verb in ("read", "look at"):
-                raise NotFound(f"there is no file {place}") from error
+            if isinstance(error, FileNotFoundError) and verb in ("read", "stat"):
+                raise NotFound(f"there is no file {location}") from error
             if type(error) is GenericError and not _REFUSED.search(str(error)):
                 raise StorageUnavailable(
-                    f"cannot {verb} {place} from host {socket.gethostname()}, as the store does not answer: {_reason(error)}. "
+                    f"cannot {verb} {location} from host {socket.gethostname()}: the store does not answer: {_reason(error)}. "
                     "Check the store, the endpoint and the network"
                 ) from error
             raise StorageError(
-                f"cannot {verb} {place}: {_reason(error)}. Check the bucket, region, endpoint and network"
+                f"cannot {verb} {location}: {_reason(error)}. Check the bucket, region, endpoint and network"
             ) from error
 
-    def _place(self, path: str | None) -> str:
+    def _location(self, path: str | None) -> str:
         return self._url.rstrip("/") if path is None else f"{self._url.rstrip('/')}/{check_path(path)}"
-
-
-class _Writer:
-    """Writes an object, which appears when it is closed."""
-
-    def __init__(self, storage: ObjectStorage, path: str, file: WritableFile) -> None:
-        self._storage = storage
-        self._path = path
-        self._file = file
-
-    def write(self, data: bytes) -> None:
-        with self._storage._errors("write", self._path):
-            self._file.write(data)
-
-    def close(self) -> None:
-        with self._storage._errors("write", self._path):
-            self._file.close()
 
 
 def _stored(meta: ObjectMeta) -> StoredFile:
@@ -298,21 +282,21 @@ def _stored(meta: ObjectMeta) -> StoredFile:
 def _delete_all(store: ObjectStore, paths: list[str]) -> None:
     try:
         obstore.delete(store, paths)
-    except FileNotFoundError:  # deleted concurrently, which ends some stores' bulk delete
+    except FileNotFoundError:  # a concurrent deletion aborts some stores' bulk delete
         for path in paths:
             with suppress(FileNotFoundError):
                 obstore.delete(store, path)
 
 
 def _endpoint(config: Mapping[str, str]) -> str:
-    named = (config.get(key) for key in ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url"))
+    configured = (config.get(key) for key in ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url"))
     from_environment = (os.environ.get(key) for key in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL"))
-    return next((value for value in (*named, *from_environment) if value), "")
+    return next((value for value in (*configured, *from_environment) if value), "")
 
 
 def _reason(error: BaseException) -> str:
-    """The first paragraph, in one line, with the system's message; the rest is a dump of the client's internals."""
-    told, _, internals = str(error).partition("\n\n")
-    reason = " ".join(told.split()).rstrip(".")
+    """The first paragraph on one line, with the system's message; the rest is a dump of the client's internals."""
+    summary, _, internals = str(error).partition("\n\n")
+    reason = " ".join(summary.split()).rstrip(".")
     system = _SYSTEM_MESSAGE.search(internals)
     return reason if system is None else f"{reason}: {system[1]}"

@@ -6,11 +6,11 @@ import os
 from urllib.parse import unquote, urlsplit
 
 
-def absolute(place: str) -> str:
+def absolute(location: str) -> str:
     """A path or URL that does not depend on the working directory."""
-    return place if "://" in place or place.startswith("file:") else os.path.abspath(os.path.expanduser(place))
+    return location if "://" in location or location.startswith("file:") else os.path.abspath(os.path.expanduser(location))
 
 
 def plain_place(url: str) -> str:
-    """The path of a local file URL; any other URL as it is."""
+    """The path of a local file URL; any other URL unchanged."""
     return unquote(urlsplit(url).path) if url.startswith("file:///") else url

@@ -1,8 +1,7 @@
 """Files and directories that only their owner can access, whatever the umask: state contains users' data, and recorded
 programs are executed.
 
-A directory set up for a group (`chmod 2770`: setgid and group-writable) is shared: files made there have its group, which
-can access them too.
+A directory set up for a group (`chmod 2770`: setgid and group-writable) is shared: the group can access new files in it, too.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from forkpoint.errors import StorageError
 _SHARED = stat.S_ISGID | stat.S_IWGRP
 
 
-def open_new(place: str, *, append: bool = False, own: bool = False) -> int:
-    """Open a file for writing: a new one, or with ``append`` possibly an existing one. Raises FileNotFoundError without its
-    directory, and FileExistsError. ``own``: private to its owner even in a shared directory."""
+def open_new(path: str, *, append: bool = False, own: bool = False) -> int:
+    """Open a new file for writing; with ``append``, it may exist. Raises FileNotFoundError if its directory is missing, and
+    FileExistsError. ``own``: private to its owner even in a shared directory."""
     flags = os.O_APPEND if append else os.O_EXCL
-    shared = not own and is_shared(os.path.dirname(place))
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+    shared = not own and is_shared(os.path.dirname(path))
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     if shared:  # regardless of the umask
         os.fchmod(handle, 0o660)
     return handle
 
 
 def make_directory(directory: str) -> None:
-    """Make a directory. Raises FileNotFoundError without its parent, and FileExistsError."""
+    """Make a directory. Raises FileNotFoundError if its parent is missing, and FileExistsError."""
     shared = is_shared(os.path.dirname(directory))
     os.mkdir(directory, 0o700)
     if shared:
@@ -46,30 +45,25 @@ def make_directories(directory: str) -> None:
 
 
 def make_own_directory(directory: str) -> None:
-    """Make a directory below one that others can write to, such as /tmp. Raises StorageError if another user owns it, who
-    could read and change its files."""
+    """Make a directory below a world-writable one, such as /tmp. Raises StorageError if another user, who could read and change
+    its files, owns it."""
     make_directories(directory)
-    place = Path(os.path.abspath(directory))
-    for each in (place, *place.parents):
-        open_to_all = each.parent.stat().st_mode & stat.S_IWOTH
-        if open_to_all and (found := os.lstat(each)).st_uid not in (0, os.geteuid()):
+    path = Path(os.path.abspath(directory))
+    for ancestor in (path, *path.parents):
+        open_to_all = ancestor.parent.stat().st_mode & stat.S_IWOTH
+        if open_to_all and (status := os.lstat(ancestor)).st_uid not in (0, os.geteuid()):
             raise StorageError(
-                f"{each} belongs to another user (id {found.st_uid}), who could read and change this job's files there; "
+                f"{ancestor} belongs to another user (id {status.st_uid}), who could read and change this job's files there; "
                 "remove it, or set TMPDIR to a directory of your own"
             )
 
 
 def close_to_others(directory: str) -> None:
-    """Revoke all other users' access to a directory of ours that an older release, or another program, made."""
+    """Revoke other users' access to a directory of this user that an older release, or another program, made."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        found = os.lstat(directory)
-        if (
-            stat.S_ISDIR(found.st_mode)
-            and found.st_uid == os.geteuid()
-            and stat.S_IMODE(found.st_mode) & 0o077
-            and not is_shared(os.path.dirname(directory))
-            and not is_shared(directory)
-        ):
+        status = os.lstat(directory)
+        mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if mine and status.st_mode & 0o077 and not is_shared(os.path.dirname(directory)) and not is_shared(directory):
             os.chmod(directory, 0o700)
 
 

@@ -65,7 +65,7 @@ class RemoteFiles(SourceFiles):
         with reaching(self.place), ThreadPoolExecutor(AT_ONCE) as pool:
             for entry in entries:
                 key = join(self._prefix, entry.path)
-                self._looks[key] = pool.submit(self._storage.look, key)
+                self._looks[key] = pool.submit(self._storage.stat, key)
 
     def contents(self, segments: Sequence[dict[str, Any]]) -> Iterator[bytes]:
         """Several at once, as each takes a request of its own, but only so many bytes ahead."""
@@ -124,7 +124,7 @@ class RemoteFile(SourceFile):
         asked = self._looks.pop(self._stored.path, None)
         with reaching(self._place):
             try:
-                found = self._storage.look(self._stored.path) if asked is None else asked.result()
+                found = self._storage.stat(self._stored.path) if asked is None else asked.result()
             except NotFound as error:
                 raise FileNotFoundError(str(error)) from error
         self._stored = found
@@ -229,7 +229,7 @@ class RemoteListing(FileListing):
             if not self._prefix or self._storage.is_directory(self._prefix):
                 return False
             try:
-                return self._storage.look(self._prefix).size > 0
+                return self._storage.stat(self._prefix).size > 0
             except NotFound:
                 if self._storage.in_order:  # an object store, where a directory exists once it has files
                     return False
@@ -267,7 +267,7 @@ class RemoteListing(FileListing):
 
     def _the_file(self) -> list[FileEntry]:
         try:
-            found = self._storage.look(self._prefix)
+            found = self._storage.stat(self._prefix)
         except NotFound:
             self._known = {}
             return []

@@ -1,1 +1,1 @@
-"""What goes from the driver to the executors: its environment, settings and the program's modules."""
+"""Ships the driver's environment, its settings and the program's modules to the executors."""

@@ -1,4 +1,4 @@
-"""The archive of the driver's environment: made once for each state of the environment, and kept in the user's cache."""
+"""The archive of the driver's environment, packed once for each state of the environment and cached in the user's home."""
 
 from __future__ import annotations
 
@@ -21,62 +21,60 @@ from forkpoint.storage.private import make_own_directory
 Report = Callable[[int, int], None]
 
 _SUFFIX = ".tar.gz"
-_in_use: list[int] = []
+_locks: list[int] = []  # file descriptors
 
 
 def packed_environment(report: Report) -> Path:
     """The archive of this process's environment; packs it if it has changed. ``report`` gets (done, total) in MiB.
 
-    The archive stays as long as this process lives, as executors that start later fetch it, too.
+    Keeps the archive locked for the life of this process, because executors that start later fetch it, too.
     """
-    found = list(members())
-    home = _cache()
+    files = list(members())
+    cache = _cache()
     prefix = hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
-    place = home / f"{prefix}-{_digest(found)}{_SUFFIX}"
+    digest = hashlib.sha256()
+    for member in files:
+        if "/__pycache__/" not in member.name:  # Python writes there as it runs
+            digest.update(f"{member.stamp}\n".encode())
+    path = cache / f"{prefix}-{digest.hexdigest()[:16]}{_SUFFIX}"
     try:
-        if not place.exists():
-            _pack(found, place, report)
-        _use(place)
-        _remove_unused(home, prefix, place)
+        if not path.exists():
+            _pack(files, path, report)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        _locks.append(handle)
+        _remove_unused(cache, prefix, path)
     except OSError as error:
         raise ConfigError(
-            f"--ship-env: cannot pack the environment {sys.prefix} into {home}: {error}; make room there, or set "
+            f"--ship-env: cannot pack the environment {sys.prefix} into {cache}: {error}; free space there, or set "
             "XDG_CACHE_HOME to another directory"
         ) from error
-    return place
+    return path
 
 
 def _cache() -> Path:
-    """A directory of the user's own."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forkpoint" / "environments"
+    """The user's cache directory."""
+    preferred = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forkpoint" / "environments"
     try:
-        make_own_directory(str(wanted))
-        return wanted
-    except OSError:  # containers have users without a home
-        other = Path(tempfile.gettempdir()) / f"forkpoint-environments-{os.getuid()}"
-        make_own_directory(str(other))
-        return other
+        make_own_directory(str(preferred))
+        return preferred
+    except OSError:  # users in containers may have no home
+        fallback = Path(tempfile.gettempdir()) / f"forkpoint-environments-{os.getuid()}"
+        make_own_directory(str(fallback))
+        return fallback
 
 
-def _digest(found: Sequence[Member]) -> str:
-    digest = hashlib.sha256()
-    for member in found:
-        if "/__pycache__/" not in member.name:  # which Python adds to as it runs
-            digest.update(f"{member.stamp}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def _pack(found: Sequence[Member], place: Path, report: Report) -> None:
-    sizes = [0 if member.source is None else member.source.stat().st_size for member in found]
+def _pack(files: Sequence[Member], path: Path, report: Report) -> None:
+    sizes = [0 if member.source is None else member.source.stat().st_size for member in files]
     total, done = sum(sizes), 0
-    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".packing-")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".packing-")
     try:
         with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
-            for member, size in zip(found, sizes, strict=True):
+            for member, size in zip(files, sizes, strict=True):
                 _add(archive, member)
                 done += size
                 report(done >> 20, total >> 20)
-        os.replace(temporary, place)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
@@ -90,9 +88,9 @@ def _add(archive: tarfile.TarFile, member: Member) -> None:
         archive.addfile(info)
     elif member.source is not None:
         with open(member.source, "rb") as file:
-            found = os.fstat(file.fileno())
-            # Whole seconds, which compiled files remember of their source; tarfile would add a header for fractions.
-            info.size, info.mode, info.mtime = found.st_size, stat.S_IMODE(found.st_mode), int(found.st_mtime)
+            status = os.fstat(file.fileno())
+            # Whole seconds, which compiled files record of their source; tarfile would add a header for fractions.
+            info.size, info.mode, info.mtime = status.st_size, stat.S_IMODE(status.st_mode), int(status.st_mtime)
             archive.addfile(info, file)
     else:
         text = (member.text or "").encode()
@@ -100,16 +98,9 @@ def _add(archive: tarfile.TarFile, member: Member) -> None:
         archive.addfile(info, io.BytesIO(text))
 
 
-def _use(place: Path) -> None:
-    """Lock the archive for as long as this process lives."""
-    handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    _in_use.append(handle)
-
-
-def _remove_unused(home: Path, prefix: str, kept: Path) -> None:
+def _remove_unused(cache: Path, prefix: str, kept: Path) -> None:
     """Remove archives of the environment's earlier states that no driver uses."""
-    for other in home.glob(f"{prefix}-*{_SUFFIX}"):
+    for other in cache.glob(f"{prefix}-*{_SUFFIX}"):
         if other != kept:
             with suppress(OSError):
                 handle = os.open(other, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""What of the driver's virtual environment goes to the executors: its packages, and the interpreter unless it is the system's.
+"""The files of the driver's virtual environment that the executors need: packages, and any interpreter but the system's.
 
-The archive is laid out as an environment (bin/python, lib/pythonX.Y/site-packages), wherever the parts are here. Left out is what
-only the driver needs (Spark's jars) or what is no part of running Python (tests, headers, command-line scripts).
+The archive has an environment's layout (bin/python, lib/pythonX.Y/site-packages), wherever the driver keeps the parts. It
+excludes files that only the driver needs (Spark's jars) or that Python does not run (tests, headers, command-line scripts).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from forkpoint.errors import ConfigError
 
-ENVIRONMENT = "environment"  # where Spark unpacks it, in the executors' working directories
+ENVIRONMENT = "environment"  # in the executors' working directories, where Spark unpacks it
 PYTHON = f"./{ENVIRONMENT}/bin/python"
 
-# Python versions and library names differ between systems, so nothing of the system's own Python travels.
+# Python versions and library names differ between systems, so the system's own Python is never shipped.
 _SYSTEM = Path("/usr")
 _NOT_IN_STDLIB = frozenset({"site-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip", "lib2to3"})
 _NOT_NEEDED = frozenset({"pyspark/jars", "pyspark/examples", "pyspark/data", "pyspark/licenses"})
@@ -43,11 +43,11 @@ class Member:
 
     @property
     def stamp(self) -> str:
-        """Changes with the content."""
+        """A string that changes with the content."""
         if self.source is None:
             return f"{self.name}\0{self.text}\0{self.target}"
-        found = self.source.stat()
-        return f"{self.name}\0{found.st_size}\0{found.st_mtime_ns}"
+        status = self.source.stat()
+        return f"{self.name}\0{status.st_size}\0{status.st_mtime_ns}"
 
 
 def interpreter() -> Path:
@@ -56,7 +56,7 @@ def interpreter() -> Path:
 
 
 def members() -> Iterator[Member]:
-    """The files of this process's environment. Raises ConfigError if it cannot be used elsewhere."""
+    """The files of this process's environment. Raises ConfigError if it does not work on other hosts."""
     base = Path(os.path.realpath(sys.base_prefix))
     _check(base)
     if base == _SYSTEM:
@@ -85,12 +85,12 @@ def _check(base: Path) -> None:
     if config.is_file() and re.search(r"(?im)^include-system-site-packages\s*=\s*true", config.read_text()):
         raise ConfigError(
             f"--ship-env: the environment {sys.prefix} also uses packages outside of it (--system-site-packages), which "
-            "executors would lack; make one without them"
+            "executors would lack; create one without that option"
         )
 
 
 def _interpreter(base: Path) -> Iterator[Member]:
-    """The interpreter and the standard library, for a Python that has a directory of its own."""
+    """The interpreter and the standard library of a Python with its own directory."""
     library = sysconfig.get_config_var("INSTSONAME")
     shared = base / "lib" / str(library)
     if sysconfig.get_config_var("Py_ENABLE_SHARED") and shared.is_file():
@@ -106,50 +106,47 @@ def _interpreter(base: Path) -> Iterator[Member]:
 
 
 def _packages(home: Path, name: str) -> Iterator[Member]:
-    """The packages in a directory, and the sources of those that are installed as editable."""
+    """The packages in a directory, and the sources of editable ones."""
     replaced: set[Path] = set()
-    for place in sorted(home.glob("*.pth")):
+    for pth in sorted(home.glob("*.pth")):
         lines: list[str] = []
-        for number, line in enumerate(place.read_text().splitlines()):
-            found = home / line.strip()
+        for number, line in enumerate(pth.read_text().splitlines()):
+            is_path = bool(line.strip()) and not line.startswith(("import ", "import\t", "#"))
+            directory = home / line.strip()
             finder = _editable_finder(home, line)
             if finder is not None:
                 replaced.add(finder)
                 for package, source in _mapping(finder).items():
                     yield from _editable(source, f"{name}/{package}")
-            elif _is_path(line) and found.is_dir() and home not in found.parents:
-                inside = f"editable/{place.stem}-{number}"
+            elif is_path and directory.is_dir() and home not in directory.parents:
+                inside = f"editable/{pth.stem}-{number}"
                 lines.append(os.path.relpath(inside, name))
-                yield from _sources(found, inside)
+                yield from _sources(directory, inside)
             else:
                 lines.append(line)
-        replaced.add(place)
-        yield Member(f"{name}/{place.name}", text="\n".join(lines) + "\n")
+        replaced.add(pth)
+        yield Member(f"{name}/{pth.name}", text="\n".join(lines) + "\n")
     for inner, path in _walk(home, _NOT_NEEDED.__contains__):
         if path not in replaced:
             yield Member(f"{name}/{inner}", path)
 
 
-def _is_path(line: str) -> bool:
-    return bool(line.strip()) and not line.startswith(("import ", "import\t", "#"))
-
-
 def _editable_finder(home: Path, line: str) -> Path | None:
-    """The module with which setuptools finds an editable package, if that is what the line imports."""
-    found = re.match(r"import (__editable___\w+_finder)\b", line)
-    place = home / f"{found[1]}.py" if found is not None else None
-    return place if place is not None and place.is_file() else None
+    """The module with which setuptools finds an editable package, if the line imports one."""
+    match = re.match(r"import (__editable___\w+_finder)\b", line)
+    path = home / f"{match[1]}.py" if match is not None else None
+    return path if path is not None and path.is_file() else None
 
 
 def _mapping(finder: Path) -> dict[str, Path]:
-    """The places of the packages that setuptools' finder knows."""
+    """The directories of the packages in setuptools' finder."""
     for node in ast.parse(finder.read_text()).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if any(isinstance(each, ast.Name) and each.id == "MAPPING" for each in targets):
-            found = ast.literal_eval(node.value)
-            return {package.replace(".", "/"): Path(place) for package, place in found.items()}
+        if any(isinstance(target, ast.Name) and target.id == "MAPPING" for target in targets):
+            mapping = ast.literal_eval(node.value)
+            return {package.replace(".", "/"): Path(directory) for package, directory in mapping.items()}
     return {}
 
 
@@ -161,11 +158,11 @@ def _editable(source: Path, name: str) -> Iterator[Member]:
 
 
 def _sources(home: Path, name: str) -> Iterator[Member]:
-    """What can be imported from a directory of sources, such as a project's src or the project itself."""
+    """The importable files in a directory of sources, such as a project's src or the project itself."""
     for entry in sorted(home.iterdir()):
         if entry.is_dir() and entry.name.isidentifier() and not (entry / "pyvenv.cfg").exists():
             files = [Member(f"{name}/{entry.name}/{inner}", path) for inner, path in _walk(entry, _is_no_source)]
-            if any(each.name.endswith(".py") for each in files):
+            if any(file.name.endswith(".py") for file in files):
                 yield from files
         elif entry.suffix in (".py", ".so"):
             yield Member(f"{name}/{entry.name}", entry)
@@ -176,13 +173,13 @@ def _is_no_source(directory: str) -> bool:
     return name.startswith(".") or name in _NOT_IN_SOURCES
 
 
-def _walk(home: Path, without: Callable[[str], bool]) -> Iterator[tuple[str, Path]]:
-    """The files below a directory with their relative paths. ``without``: whether a directory, by its relative path, is left out.
-    Files that an optimizing Python compiled are, too."""
+def _walk(home: Path, exclude: Callable[[str], bool]) -> Iterator[tuple[str, Path]]:
+    """The files below a directory with their relative paths. ``exclude`` takes a directory's relative path. Files compiled by an
+    optimizing Python are excluded, too."""
     for directory, names, files in os.walk(home, followlinks=True):
         prefix = "" if directory == str(home) else f"{os.path.relpath(directory, home)}/"
-        names[:] = sorted(name for name in names if not without(prefix + name))
+        names[:] = sorted(name for name in names if not exclude(prefix + name))
         for name in sorted(files):
-            place = os.path.join(directory, name)
-            if not name.endswith((".opt-1.pyc", ".opt-2.pyc")) and os.path.isfile(place):  # not a dangling link
-                yield prefix + name, Path(place)
+            path = os.path.join(directory, name)
+            if not name.endswith((".opt-1.pyc", ".opt-2.pyc")) and os.path.isfile(path):  # not a dangling link
+                yield prefix + name, Path(path)

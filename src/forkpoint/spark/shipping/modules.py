@@ -1,4 +1,4 @@
-"""The program's own modules, for executors that do not see its directory."""
+"""Ships the program's own modules to executors that cannot access its directory."""
 
 from __future__ import annotations
 
@@ -21,34 +21,37 @@ _EXCLUDED = frozenset({"__pycache__", "node_modules", "site-packages"})
 def ship_program(sc: SparkContext) -> None:
     """Put the modules in the program's directory on the executors' import path.
 
-    Functions and classes of the program's file itself travel by value. A directory with too many modules is left out.
+    Functions and classes of the program's file itself are shipped by value. A directory with too many modules is skipped.
     """
     home = program_directory()
     if home is None:
         return
     files: dict[str, bytes] = {}
-    size = 0
+    size, digest = 0, hashlib.sha256()
     for name, content in modules_below(home):
         files[name] = content
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
         size += len(content)
         if size > MAX_BYTES:
             log.warning(
-                "the Python files below %s are not sent to the executors, as they take more than %d MiB: put the program and its "
-                "modules into a directory of their own, or give --py-files",
+                "the Python files below %s are not sent to the executors because they take more than %d MiB: put the program and "
+                "its modules into a directory of their own, or give --py-files",
                 home,
                 MAX_BYTES >> 20,
             )
             return
-    archive = Path(sc._temp_dir) / f"program-{_digest(files)}.zip"  # Spark serves it from there, and removes it in the end
-    if files and not archive.exists():
-        _write(files, archive)
-        sc.addPyFile(str(archive))
+    path = Path(sc._temp_dir) / f"program-{digest.hexdigest()[:16]}.zip"  # Spark serves and finally removes it
+    if files and not path.exists():
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(zipfile.ZipInfo(name), content)
+        sc.addPyFile(str(path))
 
 
 def program_directory() -> Path | None:
-    """The directory of the file that this process runs, None in an interactive session and for an installed tool."""
-    place = getattr(sys.modules["__main__"], "__file__", None)
-    home = None if place is None else Path(os.path.realpath(place)).parent
+    """The directory of the file that this process runs; None in an interactive session and for an installed tool."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    home = None if file is None else Path(os.path.realpath(file)).parent
     return None if home is None or "site-packages" in home.parts else home
 
 
@@ -64,16 +67,3 @@ def modules_below(home: Path) -> Iterator[tuple[str, bytes]]:
 
 def _is_excluded(directory: Path) -> bool:
     return directory.name.startswith(".") or directory.name in _EXCLUDED or (directory / "pyvenv.cfg").exists()
-
-
-def _digest(files: dict[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for name, content in files.items():
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:16]
-
-
-def _write(files: dict[str, bytes], place: Path) -> None:
-    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
