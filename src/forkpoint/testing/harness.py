@@ -28,7 +28,7 @@ from forkpoint.graph.transformations import Broadcast, KeyBy
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, empty_batch
-from forkpoint.runtime.exchange.grouping import key_groups, route, subtasks
+from forkpoint.runtime.exchange.grouping import key_groups, route
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.operators.instances import Checkpointed, make_instance
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
@@ -183,7 +183,8 @@ class Harness:
         match self._input(ordinal).partitioning:
             case KeyBy() as key:
                 groups = key_groups(batch, key, self._max_parallelism, operator.uid)
-                parts = dict(route(batch, subtasks(groups, parallelism, self._max_parallelism), parallelism))
+                targets = np.asarray(subtask_of(groups, parallelism, self._max_parallelism))
+                parts = dict(route(batch, targets, parallelism))
             case Broadcast():
                 parts = dict.fromkeys(range(parallelism), batch)
             case _:
