@@ -183,7 +183,7 @@ def test_a_line_index_agrees_with_splitting_across_blocks(tmp_path: Path) -> Non
             index = file_index.LineIndex(LocalFile(path), ends[first], len(text))
             count = min(rows, 501 - first)
             assert index.take(rows) == (ends[first + count], count)
-            assert [index.place(i) for i in range(count + 1)] == ends[first : first + count + 1]
+            assert [index.offset(i) for i in range(count + 1)] == ends[first : first + count + 1]
 
 
 def test_parquet_pieces_may_be_read_in_any_order_by_one_reader(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_files_that_are_gone_are_missed(tmp_path: Path) -> None:
     replay = source.create_enumerator(None)
     replay.stop_at(enumerator.position)
     assert step(source, replay, 100) == [0, 2]
-    with pytest.raises(StorageError, match="1 of the 3 files that had been read at the position to stop at are gone"):
+    with pytest.raises(StorageError, match="1 of the 3 files that were read before the position to stop at are gone"):
         _ = replay.at_stop
 
 

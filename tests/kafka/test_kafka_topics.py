@@ -56,7 +56,7 @@ def test_a_position_reads_nothing_of_a_topic_that_was_created_anew(kafka: Kafka,
     anew(kafka, topic, records, partitions)
     with (
         Loop(source, loop.position) as again,
-        pytest.raises(InputLost, match=rf"topic '{topic}' .* was deleted and created anew .* give the source a new uid"),
+        pytest.raises(InputLost, match=rf"topic '{topic}' .* was deleted and re-created .* give the source a new uid"),
     ):
         again.until_it_fails()
     assert not any(again.values.values())
@@ -76,7 +76,7 @@ def test_an_epoch_that_read_the_new_topic_is_not_confirmed(kafka: Kafka, records
         close_feeds(loop.source.watch.client)  # which may have fetched more of the old one
         anew(kafka, topic, records)
         if records < 10:
-            with pytest.raises(StorageError, match="created anew, or lost data"):
+            with pytest.raises(StorageError, match="re-created, or lost data"):
                 elements(loop.source, planned[0])
         else:
             assert set(elements(loop.source, planned[0])) <= {f"new{n}" for n in range(10, 20)}
@@ -91,7 +91,7 @@ def test_a_position_of_an_earlier_release_takes_the_topic_that_there_is(kafka: K
         loop.until({f"{topic}-0": 20})
         assert loop.values == {f"{topic}-0": [f"old{n}" for n in range(15, 20)]}
     anew(kafka, topic, 50)
-    with Loop(source, loop.position) as again, pytest.raises(InputLost, match="created anew"):
+    with Loop(source, loop.position) as again, pytest.raises(InputLost, match="re-created"):
         again.until_it_fails()
 
 
@@ -171,6 +171,6 @@ def test_a_running_job_ends_and_what_it_wrote_is_of_the_old_topic_only(kafka: Ka
     assert isinstance(error, InputLost), error
     assert re.search(GONE, str(error)), error
     for _ in range(2):
-        with pytest.raises(InputLost, match="created anew"):
+        with pytest.raises(InputLost, match="re-created"):
             job(tmp_path, source).begin()()
     assert written(tmp_path) == [f"old{n}" for n in range(20)]

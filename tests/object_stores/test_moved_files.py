@@ -91,19 +91,19 @@ def rows(kind: str, url: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("directory", "kind", "whole_below"),
+    ("directory", "kind", "small_below"),
     [
-        pytest.param(where, kind, whole_below, marks=pytest.mark.slow if (where, kind) in LIKE_OTHERS else [])
+        pytest.param(where, kind, small_below, marks=pytest.mark.slow if (where, kind) in LIKE_OTHERS else [])
         for where in ("memory", "hdfs")
         for kind in FORMATS
-        for whole_below in (0, 4 << 20)
+        for small_below in (0, 4 << 20)
     ],
     indirect=["directory"],
 )
 def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
-    directory: Directory, kind: str, whole_below: int, monkeypatch: pytest.MonkeyPatch
+    directory: Directory, kind: str, small_below: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote.RemoteFile, "whole_below", whole_below)
+    monkeypatch.setattr(remote.RemoteFile, "small_below", small_below)
     sink = getattr(FileSink, kind)(directory.url("out"), bucket=None if kind == "text" else "room")
     committables = prepared(sink, VALUES)
     assert directory.paths("out") == []

@@ -57,16 +57,16 @@ def drain(source: Source, enumerator: SplitEnumerator, max_rows: int = 1000) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "whole_below"),
+    ("kind", "small_below"),
     [
-        pytest.param(kind, whole_below, marks=pytest.mark.slow if whole_below == 0 and kind in ("csv", "text") else [])
+        pytest.param(kind, small_below, marks=pytest.mark.slow if small_below == 0 and kind in ("csv", "text") else [])
         for kind in FORMATS  # in ranges, text and CSV are read by lines, as JSON is
-        for whole_below in (0, 4 << 20)
+        for small_below in (0, 4 << 20)
     ],
 )
-def test_each_record_once_from_any_position(bucket: Bucket, kind: str, whole_below: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_record_once_from_any_position(bucket: Bucket, kind: str, small_below: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in ranges, or as a whole; restarted after each epoch, as if from its manifest."""
-    monkeypatch.setattr(remote.RemoteFile, "whole_below", whole_below)
+    monkeypatch.setattr(remote.RemoteFile, "small_below", small_below)
     for n, ids in enumerate([range(120), range(120, 130), range(130, 200)]):
         bucket.put(f"in/d{n}/part", content(kind, list(ids)))
     source, position, out = source_of(kind, bucket.url("in"), bounded=True), None, []
@@ -122,11 +122,11 @@ def test_new_files_are_found_and_old_names_too(bucket: Bucket, monkeypatch: pyte
     source = FileSource.text(bucket.url("in"))
     enumerator: Any = source.create_enumerator(None)
     assert drain(source, enumerator) == ["line 1"]
-    enumerator._listing._whole_cost = 1e9  # no whole listing from now on
+    enumerator._listing._full_seconds = 1e9  # no full listing from now on
     bucket.put("in/n", content("text", [2]))
     bucket.put("in/b", content("text", [3]))
     assert drain(source, enumerator) == ["line 2"]
-    enumerator._listing._whole_cost = 0
+    enumerator._listing._full_seconds = 0
     assert drain(source, enumerator) == ["line 3"]
     bucket.put("in/n", content("text", [4]))  # known by its path, as locally
     assert drain(source, enumerator) == []
@@ -135,11 +135,11 @@ def test_new_files_are_found_and_old_names_too(bucket: Bucket, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("whole_below", [0, 4 << 20])
+@pytest.mark.parametrize("small_below", [0, 4 << 20])
 def test_a_file_that_changes_or_vanishes_is_an_error(
-    bucket: Bucket, kind: str, whole_below: int, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, kind: str, small_below: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote.RemoteFile, "whole_below", whole_below)
+    monkeypatch.setattr(remote.RemoteFile, "small_below", small_below)
     bucket.put("in/a", content(kind, list(range(50))))
     source = source_of(kind, bucket.url("in"))
     planned = source.create_enumerator(None).plan(20)
@@ -162,7 +162,7 @@ def test_a_file_that_vanishes_before_it_is_begun_never_existed(bucket: Bucket) -
 
 
 def test_large_files_are_read_in_ranges(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote.RemoteFile, "whole_below", 1000)
+    monkeypatch.setattr(remote.RemoteFile, "small_below", 1000)
     read, asked = [], ObjectStorage.read_range
 
     def read_range(self: Any, file: Any, start: int, end: int) -> bytes:
@@ -189,13 +189,13 @@ def test_compressed_files_and_bad_records(bucket: Bucket) -> None:
         drain(failing, failing.create_enumerator(None))
 
 
-@pytest.mark.parametrize("whole_below", [0, 4 << 20])
-def test_stops_at_a_position(bucket: Bucket, whole_below: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote.RemoteFile, "whole_below", whole_below)
+@pytest.mark.parametrize("small_below", [0, 4 << 20])
+def test_stops_at_a_position(bucket: Bucket, small_below: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote.RemoteFile, "small_below", small_below)
     for n in range(3):
         bucket.put(f"in/{n}", content("text", list(range(n * 100, n * 100 + 100))))
     source = FileSource.text(bucket.url("in"))
-    first, rows = source.create_enumerator(None), 10 if whole_below else 70  # an epoch is a file, or 70 lines
+    first, rows = source.create_enumerator(None), 10 if small_below else 70  # an epoch is a file, or 70 lines
     read = [value for _ in range(2) for value in read_all(source, first.plan(rows))["files"]]
     again = source.create_enumerator(None)
     again.stop_at(json_round_trip(first.position))
@@ -221,5 +221,5 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, bucket: B
 def test_configuration_errors() -> None:
     with pytest.raises(ConfigError, match=r"s3:///x.* names no bucket"):
         FileSource.json("s3:///x").create_enumerator(None)
-    with pytest.raises(ConfigError, match=r"s3a://b/x is a URL that it does not know.*s3://"):
+    with pytest.raises(ConfigError, match=r"s3a://b/x is a URL with an unknown scheme.*s3://"):
         FileSource.json("s3a://b/x")

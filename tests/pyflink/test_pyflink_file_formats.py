@@ -451,8 +451,8 @@ class TestAvro:
     @pytest.mark.parametrize(
         ("damage", "problem"),
         [
-            (lambda data: data[:-30], "cannot read what follows record"),
-            (lambda data: data[:900] + b"\xff" * 40 + data[940:], "cannot read what follows record"),
+            (lambda data: data[:-30], "cannot read the data after record"),
+            (lambda data: data[:900] + b"\xff" * 40 + data[940:], "cannot read the data after record"),
             (lambda data: b"PK" + data, "not an Avro file"),
             (lambda data: data[:20], "not an Avro file"),
         ],

@@ -103,5 +103,5 @@ def test_up_to_where_a_savepoint_was_taken_of_files_that_spark_reads(session: Sp
         assert sorted(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines()) == sorted(
             (n % 3, n // 3 + 1) for n in numbers
         )
-    with pytest.raises(fp.ConfigError, match="'rows' cannot be read from where this run starts"):
+    with pytest.raises(fp.ConfigError, match="'rows' cannot be read from this run's start"):
         read("back", until(first), second)

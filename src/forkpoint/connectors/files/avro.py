@@ -1,4 +1,4 @@
-"""Avro container files: a header with the schema, then blocks of records. They can be divided at any block."""
+"""Avro container files: a header with the schema, then blocks of records. A file can be divided at any block."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from forkpoint.connectors.formats.avro import parse_schema
 from forkpoint.errors import RecordParseError
 from forkpoint.extras import require
 
-_SYNC = 16  # bytes behind each block
-_LENGTHS = 20  # bytes that a block's two numbers take at most
+_SYNC = 16  # bytes after each block
+_LENGTHS = 20  # the maximum size of a block's two numbers
 _READ = 1 << 20
 
 _MAGIC = b"Obj\x01"
@@ -35,7 +35,7 @@ Read = Callable[[int, int], bytes]
 
 @dataclass(frozen=True)
 class AvroFormat(FileFormat):
-    """Records of Avro files as dicts, resolved to a schema (JSON). Logical types are left as what they are stored as."""
+    """Records of Avro files as dicts, resolved to a schema (JSON). Values of logical types keep their stored type."""
 
     schema: str
 
@@ -46,14 +46,14 @@ class AvroFormat(FileFormat):
             with file.opened() as read:
                 return FileStart(header_of(read, size, file)[1])
         except RecordParseError:
-            return FileStart(0)  # the task that reads it finds what is wrong
+            return FileStart(0)  # the task that reads it reports the error
 
     def index(self, file: SourceFile, at: int, size: int) -> FileIndex:
         return BlockIndex(file, at, size)
 
 
 class BlockIndex:
-    """Blocks by their headers. What is not a block is one, up to the file's end: reading it finds what is wrong."""
+    """Finds blocks by their headers. A damaged rest of the file counts as one block, so that its reader reports the error."""
 
     def __init__(self, file: SourceFile, start: int, size: int) -> None:
         self.end = size
@@ -72,7 +72,7 @@ class BlockIndex:
                 self._rows.append(self._rows[-1] + rows)
         return self._starts[-1], self._rows[-1]
 
-    def place(self, row: int) -> int:
+    def offset(self, row: int) -> int:
         return self._starts[bisect_right(self._rows, row) - 1]
 
     def _block(self, data: bytes, offset: int, at: int) -> tuple[int, int]:
@@ -86,7 +86,7 @@ class BlockIndex:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Avro's number of variable length, and where it ends. Raises IndexError."""
+    """Avro's number of variable length, and its end. Raises IndexError."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -99,7 +99,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def header_of(read: Read, size: int, file: object) -> tuple[bytes, int]:
-    """A file's header, without logical types in its schema, and where it ends. Raises RecordParseError."""
+    """A file's header, without logical types in its schema, and its end. Raises RecordParseError."""
     require("fastavro", "Avro files")
     from fastavro import schemaless_reader, schemaless_writer
 
@@ -112,7 +112,7 @@ def header_of(read: Read, size: int, file: object) -> tuple[bytes, int]:
                 raise ValueError(f"it begins with {header['magic']!r}, not {_MAGIC!r}")
             schema = _without_logic(header["meta"]["avro.schema"])
             break
-        except Exception as error:  # fastavro raises whatever the bytes lead to
+        except Exception as error:  # fastavro raises many kinds
             if count >= size or not isinstance(error, EOFError | IndexError):
                 raise RecordParseError(f"{file}: not an Avro file ({error or type(error).__name__})") from None
             count *= 2
@@ -122,20 +122,20 @@ def header_of(read: Read, size: int, file: object) -> tuple[bytes, int]:
 
 
 def records_of(header: bytes, blocks: bytes, schema: str) -> tuple[list[Any], str | None]:
-    """The records in blocks of a file with this header, up to a damaged one, and what is wrong with that."""
+    """The records in blocks of a file with this header, up to a damaged one, and its problem."""
     from fastavro import reader
 
     records: list[Any] = []
-    wanted = parse_schema(_without_logic(schema))
+    parsed = parse_schema(_without_logic(schema))
     try:
-        records.extend(reader(io.BytesIO(header + blocks), reader_schema=wanted))
-    except Exception as error:  # fastavro raises whatever the bytes lead to
+        records.extend(reader(io.BytesIO(header + blocks), reader_schema=parsed))
+    except Exception as error:  # fastavro raises many kinds
         return records, str(error) or type(error).__name__
     return records, None
 
 
 def _without_logic(schema: str | bytes) -> str:
-    """A schema as JSON without its logical types: values are read as what they are stored as."""
+    """A schema as JSON without its logical types, so that values keep their stored type."""
 
     def plain(of: Any) -> Any:
         if isinstance(of, list):

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def check_delimiter(what: str, delimiter: Any) -> None:
-    """Raise ConfigError for a delimiter of CSV that is not one character, or that CSV uses otherwise."""
+    """Raise ConfigError unless a CSV delimiter is one character without another meaning in CSV."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise ConfigError(f"{what}: delimiter is {delimiter!r}; give one character, other than a quote or a line end")
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a file sink writes an element: ``Encoder.simple_string_encoder()``."""
+    """Encodes the elements of a file sink: ``Encoder.simple_string_encoder()``."""
 
     charset_name: str
 
@@ -46,7 +46,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class StreamFormat:
-    """How a file source reads records: ``StreamFormat.text_line_format()``."""
+    """The format of a file source's records: ``StreamFormat.text_line_format()``."""
 
     format: FileFormat = field(default_factory=TextFormat)
     type: TypeInformation | None = field(default_factory=Types.STRING)
@@ -65,7 +65,7 @@ class StreamFormat:
 
 @dataclass(frozen=True)
 class BulkWriterFactory:
-    """How a file sink writes records: a kind of file, the records' type if it has one, and its options."""
+    """The format of a file sink's records: a kind of file, the records' type, if any, and options."""
 
     kind: str
     type: TypeInformation | None
@@ -106,7 +106,7 @@ class OutputFileConfig:
 
 
 class RollingPolicy:
-    """When a file sink starts a new file. Accepted for PyFlink programs: files always end with their epoch."""
+    """Decides when a file sink starts a new file. Accepted for PyFlink programs without effect: files end with their epoch."""
 
     def __init__(self, *policies: object) -> None: ...
 
@@ -114,18 +114,18 @@ class RollingPolicy:
     def default_rolling_policy(
         part_size: int = 128 << 20, rollover_interval: timedelta | int = 60_000, inactivity_interval: timedelta | int = 60_000
     ) -> RollingPolicy:
-        """In Flink by size and time; here like ``on_checkpoint_rolling_policy``."""
+        """By size and time in Flink; here the same as ``on_checkpoint_rolling_policy``."""
         return RollingPolicy()
 
     @staticmethod
     def on_checkpoint_rolling_policy() -> RollingPolicy:
-        """A new file for each checkpoint, which is each epoch."""
+        """A new file for each checkpoint, which is an epoch."""
         return RollingPolicy()
 
 
 @dataclass(frozen=True)
 class BucketAssigner:
-    """The subdirectory of an element. ``bucket`` takes the element; None for no subdirectories."""
+    """Chooses an element's subdirectory. ``bucket`` maps an element to it; None for no subdirectories."""
 
     bucket: Callable[[Any], str] | None
 
@@ -136,7 +136,7 @@ class BucketAssigner:
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
-        """By wall-clock time when the element is written; Java's pattern letters yyyy MM dd HH mm ss."""
+        """By wall-clock time when the element is written, with Java's pattern letters yyyy MM dd HH mm ss."""
         try:
             zone = None if timezone_id is None else ZoneInfo(timezone_id)
         except (KeyError, ValueError) as error:
@@ -172,14 +172,14 @@ def _strftime(java: str) -> str:
 
 
 class FileSourceBuilder:
-    """Builds a FileSource; by default of the files that exist at the first start."""
+    """Builds a FileSource, by default of the files that exist at the first start."""
 
     def __init__(self, make: Callable[[bool], FileSource]) -> None:
         self._make = make
         self._bounded = True
 
     def monitor_continuously(self, discovery_interval: timedelta | int) -> FileSourceBuilder:
-        """Read files as they appear. Each epoch looks for them, so the interval has no effect."""
+        """Read files as they appear. Each epoch stats for them, so the interval has no effect."""
         self._bounded = False
         return self
 
@@ -194,7 +194,7 @@ class FileSourceBuilder:
 
 
 class FileSinkBuilder:
-    """Builds a FileSink, by default in a directory for each hour, like PyFlink's."""
+    """Builds a FileSink, by default with one directory per hour, like PyFlink's."""
 
     def __init__(self, make: Callable[[BucketAssigner, OutputFileConfig], FileSink]) -> None:
         self._make = make

@@ -1,7 +1,6 @@
-"""The formats of a file source, as the driver sees them: where a file's records start, found without parsing them, and how to
-divide it.
+"""The formats of a file source on the driver: they find the start of a file's records, and divide it, without parsing records.
 
-An index covers a file from some place on. A place is a byte offset in files of lines, and a row number in Parquet.
+An index covers a file from some offset on: a byte offset in files of lines, a row number in Parquet.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _NEWLINE = 10
 
 @dataclass(frozen=True)
 class FileStart:
-    """Where a file's first record is: its place, its line or row number, and the column names if the file has them."""
+    """A file's first record: its offset, its line or row number, and the column names if the file has them."""
 
     at: int
     line: int = 1
@@ -49,7 +48,7 @@ class FileFormat(ABC):
 
 
 class LineFormat(FileFormat):
-    """Records are lines of UTF-8. A compressed file (.gz, .bz2, .zst, .lz4) is read as a whole."""
+    """Records are lines of UTF-8. One task reads a whole compressed file (.gz, .bz2, .zst, .lz4)."""
 
     def start(self, file: SourceFile, size: int) -> FileStart:
         return FileStart(0)
@@ -58,7 +57,7 @@ class LineFormat(FileFormat):
         return WholeIndex(at, size) if self.whole(file) else LineIndex(file, at, size)
 
     def whole(self, file: SourceFile) -> bool:
-        """Whether a file is read as a whole."""
+        """Whether one task reads the whole file."""
         return file.is_small or compression(file.name) is not None
 
 
@@ -69,15 +68,15 @@ class TextFormat(LineFormat):
 
 @dataclass(frozen=True)
 class JsonFormat(LineFormat):
-    """JSON lines: one value on each line; skips blank lines."""
+    """JSON lines: one value per line; skips blank lines."""
 
 
 @dataclass(frozen=True)
 class CsvFormat(LineFormat):
     """CSV with column names in the first line, or (``header=False``) with columns in the type's order.
 
-    With ``newlines_in_values`` a file is read as a whole, as line ends no longer delimit records. A ``layout`` says the same as
-    a schema of Flink's does.
+    With ``newlines_in_values``, one task reads a whole file, because line ends no longer delimit records. ``layout`` represents
+    a Flink schema.
     """
 
     delimiter: str = ","
@@ -87,13 +86,13 @@ class CsvFormat(LineFormat):
 
     @staticmethod
     def of(layout: CsvLayout) -> CsvFormat:
-        """The format of a schema of Flink's."""
+        """The format of a Flink schema."""
         quote = layout.dialect.quote_character
         return CsvFormat(layout.dialect.field_delimiter, layout.header or layout.skip_first_row, quote is not None, layout)
 
     @property
     def quote(self) -> str | None:
-        """What may enclose line ends, in files that can be divided though."""
+        """The character that may enclose line ends, even in files that can be divided."""
         return None if self.layout is None else self.layout.dialect.quote_character
 
     def whole(self, file: SourceFile) -> bool:
@@ -117,7 +116,7 @@ class CsvFormat(LineFormat):
                     data = read(0, min(size, 2 * len(data)))
 
     def after_header(self, file: SourceFile, data: bytes, *, complete: bool) -> FileStart:
-        """Where the records of a file start that begins with this. Blank lines before its header are skipped.
+        """The start of the records in a file that begins with ``data``. Skips blank lines before the header.
 
         Raises RecordParseError for a bad header, EOFError if ``data`` ends before the header of a layout does.
         """
@@ -168,19 +167,19 @@ def compression(path: str) -> str | None:
 class FileIndex(Protocol):
     @property
     def end(self) -> int:
-        """The place after the last record."""
+        """The offset after the last record."""
 
     def take(self, max_rows: int) -> tuple[int, int]:
-        """The place after at most ``max_rows`` records, and how many those are (0 at the end of the file)."""
+        """The offset after at most ``max_rows`` records, and their number (0 at the end of the file)."""
 
-    def place(self, row: int) -> int:
-        """Where record ``row`` starts, counted from the index's start; at most what ``take`` returned."""
+    def offset(self, row: int) -> int:
+        """The offset of record ``row``, counted from the index's start; at most the offset that ``take`` returned."""
 
 
 class LineIndex:
-    """Counts line ends in blocks of 64 KiB; finding a place reads one block again.
+    """Counts line ends in blocks of 64 KiB; finding an offset reads one block again.
 
-    Covers bytes up to ``size``, the file's size when it was found: what is appended later is not part of it.
+    Covers bytes up to ``size``, the file's size when it was listed, without later additions.
     """
 
     def __init__(self, file: SourceFile, start: int, size: int) -> None:
@@ -212,7 +211,7 @@ class LineIndex:
             self._rows, self._taken = max_rows, self._after_line(max_rows)
         return self._taken, self._rows
 
-    def place(self, row: int) -> int:
+    def offset(self, row: int) -> int:
         if row >= self._rows:
             return self._taken
         return self._after_line(row) if row else self._start
@@ -226,21 +225,21 @@ class LineIndex:
         return at + int(np.flatnonzero(self._hits(data, block))[line - before - 1]) + 1
 
     def _hits(self, data: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.bool_]:
-        """Where in a block lines end that are records."""
+        """A mask of the bytes in a block that end a record."""
         hits: npt.NDArray[np.bool_] = data == _NEWLINE
         return hits
 
 
 class QuotedLineIndex(LineIndex):
-    """Lines whose ends may be in quotes: an odd number of quotes precedes these.
+    """Lines whose ends may be in quotes: an odd number of quotes precedes such ends.
 
-    A quote that stands for itself in a value without quotes makes it wrong: then records are cut, and reading fails.
+    A literal quote in an unquoted value breaks the index: then it cuts records, and reading fails.
     """
 
     def __init__(self, file: SourceFile, start: int, size: int, quote: str) -> None:
         super().__init__(file, start, size)
         self._quote = ord(quote)
-        self._inside = [0]  # quotes: 1 where a block starts inside of some
+        self._inside = [0]  # 1 for each block that starts inside quotes
 
     def _hits(self, data: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.bool_]:
         quotes = data == self._quote
@@ -252,7 +251,7 @@ class QuotedLineIndex(LineIndex):
 
 
 def estimated_rows(size: int) -> int:
-    """About how many records a file of this size has."""
+    """An estimate of the number of records in a file of this size."""
     return max(1, size // 64)
 
 
@@ -266,7 +265,7 @@ class WholeIndex:
     def take(self, max_rows: int) -> tuple[int, int]:
         return self.end, estimated_rows(self.end) if self.end > self.start else 0
 
-    def place(self, row: int) -> int:
+    def offset(self, row: int) -> int:
         return self.end if row else self.start
 
 
@@ -281,5 +280,5 @@ class RowIndex:
         count = min(max_rows, self.end - self.start)
         return self.start + count, count
 
-    def place(self, row: int) -> int:
+    def offset(self, row: int) -> int:
         return self.start + row

@@ -1,4 +1,4 @@
-"""Which files a file source finds, in which order, and which of them it has read."""
+"""Lists the files of a file source, and remembers which ones it has read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def split_glob(path: str) -> tuple[Path, str | None]:
     >>> split_glob("/data/events/*/*.json")
     (PosixPath('/data/events'), '*/*.json')
 
-    Existing names are taken literally: ``a[1].json`` is that file if it exists.
+    Existing names are literal: ``a[1].json`` is that file if it exists.
     """
     parts = Path(os.path.abspath(path)).parts
     for i, part in enumerate(parts):
@@ -38,7 +38,7 @@ def split_glob(path: str) -> tuple[Path, str | None]:
 
 
 def split_url_glob(url: str) -> tuple[str, str | None]:
-    """The same for a URL.
+    """Like ``split_glob``, for a URL.
 
     >>> split_url_glob("s3://bucket/events/*/*.json")
     ('s3://bucket/events', '*/*.json')
@@ -52,8 +52,8 @@ def split_url_glob(url: str) -> tuple[str, str | None]:
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """``*`` and ``?`` match within one directory, ``**`` across directories. A pattern without ``/`` matches file names in any
-    directory; ``./*.csv`` matches in the base directory only."""
+    """A function that matches paths. ``*`` and ``?`` match within one directory, ``**`` across directories. A pattern without
+    ``/`` matches file names in any directory; ``./*.csv`` matches only in the base directory."""
 
     def translated(part: re.Match[str]) -> str:
         chars = part["chars"]
@@ -71,10 +71,10 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Listing(FileListing):
-    """The visible files at or below ``base`` that match ``pattern``. A hidden directory hides its contents; dangling links, and
-    links to a directory above, are ignored.
+    """Lists the visible files at or below ``base`` that match ``pattern``. A hidden directory hides its contents. Ignores
+    dangling links, and links to a parent directory.
 
-    Known files cost an epoch only the reading of a name; others are stat'ed. A file that replaces another is new by its inode.
+    Reads only the names of known files and stats the others. A replaced file is new because its inode is.
     """
 
     def __init__(self, base: Path, pattern: str | None) -> None:
@@ -120,14 +120,14 @@ class Listing(FileListing):
             path = prefix + name
             try:
                 if entry.is_dir():
-                    if not (entry.is_symlink() and _leads_up(entry.path)):
+                    if not (entry.is_symlink() and _is_cycle(entry.path)):
                         directories.append(path + "/")
                 elif entry.is_file():
                     if self._matches is None or self._matches(path):
                         stat = entry.stat()
                         found.append(FileEntry(stat.st_mtime_ns, _in_utf8(path, self.base), stat.st_size))
                     now[name] = inode
-            except FileNotFoundError:  # renamed or removed in the meantime
+            except FileNotFoundError:  # renamed or removed concurrently
                 continue
             except OSError as error:
                 if error.errno != errno.ELOOP:  # a link to itself
@@ -139,11 +139,11 @@ class Listing(FileListing):
         self._known.get(directory and directory + "/", {}).pop(name, None)
 
 
-def _leads_up(link: str) -> bool:
-    """Whether a link to a directory leads to one that contains the link."""
+def _is_cycle(link: str) -> bool:
+    """Whether the target of a link contains the link."""
     target = os.path.realpath(link)
-    here = os.path.realpath(os.path.dirname(link))
-    return os.path.commonpath((target, here)) == target
+    parent = os.path.realpath(os.path.dirname(link))
+    return os.path.commonpath((target, parent)) == target
 
 
 def _in_utf8(path: str, base: Path) -> str:
@@ -156,11 +156,11 @@ def _in_utf8(path: str, base: Path) -> str:
 
 
 class SeenFiles:
-    """A bounded memory of the files that were read, by path, so that none is read twice and late ones are still found.
+    """A bounded memory of the files that were read, by path, so that no file is read twice and late files are still found.
 
     It remembers files modified after ``horizon_ns``; older ones count as read. The horizon rises when there are more than
     ``limit`` files, and stays within ``max_age_ns`` of the newest file read. So a late file is read unless it is older than
-    ``limit`` files that were read.
+    ``limit`` read files.
     """
 
     def __init__(self, limit: int, max_age_ns: int | None) -> None:
@@ -197,7 +197,7 @@ class SeenFiles:
         horizon = self.horizon_ns
         if len(self._mtime_of) > self._limit:
             mtimes = sorted(self._mtime_of.values())
-            # Files of one modification time are forgotten together, so some beyond the limit may have to stay.
+            # Files of one modification time are forgotten together, so more than the limit may remain.
             horizon = mtimes[len(mtimes) - self._limit] - 1
         if self._max_age_ns is not None:
             horizon = max(horizon or 0, self.newest_ns - self._max_age_ns - 1)
@@ -212,7 +212,7 @@ class SeenFiles:
     def to_json(self) -> dict[str, object]:
         if self._json is None:
             ordered = sorted((m, h) for h, m in self._mtime_of.items())
-            # Differences of sorted times compress well, hashes do not: about 15 characters for each file.
+            # Differences of sorted times compress well, hashes do not: about 15 characters per file.
             times = np.diff(np.array([m for m, _ in ordered], dtype=np.int64), prepend=0)
             hashes = np.array([h for _, h in ordered], dtype=np.uint64)
             packed = zlib.compress(times.astype("<i8").tobytes() + hashes.astype("<u8").tobytes(), 1)

@@ -1,4 +1,4 @@
-"""Files of the local file system, or one that is mounted on every machine."""
+"""Files of the local file system, or of one that every machine has mounted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, StorageError, StorageUnavailable
 from forkpoint.storage.base import sync_directory
 
-_STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inprogress")  # once without generation
+_STAGED = re.compile(r"\..*-\d{12}-\d+-[^/]*?(?:\.g(\d+))?\.([0-9a-f]{8})\.inprogress")  # old releases wrote no generation
 
 
 # -- sources
@@ -38,7 +38,7 @@ class LocalFiles(SourceFiles):
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        self.place = str(base)
+        self.location = str(base)
 
     def file(self, path: str, size: int, tag: str | None) -> SourceFile:
         return LocalFile(resolve(self.base, path))
@@ -54,7 +54,7 @@ class LocalFile(SourceFile):
     def __str__(self) -> str:
         return str(self.path)
 
-    def look(self) -> tuple[int, str | None]:
+    def stat(self) -> tuple[int, str | None]:
         return self.path.stat().st_size, None
 
     def check(self, size: int, *, exact: bool) -> None:
@@ -97,7 +97,7 @@ def resolve(base: Path, path: str) -> Path:
 
 @contextmanager
 def still_there(path: Path) -> Iterator[None]:
-    """Raises StorageError if a file that was found is no longer there."""
+    """Raises StorageError if a listed file has vanished."""
     try:
         yield
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def _changed(path: Path, expected: int, actual: int) -> StorageError:
 
 
 class LocalSinkFiles(SinkFiles):
-    """Files are staged under hidden names in their directories, and renamed."""
+    """Stages files under hidden names in their final directories, and renames them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -149,8 +149,8 @@ class LocalSinkFiles(SinkFiles):
             failed = f"FileSink: cannot write below {self.root} on host {socket.gethostname()}: {error.strerror or error}."
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
                 raise StorageUnavailable(
-                    f"{failed} Free space on the file system, raise its quota, or mount it writable again: a paused job then "
-                    "goes on, an ended one resumes from the last checkpoint when it is started again"
+                    f"{failed} Free space on the file system, raise its quota, or remount it writable: a paused job then resumes "
+                    "by itself; start a stopped one again, and it resumes from the last checkpoint"
                 ) from error
             raise StorageError(
                 f"{failed} Check that it is a reachable directory that this user may write to, then start the job again: it "
@@ -211,7 +211,7 @@ class _Staged(StagedFile):
     def __init__(self, staged: Path, final: Path) -> None:
         self._staged = staged
         self.final = str(final)
-        # Unlink a leftover of the same name rather than truncate it: another process may still write to it.
+        # Unlink an old file of the same name rather than truncate it: another process may still write to it.
         staged.unlink(missing_ok=True)
         self.stream = staged.open("xb")
 
@@ -222,7 +222,7 @@ class _Staged(StagedFile):
         return {"staged": str(self._staged), "final": self.final}
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # closing flushes the buffer, but the disk may be full
+        with contextlib.suppress(OSError):  # closing flushes the buffer, and the disk may be full
             self.stream.close()
         self._staged.unlink(missing_ok=True)
 

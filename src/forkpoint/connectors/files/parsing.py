@@ -1,4 +1,4 @@
-"""Parsing lines of text, JSON and CSV: by Arrow as a whole, or one by one."""
+"""Parses lines of text, JSON and CSV, in bulk by Arrow or one by one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Record:
-    """One record: parsed as ``raw``, unless there is a ``problem``."""
+    """One record, parsed as ``raw`` unless there is a ``problem``."""
 
     line: int
     data: bytes
@@ -83,7 +83,7 @@ class JsonParser(LineParser):
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
         data = b"".join([s.terminated for s in group])
         lines = data.count(b"\n")
-        # Each line must be one object: not blank, and no part of an object over several lines.
+        # Each line must be one object: not blank, not part of a multi-line object.
         boundary = b"}\r\n{" if b"\r\n" in data else b"}\n{"
         if data[:1] != b"{" or data[-5:].rstrip()[-1:] != b"}" or data.count(boundary) != lines - 1:
             return None
@@ -108,9 +108,8 @@ class CsvParser(LineParser):
         self._type = type
         self._schema = text_schema(type) if layout is None or layout.is_plain else None
         self._dialect = {"delimiter": options.delimiter} if layout is None else layout.dialect.options
-        whole = options.newlines_in_values
         self._blank = bytes(set(b" \t\r\v\f") - set(options.delimiter.encode()))
-        may_span = not whole and layout is None
+        may_span = not options.newlines_in_values and layout is None
         self._hint = "; if values have line ends in quotes, give the source newlines_in_values=True" if may_span else ""
 
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
@@ -123,14 +122,17 @@ class CsvParser(LineParser):
         rows = None if self._options.newlines_in_values else data.count(b"\n")
         found = read_csv(data, rows, names, self._options.delimiter, self._type, self._schema)
         if self._layout is not None and found is not None and any(column.null_count for column in found.columns):
-            return None  # an empty value is no None there
+            return None  # in a layout, an empty value is not None
         return found
 
     def records(self, stretch: Stretch) -> Iterator[Record]:
         names = stretch.header or (self._type.column_names if self._type is not None else [])
-        twice = self._named_twice(names)
+        # Only fields must be unique: other columns may have any names.
+        fields = names if self._type is None else [name for name in names if name in self._type.column_names]
+        duplicates = sorted({name for name in fields if fields.count(name) > 1})
+        bad_header = f"the header names {', '.join(map(repr, duplicates))} more than once" if duplicates else None
         for number, data, row, problem in self._rows(stretch):
-            problem = problem or twice
+            problem = problem or bad_header
             if problem is not None:
                 yield Record(number, data, problem=problem)
                 continue
@@ -139,12 +141,6 @@ class CsvParser(LineParser):
                 yield Record(number, data, values)
             except Unreadable as e:
                 yield Record(number, data, problem=f"{e}{self._hint}")
-
-    def _named_twice(self, names: list[str]) -> str | None:
-        """What is wrong with a header that has two columns for one field. Other columns may have any names."""
-        used = names if self._type is None else [name for name in names if name in self._type.column_names]
-        twice = sorted({name for name in used if used.count(name) > 1})
-        return f"the header names {', '.join(map(repr, twice))} more than once" if twice else None
 
     def _rows(self, stretch: Stretch) -> Iterator[tuple[int, bytes, list[str], str | None]]:
         if self._options.newlines_in_values:
@@ -174,7 +170,7 @@ class CsvParser(LineParser):
                 row = next(reader)
             except StopIteration:
                 return
-            except csv.Error as e:  # where the next record starts is unknown
+            except csv.Error as e:  # the start of the next record is unknown
                 number = stretch.line + records.taken - len(records.of_record)
                 rest = "".join([*records.of_record, *lines]).encode()
                 yield number, rest, [], f"not CSV from here to the file's end ({e})"

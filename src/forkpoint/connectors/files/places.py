@@ -1,7 +1,7 @@
-"""Where the files of a source or sink are: the interface to a file system, and which implementation a path belongs to.
+"""The interface to file systems and object stores, for sources and sinks, and the choice of its implementation by path.
 
-A source asks ``SourceFiles`` for new files, and reads parts of a ``SourceFile``. A sink's tasks write a
-``StagedFile`` each, whose committables a ``SinkFiles`` publishes on the driver.
+A source lists files with a ``FileListing`` and reads ranges of a ``SourceFile``. A sink's task writes a ``StagedFile``; the
+driver publishes it with ``SinkFiles``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from forkpoint.types.variables import R, T
 
 MUST_BE_COMPLETE = "a file must be complete when it appears (write under a hidden name, then rename)"
 
-Place = Path | str
+Location = Path | str
 """A directory or file of the local file system, or a URL."""
 
-HEAD_BYTES = 1 << 16  # how much of a file is read at first to find its first line
+HEAD_BYTES = 1 << 16  # the size of the first read that looks for a file's first line
 HEAD = re.compile(rb"(?:\xef\xbb\xbf)?(?P<blank>(?:[ \t\r]*\n)*)(?P<line>[^\n]*\n?)")
 HEAD_WITH_CR = re.compile(rb"(?:\xef\xbb\xbf)?(?P<blank>(?:[ \t]*(?:\r\n|\r|\n))*)(?P<line>[^\r\n]*(?:\r\n|\r|\n)?)")
 """A byte order mark, blank lines, and the first line that is not blank."""
@@ -34,19 +34,19 @@ _REMOTE = ("s3", "gs", "az", "hdfs", "memory")
 
 
 def has_head(data: bytes) -> bool:
-    """Whether a line that is not blank ends in these first bytes of a file."""
+    """Whether a file's first bytes contain the end of a line that is not blank."""
     head = HEAD.match(data)
     return head is not None and head["line"].endswith(b"\n")
 
 
-def place_of(path: str | Path, what: str) -> str | None:
-    """The URL that a path is; None for a path of the local file system. Raises ConfigError for a system that isn't known."""
+def remote_url(path: str | Path, what: str) -> str | None:
+    """The path if it is a URL; None for a path of the local file system. Raises ConfigError for an unknown scheme."""
     match = _URL.match(str(path))
     if match is None and "://" not in str(path):
         return None
     if match is None or match[1] not in _REMOTE:
         known = ", ".join(f"{scheme}://" for scheme in _REMOTE[:-1])
-        raise ConfigError(f"{what}: {path} is a URL that it does not know; give a path of the file system, or {known}")
+        raise ConfigError(f"{what}: {path} is a URL with an unknown scheme; give a path of the file system, or {known}")
     return str(path).rstrip("/")
 
 
@@ -55,10 +55,10 @@ def place_of(path: str | Path, what: str) -> str | None:
 
 @dataclass(frozen=True, order=True)
 class FileEntry:
-    """A file as it was found. Entries sort in reading order.
+    """A listed file. Entries sort in reading order.
 
     ``path`` is relative to the source's base directory, with ``/``, so that positions survive a move of the directory. ``tag``
-    identifies the content where the system tells.
+    identifies the content if the system provides one.
     """
 
     mtime_ns: int
@@ -68,52 +68,51 @@ class FileEntry:
 
 
 class SourceFile(ABC):
-    """A file to read; ``str`` is where it is."""
+    """A file to read; ``str`` is its path or URL."""
 
     name: str
 
     @property
     def is_small(self) -> bool:
-        """Whether one task reads it as a whole: to read it in the driver, too, would cost more."""
+        """Whether one task reads the whole file, because indexing it on the driver would cost more."""
         return False
 
     @abstractmethod
-    def look(self) -> tuple[int, str | None]:
-        """Its size, and a tag of its content. Raises FileNotFoundError."""
+    def stat(self) -> tuple[int, str | None]:
+        """The file's size, and a tag of its content. Raises FileNotFoundError."""
 
     @abstractmethod
     def check(self, size: int, *, exact: bool) -> None:
-        """Raise StorageError if it has vanished or shrunk, or (``exact``) grown, unless reading tells."""
+        """Raise StorageError if the file has vanished or shrunk, or (``exact``) grown. Does nothing if reading detects that."""
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Callable[[int, int], bytes]]:
-        """What reads so many bytes from a place on. Raises StorageError if it is not the file that was found."""
+        """A function that reads a number of bytes at an offset. Raises StorageError if the file has changed."""
 
     @abstractmethod
     def head(self, size: int) -> bytes:
-        """Its first bytes, up to the end of the first line that is not blank, or more. Raises FileNotFoundError."""
+        """At least the first bytes up to the end of the first line that is not blank. Raises FileNotFoundError."""
 
     @abstractmethod
     def for_parquet(self, size: int) -> AbstractContextManager[Any]:
-        """What pyarrow reads Parquet from."""
+        """The file in a form from which pyarrow reads Parquet."""
 
     @abstractmethod
     def for_stream(self, size: int) -> AbstractContextManager[Any]:
-        """What pyarrow reads a stream from."""
+        """The file in a form from which pyarrow reads a stream."""
 
 
 class SourceFiles(ABC):
-    """The files of a source."""
+    """The files of a source. ``location`` is for messages."""
 
-    place: str
-    """Where they are, for messages."""
+    location: str
 
     @abstractmethod
     def file(self, path: str, size: int, tag: str | None) -> SourceFile:
-        """A file by its path in an entry. ``tag``: its content must be that; None for what is there now."""
+        """A file by its entry's path. Its content must have this ``tag``; with None, any content is read."""
 
     def expect(self, entries: Sequence[FileEntry]) -> None:  # noqa: B027
-        """These are going to be looked at next."""
+        """Prefetch the metadata of the entries that are read next."""
 
     def contents(self, segments: Sequence[dict[str, Any]]) -> Iterator[bytes]:
         """The bytes of each segment, in order."""
@@ -123,7 +122,7 @@ class SourceFiles(ABC):
 
 
 class FileListing(ABC):
-    """The visible files of a source that match its pattern, as they appear. ``pattern``: None for all."""
+    """Lists a source's visible files as they appear, if they match ``pattern``; None matches all."""
 
     pattern: str | None
 
@@ -133,7 +132,7 @@ class FileListing(ABC):
 
     @abstractmethod
     def forget(self, path: str) -> None:
-        """Forget a file that has vanished; if it comes back, it is new."""
+        """Forget a file that has vanished, so that it is new if it reappears."""
 
 
 # -- sinks
@@ -141,7 +140,7 @@ class FileListing(ABC):
 
 @dataclass(frozen=True)
 class FileName:
-    """The names of a sink's file, staged and published. ``attempt`` is unique among the attempts at it."""
+    """The names of a sink's file, staged and published. ``attempt`` is unique among the attempts to write it."""
 
     stem: str
     attempt: str
@@ -159,44 +158,42 @@ class FileName:
 
 
 class StagedFile(ABC):
-    """A file that is being written, of which nothing is visible."""
+    """An invisible file in progress. ``final`` is its later path, for messages."""
 
     stream: BinaryIO
     final: str
-    """Where it will be, for messages."""
 
     @abstractmethod
     def finish(self) -> JSON:
-        """Make it durable. Returns its committable."""
+        """Make the file durable. Returns its committable."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove it as far as possible; it may be half-written."""
+        """Remove the file, which may be incomplete, if possible."""
 
 
 class SinkFiles(ABC):
-    """The directory of a sink."""
+    """The directory of a sink. It publishes ``at_once`` files concurrently, and only then the next ones."""
 
     at_once: int = 1
-    """How many files are published at once; a file only after all that precede those."""
 
-    def each(self, call: Callable[[T], R], of: Sequence[T]) -> list[R]:
-        """The results for each, in order; several at once where that takes requests."""
-        if self.at_once == 1 or len(of) < 2:
-            return [call(each) for each in of]
+    def each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """The results of ``call`` in order. Calls run concurrently if they send requests."""
+        if self.at_once == 1 or len(items) < 2:
+            return [call(item) for item in items]
         with ThreadPoolExecutor(self.at_once) as pool:
-            return list(pool.map(call, of))
+            return list(pool.map(call, items))
 
     @abstractmethod
     def stage(self, bucket: str, name: FileName) -> StagedFile:
-        """A new file in a subdirectory. Raises ConfigError if the file exists already, though it isn't committed."""
+        """A new file in a subdirectory. Raises ConfigError if an uncommitted file of this name exists."""
 
     @abstractmethod
     def errors(self) -> AbstractContextManager[None]:
         """Converts errors of the file system to StorageError with the directory and a remedy."""
 
     def staged_all(self, committables: Sequence[JSON]) -> None:  # noqa: B027
-        """All of a subtask's files are finished: make their names durable."""
+        """Make the names of a subtask's finished files durable."""
 
     @abstractmethod
     def check(self, committable: JSON) -> None:
@@ -210,64 +207,65 @@ class SinkFiles(ABC):
 
     @abstractmethod
     def name(self, committable: JSON) -> str:
-        """Where it is once it is published, for messages."""
+        """The published file's path or URL, for messages."""
 
     def begun(self, committables: Sequence[JSON], epoch: int) -> bool:
-        """Whether publishing this epoch may have begun, so that what is missing may have been published, and then removed."""
+        """Whether publishing this epoch may have begun, so that missing files may have been published and then removed."""
         return True
 
     def begin(self, committables: Sequence[JSON], epoch: int) -> None:  # noqa: B027
-        """Publishing this epoch begins."""
+        """Record that publishing this epoch begins."""
 
     @abstractmethod
     def publish(self, committable: JSON, epoch: int) -> Literal["published", "done", "missing"]:
-        """Give a file its name, unless that was done before. Raises StorageError if another file has it."""
+        """Give a file its final name, unless it has it already. Raises StorageError if another file has that name."""
 
     def published_all(self, committables: Sequence[JSON]) -> None:  # noqa: B027
-        """These have been published: make their names durable."""
+        """Make the names of published files durable."""
 
     @abstractmethod
     def cleanup(self, owner: str, generation: int) -> None:
         """Remove the owner's staged files of runs up to a generation."""
 
 
-def sink_files(place: Place) -> SinkFiles:
+def sink_files(location: Location) -> SinkFiles:
     """The directory that a sink writes to."""
-    if isinstance(place, Path):
+    if isinstance(location, Path):
         from forkpoint.connectors.files.local import LocalSinkFiles
 
-        return LocalSinkFiles(place)
-    if place.startswith("s3:"):
+        return LocalSinkFiles(location)
+    if location.startswith("s3:"):
         from forkpoint.connectors.files.s3 import S3Files
 
-        return S3Files(place)
+        return S3Files(location)
     from forkpoint.connectors.files.staged import MovedFiles
 
-    return MovedFiles(place)
+    return MovedFiles(location)
 
 
-def source_files(place: Place) -> SourceFiles:
+def source_files(location: Location) -> SourceFiles:
     """The files that a source reads."""
-    if isinstance(place, Path):
+    if isinstance(location, Path):
         from forkpoint.connectors.files.local import LocalFiles
 
-        return LocalFiles(place)
+        return LocalFiles(location)
     from forkpoint.connectors.files.remote import RemoteFiles
 
-    return RemoteFiles(place)
+    return RemoteFiles(location)
 
 
 def exists_already(final: object) -> ConfigError:
-    """The error for a new file whose name is taken."""
+    """The error for a new file whose name another file has."""
     return ConfigError(
         f"FileSink: {final} already exists, though its epoch has not been committed. Another job or another "
         "history of this job wrote it: move its files away, or give this job its own directory or prefix="
     )
 
 
-def unseen(staged: object, place: object) -> ConfigError:
-    """The error for a staged file that isn't there for the driver."""
+def unseen(staged: object, location: object) -> ConfigError:
+    """The error for a staged file that the driver cannot see."""
     return ConfigError(
-        f"FileSink: a task has written {staged}, but the driver, which publishes it, does not see it. {place} must be the same "
-        "place for the driver and all executors: give them the same endpoint. The epoch was not committed: nothing is lost"
+        f"FileSink: a task has written {staged}, but the driver, which publishes it, does not see it. {location} must be the "
+        "same directory for the driver and all executors: give them the same endpoint. The epoch was not committed: nothing "
+        "is lost"
     )

@@ -1,8 +1,8 @@
 """The enumerator of the file source: plans what each epoch reads.
 
-Files are read in order of (modification time, path), each from start to end, over several epochs if it is long. Planning takes
+Files are read in order of (modification time, path), from start to end; a long file takes several epochs. Planning takes
 portions of files until the epoch has enough records, then divides them into pieces with about the same number of records.
-It does not parse records; line ends and Parquet footers suffice.
+It does not parse records: line ends and Parquet footers suffice.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ MAX_PIECE_BYTES = 64 << 20
 MAX_FILES_PER_EPOCH = 10_000
 EXPECTED_FILES = 64
 
-# A listing is reused for this many times the time it took, so that a large directory with a backlog is not walked each epoch.
+# A listing is reused for this multiple of its duration, so that not every epoch walks a large directory with a backlog.
 _LISTING_REUSE = 20
-_MARKED = 4096  # bytes
-_NAMED = 10  # files in one warning
+_MARK_BYTES = 4096
+_MAX_NAMES = 10  # in one warning
 
 log = logging.getLogger("forkpoint")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The current file: everything before ``at`` has been planned. ``line``: the number of the next line or row; ``header``: the
-    column names, if the file has them; ``tag``: identifies its content. ``mark``: of files without tags that have been begun, of
-    what they have before ``at``, or in the footer."""
+    """The current file, planned up to ``at``. ``line``: the number of the next line or row; ``header``: the column names, if the
+    file has them; ``tag``: identifies its content. ``mark``: for partly read files without tags, a digest of the bytes before
+    ``at``, or of the footer."""
 
     mtime_ns: int
     path: str
@@ -52,7 +52,7 @@ class Progress:
     mark: str | None = None
 
     def to_json(self) -> JSON:
-        """Its fields; without tag and mark as long as there are none, so that positions stay what they were."""
+        """The fields, without a missing tag or mark, as in positions of older releases."""
         saved = asdict(self)
         return {name: value for name, value in saved.items() if value is not None or name not in ("tag", "mark")}
 
@@ -69,7 +69,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class Stop:
-    """A position to stop at: the files that had been started there, and the place in a partially read one."""
+    """A position to stop at: the files that were started before it, and the offset in a partly read one."""
 
     files: int
     seen: SeenFiles
@@ -79,7 +79,7 @@ class Stop:
     @classmethod
     def of(cls, position: JSON) -> Stop:
         _check_version(position)
-        seen = SeenFiles(0, None)  # forgets nothing
+        seen = SeenFiles(0, None)  # never forgets
         seen.restore(position["seen"])
         current = position["current"] or {"path": None, "at": 0}
         return cls(position["files"], seen, current["path"], current["at"])
@@ -94,8 +94,8 @@ class FileEnumerator(SplitEnumerator):
         {"version": 1, "files": 12, "last": [mtime_ns, path], "current": Progress | None,
          "until": [mtime_ns, path] | None, "seen": {…}}
 
-    ``files`` counts those started. ``until`` is the last file of a bounded source (``[]``: there was none), fixed at its
-    first start; None for an unbounded one. ``seen`` is a ``SeenFiles``.
+    ``files`` counts the started files. ``until`` is the last file of a bounded source, fixed at its first start (``[]`` without
+    files); None for an unbounded source. ``seen`` is a ``SeenFiles``.
     """
 
     ignored = 0
@@ -112,7 +112,7 @@ class FileEnumerator(SplitEnumerator):
     ) -> None:
         self._listing = listing
         self._source = files
-        self._base = files.place
+        self._base = files.location
         self._format = file_format
         self._bounded = bounded
         self._seen = seen
@@ -144,12 +144,12 @@ class FileEnumerator(SplitEnumerator):
         current = self._current
         if stop.files < self._files or (current is not None and current.path == stop.path and current.at > stop.at):
             raise ConfigError(
-                f"file source {self._base}: cannot stop after {stop.files} files, as it has read {self._files}; "
+                f"file source {self._base}: cannot stop after {stop.files} files because it has read {self._files}; "
                 "give a later position"
             )
-        self._wait_for(self._before_stop(self._pending))
+        self._set_pending(self._before_stop(self._pending))
 
-    def _wait_for(self, files: list[FileEntry]) -> None:
+    def _set_pending(self, files: list[FileEntry]) -> None:
         self._pending = deque(files)
         self._pending_bytes = sum(entry.size for entry in files)
 
@@ -162,13 +162,13 @@ class FileEnumerator(SplitEnumerator):
             return False
         if self._files < stop.files:
             raise StorageError(
-                f"file source {self._base}: {stop.files - self._files} of the {stop.files} files that had been read at the "
+                f"file source {self._base}: {stop.files - self._files} of the {stop.files} files that were read before the "
                 "position to stop at are gone; restore them, or give --until a time"
             )
         return True
 
     def _before_stop(self, found: Iterable[FileEntry]) -> list[FileEntry]:
-        """Those that had been read at the stop; a partially read one comes last, whatever its time is."""
+        """The files that were read before the stop; a partly read one comes last, whatever its time is."""
         stop = self._stop
         if stop is None:
             return list(found)
@@ -183,7 +183,7 @@ class FileEnumerator(SplitEnumerator):
         return _ranges(portions, parallelism_hint, self._format)
 
     def backlog(self) -> Backlog:
-        """Of a partly read file, the bytes only where places are in bytes."""
+        """Includes the rest of a partly read file if its offsets are in bytes."""
         current = self._current
         rest = current.size - current.at if current is not None and self._format.unit != "row" else 0
         files = len(self._pending) + (current is not None)
@@ -208,28 +208,28 @@ class FileEnumerator(SplitEnumerator):
         started = time.monotonic()
         appeared = self._listing.appeared()
         self._warn(appeared, first=self._listed_at < 0)
-        waiting = {e.path: e for e in self._pending}  # a new file replaces a pending one of the same path
-        found = sorted({**waiting, **{e.path: e for e in appeared if self._seen.is_new(e)}}.values())
+        pending = {e.path: e for e in self._pending}  # a new file replaces a pending one of the same path
+        found = sorted({**pending, **{e.path: e for e in appeared if self._seen.is_new(e)}}.values())
         if self._until is not None:  # files that appeared after the first start are not part of a bounded source
             found = [e for e in found if [e.mtime_ns, e.path] <= self._until]
-        self._wait_for(self._before_stop(found))
+        self._set_pending(self._before_stop(found))
         self._listed_at = time.monotonic()
         self._listing_cost = self._listed_at - started
 
     def _warn(self, appeared: list[FileEntry], *, first: bool) -> None:
-        """Warn of files that will not be read. Of old files at the start, only the number of unread ones is known."""
+        """Warn of files that will not be read. At the start, only the number of unread old files is known."""
         if first and self._fresh and not appeared and (self._bounded or self._listing.pattern is not None):
-            what = "no file" if self._listing.pattern is None else f"no file that matches {self._listing.pattern!r}"
-            log.warning("file source: there is %s in %s", what, self._base)
+            missing = "no file" if self._listing.pattern is None else f"no file that matches {self._listing.pattern!r}"
+            log.warning("file source: there is %s in %s", missing, self._base)
         late = [e.path for e in appeared if self._seen.is_too_late(e)]
         count = max(0, len(late) - (self._files - self._seen.remembered)) if first else len(late)
         self.ignored += count
         if not count:
             return
-        names = f"of {len(late)} old files" if first else ", ".join(sorted(late)[:_NAMED] + ["…"] * (count > _NAMED))
+        names = f"of {len(late)} old files" if first else ", ".join(sorted(late)[:_MAX_NAMES] + ["…"] * (count > _MAX_NAMES))
         log.warning(
-            "file source %s: %d late files are not read, as they are older than all files that it remembers (%s); to read them, "
-            "copy them in under new names; for the future, raise max_remembered_files or max_file_age",
+            "file source %s: %d late files are not read because they are older than all files that it remembers (%s); to read "
+            "them, copy them in under new names; for the future, raise max_remembered_files or max_file_age",
             self._base,
             count,
             names,
@@ -258,7 +258,7 @@ class FileEnumerator(SplitEnumerator):
         return portions
 
     def _expect(self, budget: int) -> int:
-        """Announce the files that the epoch will probably reach, by their sizes; how many, at least one."""
+        """Prefetch the files that the epoch will probably reach, judging by their sizes. Returns their number, at least one."""
         files: list[FileEntry] = []
         for entry in islice(self._pending, EXPECTED_FILES):
             files.append(entry)
@@ -271,9 +271,9 @@ class FileEnumerator(SplitEnumerator):
     def _start(self, entry: FileEntry) -> bool:
         file = self._source.file(entry.path, entry.size, None)
         try:
-            size, tag = file.look()
+            size, tag = file.stat()
             start = self._format.start(file, size)
-        except FileNotFoundError:  # nothing of it was read, so treat it as if it had never existed
+        except FileNotFoundError:  # none of it was read, so treat it as if it had never existed
             self._listing.forget(entry.path)
             return False
         self._seen.add(entry)
@@ -290,7 +290,7 @@ class FileEnumerator(SplitEnumerator):
         if file.mark is not None and self._mark(opened, file) != file.mark:
             raise InputLost(
                 f"{opened}: has other content than when the job read its beginning: it was overwritten, or replaced by another "
-                f"file of its name. Put the file back; to read what is there now, copy it in under a new name; {MUST_BE_COMPLETE}"
+                f"file of its name. Restore the file; to read the new content, copy it in under a new name; {MUST_BE_COMPLETE}"
             )
         stop = None if self._stop is None or self._stop.path != file.path else self._stop.at
         if stop is not None and self._format.unit == "row":
@@ -305,10 +305,10 @@ class FileEnumerator(SplitEnumerator):
         return Portion(file, end, rows, index) if rows else None
 
     def _mark(self, opened: SourceFile, file: Progress) -> str:
-        """What tells a file from another one of its name and size: its bytes before the place that has been reached, so that more
-        may be appended; or Parquet's footer."""
+        """A digest that distinguishes a file from another of its name and size: of the bytes before the current offset, so that
+        appending is allowed, or of Parquet's footer."""
         end = file.size if self._format.unit == "row" else file.at
-        start = max(0, end - _MARKED)
+        start = max(0, end - _MARK_BYTES)
         with opened.opened() as read:
             return blake2b(read(start, end - start), digest_size=8).hexdigest()
 
@@ -340,7 +340,7 @@ def _ranges(portions: list[Portion], parallelism_hint: int, file_format: FileFor
             count = portion.rows - row if isinstance(portion.index, WholeIndex) else min(portion.rows - row, target - done)
             segments.append(_segment(portion, row, row + count))
             row, rows, done = row + count, rows + count, done + count
-            if done >= target:  # as it is with the last record
+            if done >= target:  # true at the last record
                 first, last = segments[0], segments[-1]
                 start = [first["mtime_ns"], first["path"], first["at"]]
                 end = [last["mtime_ns"], last["path"], last["end"]]
@@ -356,8 +356,8 @@ def _segment(portion: Portion, row: int, stop: int) -> dict[str, Any]:
         "path": file.path,
         "mtime_ns": file.mtime_ns,
         "size": file.size,
-        "at": portion.index.place(row),
-        "end": portion.index.place(stop),
+        "at": portion.index.offset(row),
+        "end": portion.index.offset(stop),
         "line": file.line + row,
         "header": file.header,
         **tag,

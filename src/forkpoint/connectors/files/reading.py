@@ -1,17 +1,16 @@
-"""Reading planned ranges of files in a task.
+"""Reads planned ranges of files in a task.
 
-On the fast path, Arrow parses a whole range into columns; on the slow path, records are converted one by one. The slow path
-defines the result: the fast one is used only if its result is the same. Anything that Arrow cannot parse (a broken record, an
-illegal null, a missing value with a default) takes the slow path, which finds the record and what is wrong with it.
+On the fast path, Arrow parses a whole range into columns; the slow path converts records one by one. The slow path
+defines the result: the fast path must produce the same. Anything that Arrow cannot parse (a broken record, an
+illegal null, a missing value with a default) takes the slow path, which finds the record and its problem.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from forkpoint.connectors.files.avro import AvroFormat, header_of, records_of
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
 from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
-from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Place, SourceFile, source_files
+from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Location, SourceFile, source_files
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.formats.records import RecordConverter, shorten
 from forkpoint.contract.format import BadMessage, Deserialized
@@ -35,9 +34,11 @@ _REMEDY = "Correct the record or the type, or give the source on_parse_error='sk
 
 
 class FileReader(FormatReader[Any]):
-    """Reads ranges of a file source. A Parquet file stays open between ranges, as pieces are consecutive."""
+    """Reads ranges of a file source. A Parquet file stays open between ranges, because pieces are consecutive."""
 
-    def __init__(self, base: Place, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError) -> None:
+    def __init__(
+        self, base: Location, file_format: FileFormat, type: TypeInformation | None, on_parse_error: OnParseError
+    ) -> None:
         super().__init__(on_parse_error, _REMEDY, _log)
         self._files = source_files(base)
         self._format = file_format
@@ -69,12 +70,12 @@ class FileReader(FormatReader[Any]):
         for stretch in self._stretches(segments):
             if isinstance(stretch, _Damaged):
                 bad = Deserialized([], [], [BadMessage(0, stretch.problem)])
-                yield from chain(
-                    self._parse(parser, group) if group else (), self._found(bad, 1, partial(_unread_file, stretch.path))
-                )
+                if group:
+                    yield from self._parse(parser, group)
+                yield from self._found(bad, 1, _always(Unread(stretch.path, {"file": stretch.path}, None)))
                 group = []
                 continue
-            # Small files with the same columns are parsed together.
+            # Parse small files with the same columns together.
             if group and (stretch.header != group[0].header or sum(len(s.data) for s in group) >= _GROUP_BYTES):
                 yield from self._parse(parser, group)
                 group = []
@@ -106,7 +107,7 @@ class FileReader(FormatReader[Any]):
 
     def _stretch(self, file: SourceFile, segment: dict[str, Any], data: bytes) -> Stretch:
         header, line = segment.get("header"), segment["line"]
-        if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # a file read as a whole
+        if isinstance(self._format, CsvFormat) and self._format.header and header is None:  # the segment is a whole file
             start = self._format.after_header(file, data, complete=True)
             header, line, data = start.header, start.line, data[start.at :]
         return Stretch(file, data, line, header)
@@ -127,11 +128,11 @@ class FileReader(FormatReader[Any]):
         return self._found(found, len(records), unread)
 
     def _converted(self, raws: list[Any], indices: list[int], bad: list[BadMessage]) -> Deserialized:
-        """The elements of raw records with these indices, beside others that are bad already."""
+        """The elements of raw records with these indices. ``bad``: the records that could not be parsed."""
         out, problems = self._converter.convert(raws)
         unconverted = {i for i, _ in problems}
-        kept = [index for i, index in enumerate(indices) if i not in unconverted]
-        return Deserialized(out, kept, [*bad, *(BadMessage(indices[i], problem) for i, problem in problems)])
+        converted = [index for i, index in enumerate(indices) if i not in unconverted]
+        return Deserialized(out, converted, [*bad, *(BadMessage(indices[i], problem) for i, problem in problems)])
 
     def _read_avro(self, segments: list[dict[str, Any]], of: AvroFormat) -> Iterator[Elements | SourceBatch]:
         for segment, data in zip(segments, self._files.contents(segments), strict=True):
@@ -146,9 +147,9 @@ class FileReader(FormatReader[Any]):
             bad = [] if problem is None else [BadMessage(len(records), problem)]
             found = self._converted(records, list(range(len(records))), bad)
             after = segment["line"] + len(records) - 1
-            place = {"file": str(file), "record": str(after + 1)}
-            rest = Unread(f"{file}: cannot read what follows record {after}", place, None)
-            yield from self._found(found, len(records) + len(bad), partial(_unread_rest, rest))
+            location = {"file": str(file), "record": str(after + 1)}
+            rest = Unread(f"{file}: cannot read the data after record {after}", location, None)
+            yield from self._found(found, len(records) + len(bad), _always(rest))
 
     def _read_parquet(self, segments: list[dict[str, Any]], of: ParquetFormat) -> Iterator[Elements | SourceBatch]:
         for segment in segments:
@@ -185,17 +186,13 @@ class FileReader(FormatReader[Any]):
         return Unread(f"{path}, {unit} {number}: cannot read {shorten(text)}{what}", {"file": str(path), unit: str(number)}, data)
 
 
-def _unread_file(path: str, index: int) -> Unread:
-    return Unread(path, {"file": path}, None)
-
-
-def _unread_rest(rest: Unread, index: int) -> Unread:
-    return rest
+def _always(unread: Unread) -> Callable[[int], Unread]:
+    return lambda index: unread
 
 
 @dataclass(frozen=True)
 class _Damaged:
-    """A compressed file that cannot be read: as a whole, it is one bad record."""
+    """A compressed file that cannot be read. The whole file counts as one bad record."""
 
     path: str
     problem: str
@@ -206,8 +203,7 @@ def _none_is_bad(index: int) -> Unread:
 
 
 class _ParquetCursor:
-    """An open Parquet file, read forwards: a range that follows the previous one continues there. Otherwise each piece of a row
-    group would decode it again from its start."""
+    """An open Parquet file, read forwards: consecutive ranges continue one iteration, which decodes a row group only once."""
 
     def __init__(self, file: SourceFile, size: int, type: TypeInformation | None, case_sensitive: bool) -> None:
         self.path = str(file)
@@ -215,28 +211,28 @@ class _ParquetCursor:
         file.check(size, exact=True)
         with file.for_parquet(size) as opened:
             self._file = pq.ParquetFile(opened)
-        wanted = {} if type is None else {name if case_sensitive else name.lower(): name for name in type.column_names}
-        found = {name: wanted.get(name if case_sensitive else name.lower()) for name in self._file.schema_arrow.names}
-        self._names = {name: to for name, to in found.items() if to is not None}
+        declared = {} if type is None else {name if case_sensitive else name.lower(): name for name in type.column_names}
+        renamed = {name: declared.get(name if case_sensitive else name.lower()) for name in self._file.schema_arrow.names}
+        self._names = {name: to for name, to in renamed.items() if to is not None}
         self._columns = None if type is None else list(self._names)
         metadata = self._file.metadata
         rows = (metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
         self._group_starts = list(accumulate(rows, initial=0))
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._row = 0
-        self._left: pa.RecordBatch | None = None
+        self._rest: pa.RecordBatch | None = None
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         group = max(g for g, first in enumerate(self._group_starts) if first <= start)
         if self._batches is None or start < self._row or self._group_starts[group] > self._row:
             groups = list(range(group, len(self._group_starts) - 1))
             self._batches = self._file.iter_batches(_PARQUET_BATCH, row_groups=groups, columns=self._columns, use_threads=False)
-            self._row, self._left = self._group_starts[group], None
+            self._row, self._rest = self._group_starts[group], None
         while self._row < end:
-            batch = self._left if self._left is not None else self._next()
+            batch = self._rest if self._rest is not None else self._next()
             skip = min(max(start - self._row, 0), batch.num_rows)
             take = min(end - self._row, batch.num_rows) - skip
-            self._left = batch.slice(skip + take) if skip + take < batch.num_rows else None
+            self._rest = batch.slice(skip + take) if skip + take < batch.num_rows else None
             self._row += skip + take
             if take:
                 yield batch.slice(skip, take)

@@ -1,4 +1,4 @@
-"""Files on object stores and HDFS as a source: found by listings, read in ranges."""
+"""Files on object stores and HDFS as a source: lists them and reads ranges."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ from forkpoint.errors import ConfigError, NotFound, StorageError, StorageUnavail
 from forkpoint.storage.files import FileChanged, FileStorage, StoredFile, open_files, split_url
 
 LOOK_SECONDS = 1.0
-"""Between two listings: a store charges for them."""
-WHOLE_BYTES = 4 << 20
+"""The time between two listings, for which a store charges."""
+SMALL_BYTES = 4 << 20
 AT_ONCE = 16  # requests
 AHEAD_BYTES = 32 << 20
 
-# The part of the time that whole listings may take.
-_WHOLE_SHARE = 0.05
+_FULL_SHARE = 0.05  # the share of the time that full listings may take
 
 
 @contextmanager
-def reaching(place: str) -> Iterator[None]:
-    """Storage that does not answer is another system here, not that of the job's state."""
+def reaching(location: str) -> Iterator[None]:
+    """Convert StorageUnavailable to SystemUnavailable: this storage is an external system, not that of the job's state."""
     try:
         yield
     except StorageUnavailable as error:
@@ -46,29 +45,29 @@ def reaching(place: str) -> Iterator[None]:
 
 
 class RemoteFiles(SourceFiles):
-    """Files below a URL, or one file. ``str`` of a file is its URL."""
+    """Files below a URL, or one file."""
 
     def __init__(self, url: str) -> None:
-        self.place = url
+        self.location = url
         root, self._prefix = split_url(url)
         self._root = root.rstrip("/")
         self._storage = open_files(root)
-        self._looks: dict[str, Future[StoredFile]] = {}
+        self._stats: dict[str, Future[StoredFile]] = {}
 
     def file(self, path: str, size: int, tag: str | None) -> RemoteFile:
         key = join(self._prefix, path)
-        return RemoteFile(self._storage, StoredFile(key, size, 0, tag or ""), f"{self._root}/{key}", self._looks)
+        return RemoteFile(self._storage, StoredFile(key, size, 0, tag or ""), f"{self._root}/{key}", self._stats)
 
     def expect(self, entries: Sequence[FileEntry]) -> None:
-        """Ask for all at once; the answers wait for ``look``."""
-        self._looks.clear()
-        with reaching(self.place), ThreadPoolExecutor(AT_ONCE) as pool:
+        """Request the metadata of all entries concurrently, for ``stat``."""
+        self._stats.clear()
+        with reaching(self.location), ThreadPoolExecutor(AT_ONCE) as pool:
             for entry in entries:
                 key = join(self._prefix, entry.path)
-                self._looks[key] = pool.submit(self._storage.stat, key)
+                self._stats[key] = pool.submit(self._storage.stat, key)
 
     def contents(self, segments: Sequence[dict[str, Any]]) -> Iterator[bytes]:
-        """Several at once, as each takes a request of its own, but only so many bytes ahead."""
+        """Reads segments concurrently, because each takes a request, but at most ``AHEAD_BYTES`` ahead."""
         if len(segments) < 2:
             yield from super().contents(segments)
             return
@@ -77,79 +76,79 @@ class RemoteFiles(SourceFiles):
             with self.file(segment["path"], segment["size"], segment.get("tag")).opened() as reading:
                 return reading(segment["at"], segment["end"] - segment["at"])
 
-        waiting: deque[tuple[Future[bytes], int]] = deque()
-        ahead, following = 0, iter(segments)
+        pending: deque[tuple[Future[bytes], int]] = deque()
+        ahead, remaining = 0, iter(segments)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             try:
                 while True:
-                    while ahead < AHEAD_BYTES and len(waiting) < AT_ONCE and (segment := next(following, None)) is not None:
+                    while ahead < AHEAD_BYTES and len(pending) < AT_ONCE and (segment := next(remaining, None)) is not None:
                         size = segment["end"] - segment["at"]
-                        waiting.append((pool.submit(read, segment), size))
+                        pending.append((pool.submit(read, segment), size))
                         ahead += size
-                    if not waiting:
+                    if not pending:
                         return
-                    answer, size = waiting.popleft()
+                    answer, size = pending.popleft()
                     ahead -= size
                     yield answer.result()
             finally:
-                for answer, _ in waiting:
+                for answer, _ in pending:
                     answer.cancel()
 
 
 def join(prefix: str, path: str) -> str:
-    """The path in the bucket of a path below the prefix; "." is the prefix itself."""
+    """A path below the prefix as a path in the bucket; "." is the prefix itself."""
     return prefix if path == "." else f"{prefix}/{path}".lstrip("/")
 
 
 class RemoteFile(SourceFile):
     """An object, or a file on HDFS."""
 
-    whole_below = WHOLE_BYTES
+    small_below = SMALL_BYTES
 
-    def __init__(self, storage: FileStorage, stored: StoredFile, place: str, looks: dict[str, Future[StoredFile]]) -> None:
+    def __init__(self, storage: FileStorage, stored: StoredFile, url: str, stats: dict[str, Future[StoredFile]]) -> None:
         self._storage = storage
         self._stored = stored
-        self._place = place
-        self._looks = looks
+        self._url = url
+        self._stats = stats
         self.name = stored.path.rpartition("/")[2]
 
     def __str__(self) -> str:
-        return self._place
+        return self._url
 
     @property
     def is_small(self) -> bool:
-        return self._stored.size < self.whole_below
+        return self._stored.size < self.small_below
 
-    def look(self) -> tuple[int, str | None]:
-        asked = self._looks.pop(self._stored.path, None)
-        with reaching(self._place):
+    def stat(self) -> tuple[int, str | None]:
+        prefetched = self._stats.pop(self._stored.path, None)
+        with reaching(self._url):
             try:
-                found = self._storage.stat(self._stored.path) if asked is None else asked.result()
+                stored = self._storage.stat(self._stored.path) if prefetched is None else prefetched.result()
             except NotFound as error:
                 raise FileNotFoundError(str(error)) from error
-        self._stored = found
-        return found.size, found.tag
+        self._stored = stored
+        return stored.size, stored.tag
 
     def check(self, size: int, *, exact: bool) -> None:
-        """Reading it tells."""
+        """Reading detects changes."""
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int, int], bytes]]:
         yield lambda at, count: self.read(at, at + count)
 
     def read(self, start: int, end: int) -> bytes:
-        """These bytes. Raises StorageError if it has vanished or changed."""
-        with reaching(self._place):
+        """A range of bytes. Raises StorageError if the file has vanished or changed."""
+        with reaching(self._url):
             try:
                 return self._storage.read_range(self._stored, start, end)
             except NotFound:
                 raise StorageError(
-                    f"{self._place}: the file has vanished since it was found. Restore it and start the job again; "
+                    f"{self._url}: the file has vanished since it was found. Restore it and start the job again; "
                     "files must stay until the epoch that reads them is committed"
                 ) from None
             except FileChanged:
                 raise StorageError(
-                    f"{self._place}: the file has changed since it was found. Restore the original and start the job again; "
+                    f"{self._url}: the file has changed since it was found. Restore the original and start the job again; "
                     f"{MUST_BE_COMPLETE} and not change"
                 ) from None
 
@@ -161,18 +160,19 @@ class RemoteFile(SourceFile):
 
     @contextmanager
     def for_parquet(self, size: int) -> Iterator[Any]:
-        yield self._whole() if self.is_small else pa.PythonFile(_Ranges(self, size), mode="r")
+        if self.is_small:
+            with self.for_stream(size) as stream:
+                yield stream
+        else:
+            yield pa.PythonFile(_Ranges(self, size), mode="r")
 
     @contextmanager
     def for_stream(self, size: int) -> Iterator[Any]:
-        yield self._whole()
-
-    def _whole(self) -> Any:
-        return pa.BufferReader(self.read(0, self._stored.size))
+        yield pa.BufferReader(self.read(0, self._stored.size))
 
 
 class _Ranges(io.RawIOBase):
-    """A file that pyarrow reads by seeking, a request each."""
+    """A file that pyarrow reads by seeking. A read takes one request."""
 
     def __init__(self, file: RemoteFile, size: int) -> None:
         self._file = file
@@ -201,30 +201,32 @@ class _Ranges(io.RawIOBase):
 
 
 class RemoteListing(FileListing):
-    """The visible files at or below a URL that match ``pattern``. Empty objects, which stand for directories, are not files.
+    """Lists the visible files at or below a URL that match ``pattern``. Ignores empty objects, which represent directories.
 
-    Between two whole listings, only names after the last one are asked for, as names often have times in them; unless
-    ``always_whole``, and for ``files_between`` files at most: others may then be too late.
+    Between two full listings, requests only names after the last one, because names often contain times; unless
+    ``always_full``, and for at most ``files_between`` files, so that other files are not too late.
     """
 
-    def __init__(self, url: str, pattern: str | None, always_whole: bool, files_between: int) -> None:
+    def __init__(self, url: str, pattern: str | None, always_full: bool, files_between: int) -> None:
         self.pattern = pattern
-        self._always_whole = always_whole
+        self._always_full = always_full
         self._files_between = files_between
         self._files_since = 0
         root, self._prefix = split_url(url)
         self._url = url
         self._storage = open_files(root)
         self._matches = None if pattern is None else glob_matcher(pattern)
-        self._begins = literal_prefix(pattern)
+        # The literal beginning of all matching paths; empty for a pattern of names, in any directory.
+        paths = "" if pattern is None or "/" not in pattern else pattern.removeprefix("./")
+        self._literal = re.split(r"[*?\[]", paths, maxsplit=1)[0]
         self._known: dict[str, str] = {}  # path → tag
         self._last = ""  # the last name of all
-        self._looked_at = self._whole_at = float("-inf")
-        self._whole_cost = 0.0
+        self._listed_at = self._full_at = float("-inf")
+        self._full_seconds = 0.0
         self._is_file = self._find()
 
     def _find(self) -> bool:
-        """Whether the URL is a file. Raises ConfigError if it is known that nothing is there."""
+        """Whether the URL is a file. Raises ConfigError if nothing is known to exist there."""
         with reaching(self._url):
             if not self._prefix or self._storage.is_directory(self._prefix):
                 return False
@@ -237,35 +239,31 @@ class RemoteListing(FileListing):
 
     def appeared(self) -> list[FileEntry]:
         started = time.monotonic()
-        if started < self._looked_at + LOOK_SECONDS:
+        if started < self._listed_at + LOOK_SECONDS:
             return []
         with reaching(self._url):
-            found = self._the_file() if self._is_file else self._look()
-        self._looked_at = time.monotonic()
+            found = self._stat_file() if self._is_file else self._list(started)
+        self._listed_at = time.monotonic()
         return found
 
-    def _look(self) -> list[FileEntry]:
-        started = time.monotonic()
-        if not self._whole_is_due(started):
-            some = list(self._listed(max(self._last, self._first)))
-            self._files_since += len(some)
-            return some
+    def _list(self, started: float) -> list[FileEntry]:
+        first = join(self._prefix, self._literal) if self._literal else ""
+        full = self._always_full or not self._storage.in_order or self._files_since >= self._files_between
+        if not full and started < self._full_at + self._full_seconds / _FULL_SHARE:
+            new = list(self._listed(max(self._last, first)))
+            self._files_since += len(new)
+            return new
         self._files_since = 0
         before, self._known = self._known, {}
-        new = [entry for entry in self._listed(self._first) if before.get(entry.path) != entry.tag]
-        self._whole_at = time.monotonic()
-        self._whole_cost = self._whole_at - started
+        new = [entry for entry in self._listed(first) if before.get(entry.path) != entry.tag]
+        self._full_at = time.monotonic()
+        self._full_seconds = self._full_at - started
         return new
-
-    def _whole_is_due(self, now: float) -> bool:
-        if self._always_whole or not self._storage.in_order or self._files_since >= self._files_between:
-            return True
-        return now >= self._whole_at + self._whole_cost / _WHOLE_SHARE
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)
 
-    def _the_file(self) -> list[FileEntry]:
+    def _stat_file(self) -> list[FileEntry]:
         try:
             found = self._storage.stat(self._prefix)
         except NotFound:
@@ -274,32 +272,21 @@ class RemoteListing(FileListing):
         before, self._known = self._known, {".": found.tag}
         return [] if self._known == before else [FileEntry(found.modified_ns, ".", found.size, found.tag)]
 
-    @property
-    def _first(self) -> str:
-        """Names up to this one are not of interest."""
-        return join(self._prefix, self._begins) if self._begins else ""
-
     def _listed(self, after: str) -> Iterator[FileEntry]:
-        """The files with names after this one."""
-        for each in self._storage.files(self._prefix, after, self._enters):
-            path = each.path[len(self._prefix) :].lstrip("/")
+        """The files whose names sort after ``after``."""
+
+        def relative(path: str) -> str:
+            return path[len(self._prefix) :].lstrip("/")
+
+        for file in self._storage.files(self._prefix, after, lambda directory: not _is_hidden(relative(directory))):
+            path = relative(file.path)
             if self._storage.in_order:
-                if self._begins and not path.startswith(self._begins) and path > self._begins:
+                if self._literal and not path.startswith(self._literal) and path > self._literal:
                     return
-                self._last = max(self._last, each.path)
-            if each.size and not _is_hidden(path) and (self._matches is None or self._matches(path)):
-                self._known[path] = each.tag
-                yield FileEntry(each.modified_ns, path, each.size, each.tag)
-
-    def _enters(self, directory: str) -> bool:
-        return not _is_hidden(directory[len(self._prefix) :].lstrip("/"))
-
-
-def literal_prefix(pattern: str | None) -> str:
-    """What all paths that match begin with."""
-    if pattern is None or "/" not in pattern:  # a pattern of names, in any directory
-        return ""
-    return re.split(r"[*?\[]", pattern.removeprefix("./"), maxsplit=1)[0]
+                self._last = max(self._last, file.path)
+            if file.size and not _is_hidden(path) and (self._matches is None or self._matches(path)):
+                self._known[path] = file.tag
+                yield FileEntry(file.modified_ns, path, file.size, file.tag)
 
 
 def _is_hidden(path: str) -> bool:

@@ -1,11 +1,10 @@
 """A sink's files on S3: multipart uploads, which the driver completes once their epoch is committed.
 
-Parts that are uploaded are durable, and invisible until the upload is completed. Completing it is one step on the server,
-which makes the object visible as a whole, and ends the upload. So an upload that exists is not published, and one that is gone
-was either published, or aborted by someone else: by a lifecycle rule of the bucket, or by hand. A mark, which the driver
-writes before it publishes an epoch, tells these apart where nothing of the epoch can have been published yet.
+Uploaded parts are durable, and invisible until the upload is completed. Completing it atomically makes the whole object visible
+and ends the upload. So an existing upload is not published, and a missing one was either published, or aborted by a lifecycle
+rule of the bucket or by hand. The driver writes a mark before it publishes an epoch: without it, a missing upload was aborted.
 
-Uploads have no other names than their objects', so the name of an object has the run's generation and the owner, by which
+Uploads have only the names of their objects. So an object's name contains the run's generation and the owner, by which
 ``cleanup`` finds uploads that no manifest names.
 """
 
@@ -32,16 +31,16 @@ from forkpoint.storage.base import Storage, open_storage
 from forkpoint.storage.files import split_url
 
 PART_BYTES = 8 << 20
-"""Of the first thousand parts; those of the next thousand are twice as large, and so on, as an upload has at most 10,000."""
+"""The size of the first thousand parts. The next thousand are twice as large, and so on: an upload has at most 10,000 parts."""
 MARKS = ".published"
 
 _NAME = re.compile(r".*-\d{12}-\d+-[^/]*\.g(\d+)\.([0-9a-f]{8})[^/]*")
 
 _marked: dict[tuple[str, str], int] = {}
-"""By URL and owner, the last epoch that this process has marked."""
+"""The last epoch that this process has marked, by URL and owner."""
 
 TRIES = 8
-"""Of a request; together about 20 seconds."""
+"""Attempts at a request, about 20 seconds in total."""
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403")
 _TEMPORARY = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "OperationAborted", "ConditionalRequestConflict")
@@ -89,7 +88,7 @@ class S3Files(SinkFiles):
 
     def is_staged(self, committable: JSON) -> bool:
         try:
-            with s3_errors("look at the upload", self.name(committable)):
+            with s3_errors("list the parts of the upload", self.name(committable)):
                 s3_client().list_parts(**self._upload(committable), MaxParts=1)
         except NotFound:
             return False
@@ -121,7 +120,7 @@ class S3Files(SinkFiles):
         try:
             try:
                 self._complete(committable, IfNoneMatch="*")
-            except NotSupported:  # names are unique, and this one was free when the upload began
+            except NotSupported:  # names are unique, and this one was unused when the upload began
                 self._complete(committable)
         except NotFound:  # it was completed before, perhaps by another driver
             return "done" if self.is_visible(committable) else "missing"
@@ -154,10 +153,10 @@ class S3Files(SinkFiles):
             pages = s3_client().get_paginator("list_multipart_uploads")
             prefix = f"{self._prefix}/" if self._prefix else ""
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
-                yield from ((each["Key"], each["UploadId"]) for each in page.get("Uploads", ()))
+                yield from ((upload["Key"], upload["UploadId"]) for upload in page.get("Uploads", ()))
 
     def _marks(self, owner: str, after: int = -1) -> list[str]:
-        """The marks of the epochs after this one. Those before the last one are of no use."""
+        """The marks of the epochs after this one. Only the last mark matters."""
         directory = join(self._prefix, f"{MARKS}-{owner}")
         return self._storage.list(directory, f"{directory}/{after:012d}" if after >= 0 else "")
 
@@ -169,7 +168,7 @@ class S3Files(SinkFiles):
 
 
 def abort(bucket: str, key: str, upload: str) -> None:
-    """End an upload, and remove its parts."""
+    """End an upload and remove its parts."""
     with suppress(NotFound), s3_errors("abort the upload", f"s3://{bucket}/{key}"):
         s3_client().abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
 
@@ -194,7 +193,7 @@ class _Upload(StagedFile):
 
 
 class _Parts(io.RawIOBase):
-    """A stream into the parts of an upload, which begins with the first of them."""
+    """A stream into the parts of an upload. The first part begins the upload."""
 
     def __init__(self, storage: Storage, bucket: str, key: str) -> None:
         self.upload: str | None = None
@@ -207,7 +206,7 @@ class _Parts(io.RawIOBase):
         self._buffer = bytearray()
 
     @property
-    def _place(self) -> str:
+    def _url(self) -> str:
         return f"s3://{self.bucket}/{self.key}"
 
     def writable(self) -> bool:
@@ -226,16 +225,16 @@ class _Parts(io.RawIOBase):
         return count
 
     def end(self) -> None:
-        """Send the rest, as the last part: it may be small."""
+        """Send the rest as the last part, which may be small."""
         if self._buffer or not self.tags:
             self._send()
         self.close()
 
     def _begin(self) -> str:
-        with reaching(self._place):
+        with reaching(self._url):
             if self._storage.exists(self.key):
-                raise exists_already(self._place)
-        with s3_errors("begin an upload", self._place):
+                raise exists_already(self._url)
+        with s3_errors("begin an upload", self._url):
             upload: str = s3_client().create_multipart_upload(Bucket=self.bucket, Key=self.key)["UploadId"]
         return upload
 
@@ -244,7 +243,7 @@ class _Parts(io.RawIOBase):
             self.upload = self._begin()
         data, self._buffer = bytes(self._buffer), bytearray()
         md5 = hashlib.md5(data, usedforsecurity=False).digest()
-        with s3_errors("upload a part of", self._place):
+        with s3_errors("upload a part of", self._url):
             answer = s3_client().upload_part(
                 Bucket=self.bucket,
                 Key=self.key,
@@ -257,15 +256,15 @@ class _Parts(io.RawIOBase):
 
 
 class Taken(StorageError):
-    """There is an object of this name."""
+    """An object of this name exists."""
 
 
 class NotSupported(StorageError):
-    """The store does not have a feature of the request."""
+    """The store lacks a feature of the request."""
 
 
 def s3_client() -> Any:
-    """The client of this process for the environment as it is."""
+    """This process's client for its current environment."""
     return _client(tuple((name, os.environ.get(name)) for name in _VARIABLES), os.getpid())
 
 
@@ -284,7 +283,7 @@ def _client(environment: tuple[tuple[str, str | None], ...], process: int) -> An
         read_timeout=READ_SECONDS,
         retries={"mode": "standard", "max_attempts": TRIES},
         s3={"addressing_style": "path" if endpoint and not by_host else "auto"},
-        # Other stores than AWS do not have its newer checksums; parts are sent with their MD5 instead.
+        # Stores other than AWS lack its newer checksums; parts are sent with their MD5 instead.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         max_pool_connections=32,
@@ -303,23 +302,23 @@ def _client(environment: tuple[tuple[str, str | None], ...], process: int) -> An
 
 
 @contextmanager
-def s3_errors(verb: str, place: str) -> Iterator[None]:
-    """Raise the client's errors as forkpoint's: NotFound for an upload that there isn't, ``Taken`` where a condition failed,
-    SystemUnavailable for what a later attempt may do."""
+def s3_errors(verb: str, name: str) -> Iterator[None]:
+    """Convert the client's errors: NotFound for a missing upload, ``Taken`` for a failed condition, SystemUnavailable for errors
+    that may be temporary."""
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError, PartialCredentialsError
     from botocore.exceptions import ConnectionError as NotConnected
 
-    failed = f"FileSink: cannot {verb} {place} from host {socket.gethostname()}"
+    failed = f"FileSink: cannot {verb} {name} from host {socket.gethostname()}"
     try:
         yield
     except ClientError as error:
-        told = error.response.get("Error", {})
-        code, reason = str(told.get("Code", "")), str(told.get("Message") or error)
+        details = error.response.get("Error", {})
+        code, reason = str(details.get("Code", "")), str(details.get("Message") or error)
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if code in _MISSING:
             raise NotFound(f"{failed}: {code}") from error
         if code == "PreconditionFailed" or status == 412:
-            raise Taken(f"{place} exists already") from error
+            raise Taken(f"{name} exists already") from error
         if code == "NotImplemented" or status == 501:
             raise NotSupported(f"{failed}: {reason} ({code}). Use a store that supports multipart uploads") from error
         if code in _DENIED or status in (401, 403):
@@ -331,7 +330,7 @@ def s3_errors(verb: str, place: str) -> Iterator[None]:
         raise AccessDenied(f"{failed}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
     except (NotConnected, HTTPClientError) as error:
         raise SystemUnavailable(
-            f"{failed}, as the store does not answer: {error}. Check the store, AWS_ENDPOINT_URL and the network"
+            f"{failed}: the store does not answer: {error}. Check the store, AWS_ENDPOINT_URL and the network"
         ) from error
     except BotoCoreError as error:
         raise StorageError(f"{failed}: {error}. Check the bucket, region, endpoint and network") from error

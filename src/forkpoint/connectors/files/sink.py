@@ -1,14 +1,14 @@
 """Files as a sink: each result is in a visible file exactly once.
 
-A writer stages its output, locally under a hidden name, ``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``,
-in its final directory; how other systems do it, their modules say. Once the epoch's manifest names it, the commit renames it to
-``part-<epoch>-<subtask>-<start of the attempt>.<ext>``: jobs, forks and repeated runs can share a directory.
-``owner`` identifies (job, uid of the sink), so that jobs that share a directory clean up only their own files; ``generation``
-identifies the run, so that an older one leaves a newer one's files alone.
+On a file system, a writer stages its output in the final directory, under a hidden name,
+``.part-<epoch>-<subtask>-<attempt>.g<generation>.<owner>.inprogress``; for other systems, see their modules. Once the epoch's
+manifest names it, the commit renames it to ``part-<epoch>-<subtask>-<start of the attempt>.<ext>``, so that jobs, forks and
+repeated runs can share a directory. ``owner`` identifies (job, uid of the sink), so that jobs that share a directory clean up
+only their own files. ``generation`` identifies the run, so that an older run never touches a newer run's files.
 
-Before the manifest is written, all staged files must exist. From then on each is renamed once, by the first to publish it, in
-the order of the manifest. So a missing file was published, by a killed run or another driver, and then removed by a reader;
-unless an earlier one is still staged: then it is lost.
+All staged files must exist before the manifest is written. Then the first driver to publish a file renames it, in the order of
+the manifest. So a missing file was published, by a killed run or another driver, and then removed by a reader; but if an
+earlier file is still staged, the missing one is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from forkpoint.connectors.files.builders import (
     check_delimiter,
     local_path,
 )
-from forkpoint.connectors.files.places import FileName, Place, SinkFiles, place_of, sink_files
+from forkpoint.connectors.files.places import FileName, Location, SinkFiles, remote_url, sink_files
 from forkpoint.connectors.files.writing import BucketedWriter
 from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
@@ -44,7 +44,7 @@ State = Literal["staged", "visible", "missing"]
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "brotli", "lz4", "none")
 _JOB = "{job}"
-_SHOWN = 3  # files in a message
+_MAX_NAMES = 3  # in a message
 _ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt", "avro": ".avro", "csv-layout": ".csv"}
 
 
@@ -54,15 +54,15 @@ class FileSink(Sink):
 
     Created by ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
 
-    ``path``: a directory of the local file system, or one that is mounted everywhere, or a URL (``s3://``, ``gs://``, ``az://``,
-    ``hdfs://``) with credentials from the environment; created when needed. ``{job}`` in it stands for the job's name, so that a
-    fork has its own directory.
-    ``type``: the elements' type, which defines the columns; by default the stream's, else one inferred from the first
-    elements of each writer.
+    ``path``: a directory of a local or shared file system, or a URL (``s3://``, ``gs://``, ``az://``, ``hdfs://``) with
+    credentials from the environment; created when needed. The job's name replaces ``{job}``, so that a fork has its own
+    directory.
+    ``type``: the elements' type, which defines the columns; by default the stream's, or inferred from the first elements of
+    each writer.
     ``bucket``: subdirectories. A function from an element to a relative path (``lambda e: f"{e.time:%Y-%m-%d}"``), or
     field names, for ``room=3/kind=motion/`` (the fields stay in the file as well).
-    ``prefix``: of file names. Jobs that share a directory need different ones.
-    ``suffix``: of file names; None for the format's.
+    ``prefix`` of file names. Jobs that share a directory need different prefixes.
+    ``suffix`` of file names; None for the format's.
 
     After a crash, the next start removes staged files that no manifest names (they are hidden), and completes an interrupted
     commit.
@@ -72,7 +72,7 @@ class FileSink(Sink):
     file; ``OutputLost`` at a commit if a staged file is lost.
     """
 
-    path: Place
+    path: Location
     format: Format
     type: TypeInformation | None = None
     bucket: Bucket = None
@@ -118,8 +118,8 @@ class FileSink(Sink):
         """PyFlink's way: a builder of a sink that writes files of a format, such as ``CsvBulkWriters.for_schema(schema)``."""
         if not isinstance(writer_factory, BulkWriterFactory):
             raise ConfigError(
-                f"FileSink.for_bulk_format takes what CsvBulkWriters or AvroBulkWriters make, not {writer_factory!r}; for other "
-                "formats use FileSink.parquet or json"
+                f"FileSink.for_bulk_format takes a factory from CsvBulkWriters or AvroBulkWriters, not {writer_factory!r}; for "
+                "other formats use FileSink.parquet or json"
             )
         return cls._builder(base_path, writer_factory)
 
@@ -143,8 +143,8 @@ class FileSink(Sink):
         if isinstance(bucket, str):
             bucket = (bucket,)
         # Tasks may have another working directory.
-        place = place_of(path, "FileSink") or Path(os.path.abspath(path))
-        return cls(place, kind, None if type is None else type_of(type), bucket, prefix, options)
+        location = remote_url(path, "FileSink") or Path(os.path.abspath(path))
+        return cls(location, kind, None if type is None else type_of(type), bucket, prefix, options)
 
     def for_job(self, job: str) -> Self:
         if _JOB not in str(self.path):
@@ -182,17 +182,16 @@ class FileSink(Sink):
         if lost := _lost(files, committables, states, epoch):
             raise OutputLost(
                 f"epoch {epoch} is committed, but {len(lost)} of its {len(committables)} files were removed before they were "
-                f"published: {_names(files, lost)}. Nothing more of it is published until they exist: restore them, or create "
+                f"published: {_names(files, lost)}. No more of the epoch is published until they exist: restore them, or create "
                 "empty ones to continue without that output; or restart from an earlier savepoint to compute it again"
             )
         if "staged" in states:
             files.begin(committables, epoch)
-        found = list(zip(committables, states, strict=True))
         missing: list[JSON] = []
         published: list[JSON] = []
-        for some in _portions(files, found):
-            missing += [committable for committable, state in some if state == "missing"]
-            staged = [committable for committable, state in some if state == "staged"]
+        for portion in _portions(files, list(zip(committables, states, strict=True))):
+            missing += [committable for committable, state in portion if state == "missing"]
+            staged = [committable for committable, state in portion if state == "staged"]
             for committable, outcome in zip(staged, files.each(lambda c: files.publish(c, epoch), staged), strict=True):
                 if outcome == "published":
                     published.append(committable)
@@ -210,20 +209,20 @@ class FileSink(Sink):
 
 
 def _states(files: SinkFiles, committables: Sequence[JSON]) -> list[State]:
-    """How each file is found, looked at from the last to the first."""
+    """The state of each file. Checks the last file first."""
 
     def state(committable: JSON) -> State:
         if files.is_staged(committable):
             return "staged"
         return "visible" if files.is_visible(committable) else "missing"
 
-    found = [files.each(state, some) for some in reversed(_portions(files, committables))]
-    return [each for some in reversed(found) for each in some]
+    portions = [files.each(state, portion) for portion in reversed(_portions(files, committables))]
+    return [state for portion in reversed(portions) for state in portion]
 
 
 def _lost(files: SinkFiles, committables: Sequence[JSON], states: Sequence[State], epoch: int) -> list[JSON]:
-    """Missing files that cannot have been published: an earlier one was seen staged after they were seen missing, hence the order
-    of looking at them; or publishing had not begun."""
+    """Missing files that cannot have been published: publishing had not begun, or an earlier file was still staged when it was
+    checked, after them."""
     missing = [number for number, state in enumerate(states) if state == "missing"]
     if missing and not files.begun(committables, epoch):
         return [committables[number] for number in missing]
@@ -232,13 +231,13 @@ def _lost(files: SinkFiles, committables: Sequence[JSON], states: Sequence[State
 
 
 def _portions(files: SinkFiles, committables: Sequence[T]) -> list[Sequence[T]]:
-    """What is published at once."""
+    """The files that are published concurrently, in order."""
     return [committables[start : start + files.at_once] for start in range(0, len(committables), files.at_once)]
 
 
 def _names(files: SinkFiles, committables: Sequence[JSON]) -> str:
-    shown = ", ".join(files.name(committable) for committable in committables[:_SHOWN])
-    return shown if len(committables) <= _SHOWN else f"{shown} and {len(committables) - _SHOWN} more"
+    names = ", ".join(files.name(committable) for committable in committables[:_MAX_NAMES])
+    return names if len(committables) <= _MAX_NAMES else f"{names} and {len(committables) - _MAX_NAMES} more"
 
 
 def _owner(uid: str, job: str) -> str:

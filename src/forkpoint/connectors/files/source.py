@@ -11,7 +11,7 @@ from typing import Any, Self, TypedDict, Unpack, overload
 from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, check_delimiter, local_path
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
-from forkpoint.connectors.files.places import FileListing, Place, place_of, source_files
+from forkpoint.connectors.files.places import FileListing, Location, remote_url, source_files
 from forkpoint.connectors.files.planning import FileEnumerator
 from forkpoint.connectors.files.reading import FileReader
 from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
@@ -40,33 +40,33 @@ class _CsvOptions(_Options, total=False):
 class FileSource(Source[T]):
     """Reads the files below a directory; created by ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
 
-    All files are one split: their records are ordered by (modification time, path, place in the file).
+    All files are one split: their records are ordered by (modification time, path, offset in the file).
 
-    ``path``: a directory (with all directories below it), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
-    directories); existing names with such characters are taken literally. Or a URL of these (``s3://``, ``gs://``, ``az://``,
+    ``path``: a directory (with all its subdirectories), a file, or a glob (``*``, ``?``, ``[…]``, ``**`` across
+    directories); existing names with such characters are literal. Or a URL of these (``s3://``, ``gs://``, ``az://``,
     ``hdfs://``), with credentials from the environment. Files and directories whose names start with ``.`` or ``_`` are hidden.
-    ``type``: the elements' type, usually a record; columns are matched by name. Without a type, elements are dicts as
+    ``type``: the elements' type, usually a record; columns match by name. Without a type, elements are dicts as
     in the file (CSV: of str).
     ``bounded``: read the files that exist at the first start, then finish. Otherwise read files as they appear.
-    ``pattern``: of file names (``"*.json"``), or of paths below the directory (``"*/part-*.csv"``).
+    ``pattern`` matches file names (``"*.json"``), or paths below the directory (``"*/part-*.csv"``).
     ``max_file_age``: ignore late files, modified longer than this before the newest file that was read.
-    ``max_remembered_files``: how many of the latest file names the position keeps to know which were read, at about 15 bytes
-    each in every checkpoint; late files that are older than all of these are ignored, too. Ignored files are logged as
+    ``max_remembered_files``: the number of recent file names that the position keeps to know which files were read, at about 15
+    bytes per file in every checkpoint; late files that are older than all of these are ignored, too. Ignored files are logged as
     warnings, and counted in the run's status.
-    ``on_parse_error``: ``"fail"``, or ``"skip"``: log a record that cannot be read, and skip it, or an
-    ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads.
+    ``on_parse_error``: ``"fail"``; ``"skip"`` to log and skip a record that cannot be read; or an
+    ``OutputTag("…", DeadLetter)`` to send it to that side output, which ``get_side_output`` reads.
 
-    A file must be complete when it appears and must not change: write it under a hidden name, then rename it. It is identified
-    by its path: anything appended or overwritten after it was found is not read. A file must stay until the epoch
+    A file must be complete when it appears and must not change: write it under a hidden name, then rename it. Its path
+    identifies it: content that is appended or overwritten later is not read. A file must stay until the epoch
     that reads its end is committed.
 
-    After a crash, reading resumes at the exact byte or row, as positions are in the manifest.
+    After a crash, reading resumes at the exact byte or row, because the manifest contains positions.
 
     Errors: ``ConfigError`` for a missing path, ``RecordParseError`` with file, line and record, ``StorageError`` for a file
     that vanished or shrank before it was read completely.
     """
 
-    base: Place
+    base: Location
     format: FileFormat
     type: TypeInformation[T] | None
     pattern: str | None = None
@@ -127,7 +127,7 @@ class FileSource(Source[T]):
         max_remembered_files: int = 2048,
         on_parse_error: OnParseError = "fail",
     ) -> FileSource[Any]:
-        """CSV. ``header``: the first line names the columns; otherwise they are the type's fields in order.
+        """CSV. ``header``: the first line names the columns; otherwise the columns are the type's fields in order.
 
         An empty value is None if the field may be None (and is not a str). ``newlines_in_values`` allows line ends in quoted
         values, but then one task reads a whole file.
@@ -135,16 +135,8 @@ class FileSource(Source[T]):
         check_delimiter("FileSource.csv", delimiter)
         if not header and type is None:
             raise ConfigError("FileSource.csv: header=False needs a type, which names the columns")
-        return cls._make(
-            path,
-            CsvFormat(delimiter, header, newlines_in_values),
-            type,
-            pattern,
-            bounded,
-            max_file_age,
-            max_remembered_files,
-            on_parse_error,
-        )
+        file_format = CsvFormat(delimiter, header, newlines_in_values)
+        return cls._make(path, file_format, type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @overload
     @classmethod
@@ -167,7 +159,7 @@ class FileSource(Source[T]):
         max_remembered_files: int = 2048,
         on_parse_error: OnParseError = "fail",
     ) -> FileSource[Any]:
-        """Parquet. Only the type's columns are read, and cast to its types if that is lossless."""
+        """Parquet. Reads only the type's columns, and casts them if that is lossless."""
         return cls._make(path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @classmethod
@@ -194,15 +186,15 @@ class FileSource(Source[T]):
             )
         if len(paths) != 1:
             raise ConfigError(
-                f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or use a source for "
-                "each and union their streams"
+                f"FileSource.for_record_stream_format: {len(paths)} paths; give one file, directory or glob, or use one source "
+                "per path and union their streams"
             )
         path, file_format, type = local_path(str(paths[0])), stream_format.format, stream_format.type
         return FileSourceBuilder(lambda bounded: cls._make(path, file_format, type, None, bounded, None, 2048, "fail"))
 
     @classmethod
     def for_bulk_file_format(cls, bulk_format: StreamFormat, *paths: str) -> FileSourceBuilder:
-        """As ``for_record_stream_format``, for PyFlink's formats of columns."""
+        """Like ``for_record_stream_format``, for PyFlink's columnar formats."""
         return cls.for_record_stream_format(bulk_format, *paths)
 
     @classmethod
@@ -222,28 +214,20 @@ class FileSource(Source[T]):
             raise ConfigError(f"FileSource: max_file_age is {max_file_age!r}; give a timedelta above 0, or None")
         if max_remembered_files < 1:
             raise ConfigError(f"FileSource: max_remembered_files is {max_remembered_files}; give at least 1")
-        url = place_of(path, "FileSource")
+        url = remote_url(path, "FileSource")
         base, glob = split_glob(str(path)) if url is None else split_url_glob(url)
         if glob is not None and pattern is not None:
             raise ConfigError(f"FileSource: {path} is a glob already; leave out pattern={pattern!r}")
         if glob is not None and "/" not in glob:
-            glob = "./" + glob  # of this directory only, as in a shell
+            glob = "./" + glob  # only in this directory, as in a shell
         pattern = glob or pattern
         if pattern is not None:
             glob_matcher(pattern)
-        return cls(
-            base,
-            file_format,
-            None if type is None else type_of(type),
-            pattern,
-            bounded,
-            max_file_age,
-            max_remembered_files,
-            on_parse_error,
-        )
+        declared = None if type is None else type_of(type)
+        return cls(base, file_format, declared, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     def as_bounded(self) -> Self:
-        """The same source, which reads the files that exist at the first start and then finishes."""
+        """The same source, bounded: it reads the files that exist at the first start, then finishes."""
         return replace(self, is_bounded=True)
 
     def output_type(self) -> TypeInformation[T] | None:
@@ -262,9 +246,8 @@ class FileSource(Source[T]):
         if isinstance(self.base, str):
             from forkpoint.connectors.files.remote import RemoteListing
 
-            listing = RemoteListing(
-                self.base, self.pattern, always_whole=self.max_file_age is not None, files_between=self.max_remembered_files // 2
-            )
+            always_full = self.max_file_age is not None
+            listing = RemoteListing(self.base, self.pattern, always_full, files_between=self.max_remembered_files // 2)
         elif self.base.exists():
             listing = Listing(self.base, self.pattern)
         else:

@@ -1,8 +1,8 @@
-"""A sink's files on HDFS, Google Cloud Storage and Azure: staged in a hidden directory, then moved to their names.
+"""A sink's files on HDFS, Google Cloud Storage and Azure: staged in a hidden directory, then moved to their final names.
 
-HDFS renames; an object store copies on the server, unless the name is taken, and then the staged object is deleted. A staged file
-is ``.staged-<owner>/<hash of the subdirectory><hidden name with the generation>`` below the sink's directory, so that one listing
-finds those that were never published.
+HDFS renames a file; an object store copies it on the server, unless the name exists, and then deletes the staged object. A staged
+file is ``.staged-<owner>/<hash of the subdirectory><hidden name with the generation>`` below the sink's directory, so that one
+listing finds all files that were never published.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class MovedFiles(SinkFiles):
         self._storage = open_files(root)
 
     def stage(self, bucket: str, name: FileName) -> StagedFile:
-        staged = join(self._prefix, f".staged-{name.owner}/{_digest(bucket)}{name.staged}")
+        digest = blake2b(bucket.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        staged = join(self._prefix, f".staged-{name.owner}/{digest}{name.staged}")
         final = join(self._prefix, f"{bucket}/{name.final}".lstrip("/"))
         if self._storage.exists(final):
             raise exists_already(f"{self._root}/{final}")
@@ -88,10 +89,6 @@ class MovedFiles(SinkFiles):
                     self._storage.remove(found.path)
 
 
-def _digest(bucket: str) -> str:
-    return blake2b(bucket.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-
-
 class _Staged(StagedFile):
     def __init__(self, storage: FileStorage, root: str, staged: str, final: str) -> None:
         self._storage = storage
@@ -111,7 +108,7 @@ class _Staged(StagedFile):
 
 
 class _Raw(io.RawIOBase):
-    """A stream into a new file. What is ``discarded`` is not closed, so that the file may not appear."""
+    """A stream into a new file. A ``discarded`` file is not closed, so that it may not appear."""
 
     def __init__(self, file: FileWriter) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Staging a file sink's output in a task: one hidden file for each bucket, in one of the formats."""
+"""Stages a file sink's output in a task: one hidden file per bucket, in one of the formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from forkpoint.connectors.files.places import FileName, Place, StagedFile, sink_files
+from forkpoint.connectors.files.places import FileName, Location, StagedFile, sink_files
 from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
 from forkpoint.connectors.formats.jsonable import encode_lines
@@ -28,16 +28,16 @@ from forkpoint.types.information import cast_exactly
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
-# Spark takes escapes for characters, not for bytes of UTF-8, so that others than ASCII are left as they are.
+# Spark decodes an escape to a character, not to a byte of UTF-8, so only ASCII is escaped.
 _ESCAPED = re.compile("[^A-Za-z0-9_.~ ,+@()\\-\x80-\U0010ffff]")
 NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclasses.dataclass(eq=False)
 class BucketedWriter(SinkWriter):
-    """Stages one file for each bucket that gets an element."""
+    """Stages one file for each bucket with elements."""
 
-    place: Place
+    location: Location
     name: FileName
     kind: str
     type: TypeInformation | None
@@ -45,7 +45,7 @@ class BucketedWriter(SinkWriter):
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self._files = sink_files(self.place)
+        self._files = sink_files(self.location)
         self._open: dict[str, _FileWriter] = {}
 
     def write(self, batch: SinkBatch) -> None:
@@ -68,7 +68,7 @@ class BucketedWriter(SinkWriter):
             if not batch.values:
                 return
             type = self.type = infer_type(batch.values)
-        table = to_table(batch, type, self.place)
+        table = to_table(batch, type, self.location)
         values = batch.values if callable(self.bucket) else None
         for name, places in self._group(values, table, type).items():
             part = table if places is None else table.take(pa.array(places))
@@ -78,7 +78,7 @@ class BucketedWriter(SinkWriter):
     def _group(
         self, values: list[Any] | None, table: pa.RecordBatch | None, type: TypeInformation | None
     ) -> dict[str, list[int] | None]:
-        """Bucket → indices of its elements, in order; None for all."""
+        """Bucket → indices of its elements, in order; None if it has all elements."""
         bucket = self.bucket
         if bucket is None:
             return {"": None}
@@ -119,10 +119,10 @@ class _FileWriter(ABC):
 
     @abstractmethod
     def write(self, elements: Any, type: TypeInformation | None, /) -> None:
-        """Write a list of elements, or a RecordBatch, as the format needs."""
+        """Write a list of elements, or a RecordBatch, depending on the format."""
 
     def _end(self) -> None:  # noqa: B027
-        """Write what is still buffered."""
+        """Flush the buffer."""
 
     def finish(self) -> JSON:
         self._end()
@@ -140,14 +140,14 @@ class _JsonFile(_FileWriter):
 class _TextFile(_FileWriter):
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         charset = options.get("charset", "utf-8")
-        self._encoding = charset, "surrogatepass" if charset == "utf-8" else "replace"  # as Java's getBytes
+        self._encoding = charset, "surrogatepass" if charset == "utf-8" else "replace"  # like Java's getBytes
 
     def write(self, values: list[Any], type: TypeInformation | None) -> None:
         self._file.write("".join([f"{v}\n" for v in values]).encode(*self._encoding))
 
 
 class _AvroFile(_FileWriter):
-    """An Avro container file, without compression as Flink's."""
+    """An Avro container file, without compression, like Flink's."""
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         from fastavro.write import Writer
@@ -159,7 +159,7 @@ class _AvroFile(_FileWriter):
         for value in values:
             try:
                 self._writer.write(self._values.plain(value))
-            except Exception as error:  # fastavro raises whatever the value leads to
+            except Exception as error:  # fastavro raises many kinds
                 raise self._values.misfit(value, error) from error
 
     def _end(self) -> None:
@@ -167,7 +167,7 @@ class _AvroFile(_FileWriter):
 
 
 class _LayoutFile(_FileWriter):
-    """CSV as Flink writes it."""
+    """CSV in Flink's layout."""
 
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         self._layout: CsvLayout = options["layout"]
@@ -191,7 +191,7 @@ class _ParquetFile(_FileWriter):
         self._rows = self._bytes = 0
 
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
-        for name, digits in self._decimals.items():  # a Decimal has no fixed scale, so it is text elsewhere
+        for name, digits in self._decimals.items():  # a Decimal has no fixed scale, so the batch has it as text
             at = table.schema.get_field_index(name)
             column = [None if text is None else rounded(name, digits, Decimal(text)) for text in table.column(at).to_pylist()]
             table = table.set_column(at, name, pa.array(column, pa.decimal128(*digits)))
@@ -212,7 +212,7 @@ class _ParquetFile(_FileWriter):
         self._writer.close()
 
     def discard(self) -> None:
-        with contextlib.suppress(pa.ArrowException, OSError, ForkpointError):  # closing writes a footer, but the disk may be full
+        with contextlib.suppress(pa.ArrowException, OSError, ForkpointError):  # closing writes a footer, and the disk may be full
             self._writer.close()
         super().discard()
 
@@ -226,30 +226,24 @@ class _CsvFile(_FileWriter):
                 f"FileSink.csv: {', '.join(nested)} of {self._staged.final.rpartition('/')[0]} cannot be a CSV column; "
                 "map the elements to records of plain fields, or write json or parquet"
             )
-        # Alone in its line, a None would be a blank line, which readers skip; as text it is "".
-        self._alone = schema is not None and len(schema) == 1 and schema.field(0).nullable
-        schema = pa.schema([(f.name, pa.string() if self._as_text(f.type) else f.type) for f in schema or ()])
-        self._schema = schema
-        self._writer = pacsv.CSVWriter(self._file, schema, write_options=pacsv.WriteOptions(delimiter=options["delimiter"]))
-
-    def _as_text(self, type: pa.DataType) -> bool:
-        return self._alone or bool(pa.types.is_duration(type))
+        # The None of a single column would be a blank line, which readers skip; as text it is "".
+        self._single = schema is not None and len(schema) == 1 and schema.field(0).nullable
+        as_text = [self._single or pa.types.is_duration(f.type) for f in schema or ()]
+        fields = [(f.name, pa.string() if text else f.type) for f, text in zip(schema or (), as_text, strict=True)]
+        self._schema = pa.schema(fields)
+        write_options = pacsv.WriteOptions(delimiter=options["delimiter"])
+        self._writer = pacsv.CSVWriter(self._file, self._schema, write_options=write_options)
 
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
-        columns = [_text_of(column) if self._as_text(column.type) else column for column in table.columns]
-        if self._alone:
-            columns = [pc.fill_null(columns[0], "")]
+        columns = []
+        for column in table.columns:
+            if pa.types.is_duration(column.type):  # in ISO 8601, as in JSON
+                column = pa.array(msgspec.to_builtins(column.to_pylist()), pa.string())
+            columns.append(pc.fill_null(column.cast(pa.string()), "") if self._single else column)
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _end(self) -> None:
         self._writer.close()
-
-
-def _text_of(column: pa.Array) -> pa.StringArray:
-    """A column as text: durations in ISO 8601, as in JSON."""
-    if pa.types.is_duration(column.type):
-        return pa.array(msgspec.to_builtins(column.to_pylist()), pa.string())
-    return column.cast(pa.string())
 
 
 _KINDS: dict[str, type[_FileWriter]] = {
@@ -262,14 +256,14 @@ _KINDS: dict[str, type[_FileWriter]] = {
 }
 
 
-def to_table(batch: SinkBatch, type: TypeInformation, where: Place) -> pa.RecordBatch:
-    """The batch as columns of the type: its own columns if they match, else made from its elements."""
+def to_table(batch: SinkBatch, type: TypeInformation, where: Location) -> pa.RecordBatch:
+    """The batch as columns of the type: its own columns if they match, otherwise from its elements."""
     table = batch.table
     schema = type.arrow_schema
     if table is not None and table.schema.names == schema.names:
         if table.schema.types == schema.types:
             return table
-        with contextlib.suppress(pa.ArrowException):  # its values say why
+        with contextlib.suppress(pa.ArrowException):  # converting the elements reports the problem
             columns = [cast_exactly(c, t) for c, t in zip(table.columns, schema.types, strict=True)]
             return pa.RecordBatch.from_arrays(columns, schema=schema)
     values = batch.values
@@ -318,11 +312,11 @@ def _hive_names(
 
 def _hive_name(field: str, value: Any) -> str:
     text = "" if value is None else str(value)
-    return f"{_escape(field)}={_escape(text) or NULL_BUCKET}"  # as Spark and Hive do
+    return f"{_escape(field)}={_escape(text) or NULL_BUCKET}"  # like Spark and Hive
 
 
 def _escape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _field_of(value: Any, field: str) -> Any:

@@ -1,4 +1,4 @@
-"""Kafka's client library (librdkafka): its settings from the user's properties.
+"""Settings of Kafka's client library (librdkafka) from the user's properties.
 
 Modules that import ``confluent_kafka`` do so inside functions: it is optional.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forkpoint.kafka")
 
-# Names of Java's client that mean nothing to this one: classes, and what forkpoint decides.
+# Properties of Java's client without a meaning here: classes, and settings that forkpoint decides.
 _IGNORED = re.compile(
     r"(key|value)\.(de)?serializer(\..*)?|enable\.auto\.commit|auto\.commit\.interval\.ms|auto\.commit\.enable"
     r"|interceptor\.classes|partition\.assignment\.strategy|max\.poll\.records|metric\.reporters|metrics\..*"
@@ -36,7 +36,7 @@ _RENAMED = {
     "request.timeout.ms": "socket.timeout.ms",
     "max.request.size": "message.max.bytes",
 }
-QUIET = {"log_level": "2"}  # errors come to a callback
+QUIET = {"log_level": "2"}  # a callback receives errors
 _PROVIDERS_OF_JAAS = re.compile(r"\b(Plain|Scram)LoginModule\b")
 _JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
 _CONSUMERS_ONLY = re.compile(
@@ -47,7 +47,7 @@ _CONSUMERS_ONLY = re.compile(
 
 @dataclass(frozen=True, repr=False)
 class KafkaClient:
-    """How to reach a cluster: the properties that the user gave, as Java's client or librdkafka name them."""
+    """A cluster's connection properties, by the names of Java's client or librdkafka."""
 
     properties: Mapping[str, str]
 
@@ -67,7 +67,7 @@ class KafkaClient:
         return librdkafka(self.properties)
 
     def settings_of_admin(self) -> dict[str, Any]:
-        """librdkafka's settings, without those that only consumers have."""
+        """librdkafka's settings, without those of consumers only."""
         settings = {name: value for name, value in self.settings().items() if not _CONSUMERS_ONLY.fullmatch(name)}
         return {**QUIET, **settings}
 
@@ -78,8 +78,8 @@ def require_client(feature: str) -> None:
 
 
 def librdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Properties as librdkafka names them. Those of Java's client that have no meaning here are left out; ConfigError for
-    those that would have one, but in another form."""
+    """Properties by librdkafka's names, without those of Java's client that have no meaning here. Raises ConfigError for
+    properties that librdkafka needs in another form."""
     settings: dict[str, Any] = {}
     for name, value in properties.items():
         if name == "sasl.jaas.config":

@@ -1,4 +1,4 @@
-"""What the driver asks a Kafka cluster: which partitions there are, their offsets, and a consumer group's."""
+"""The driver's requests to a Kafka cluster: partitions, their offsets, and a consumer group's offsets."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # zero
 
 
 class NoAnswer(Exception):
-    """The cluster doesn't answer for now."""
+    """The cluster does not answer at the moment."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a source reads: topics, topics whose whole name matches a pattern, or partitions; the others are empty."""
+    """A source's input: topics, topics whose whole name matches a pattern, or partitions. Only one of them is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -42,8 +42,8 @@ class Subscription:
 
 
 class Cluster:
-    """A client of a cluster. Its methods wait for answers, and raise NoAnswer if none comes. ``stale``: the last request
-    failed for now, in whole or in part."""
+    """A client of a cluster. Its methods wait for answers, and raise NoAnswer on a timeout. ``stale``: the last request failed
+    temporarily, completely or partly."""
 
     def __init__(self, client: KafkaClient, request_s: float = REQUEST_S) -> None:
         from confluent_kafka import IsolationLevel
@@ -88,7 +88,7 @@ class Cluster:
     # -- partitions
 
     def partitions(self, subscription: Subscription) -> set[KafkaTopicPartition]:
-        """The partitions that there are of a subscription. ConfigError for a topic or partition that doesn't exist."""
+        """The existing partitions of a subscription. Raises ConfigError for a missing topic or partition."""
         if subscription.pattern is not None:
             return self._matching(subscription)
         topics = subscription.topics or tuple(sorted({p.topic for p in subscription.partitions}))
@@ -97,10 +97,10 @@ class Cluster:
             raise ConfigError(
                 f"KafkaSource: there is no topic {unknown[0]!r} at {self._client.servers}; create it, or correct set_topics()"
             )
-        found = {KafkaTopicPartition(topic, p.id) for topic in topics for p in described[topic].partitions}
-        if absent := set(subscription.partitions) - found:
-            raise ConfigError(f"KafkaSource: {_named(absent)} do not exist at {self._client.servers}; correct set_partitions()")
-        return set(subscription.partitions) or found
+        existing = {KafkaTopicPartition(topic, p.id) for topic in topics for p in described[topic].partitions}
+        if absent := set(subscription.partitions) - existing:
+            raise ConfigError(f"KafkaSource: {_names(absent)} do not exist at {self._client.servers}; correct set_partitions()")
+        return set(subscription.partitions) or existing
 
     def _matching(self, subscription: Subscription) -> set[KafkaTopicPartition]:
         from confluent_kafka import KafkaException
@@ -110,44 +110,44 @@ class Cluster:
         except KafkaException as error:
             raise self._trouble(error.args[0], "the topics cannot be listed") from None
         topics = metadata.topics.values()
-        found = {KafkaTopicPartition(topic.topic, p) for topic in topics if topic.error is None for p in topic.partitions}
-        return {p for p in found if not p.topic.startswith("__") and subscription.includes(p)}
+        existing = {KafkaTopicPartition(topic.topic, p) for topic in topics if topic.error is None for p in topic.partitions}
+        return {p for p in existing if not p.topic.startswith("__") and subscription.includes(p)}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """The ids of those of these topics that exist, empty if the brokers have none (before Kafka 2.8). A topic that is created
-        anew has another one."""
+        """The ids of the existing topics among these, empty if the brokers have none (before Kafka 2.8). A re-created topic has a
+        new id."""
         ids = {topic: str(described.topic_id) for topic, described in self._described(topics).items()}
         return {topic: "" if id == _NO_ID else id for topic, id in ids.items()}
 
     def _described(self, topics: Collection[str]) -> dict[str, TopicDescription]:
-        """What the cluster says of these topics, but for those that don't exist, in one request."""
+        """Describe the existing topics among these, in one request."""
         from confluent_kafka import KafkaException, TopicCollection
 
-        found: dict[str, TopicDescription] = {}
+        described: dict[str, TopicDescription] = {}
         if not topics:
-            return found
-        asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._request_s)
-        for topic, future in asked.items():
+            return described
+        futures = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._request_s)
+        for topic, future in futures.items():
             try:
-                found[topic] = self._result(future)
+                described[topic] = self._result(future)
             except KafkaException as error:
                 if not is_missing(error.args[0]):
                     raise self._trouble(error.args[0], f"topic {topic!r} cannot be described") from None
-        return found
+        return described
 
     # -- offsets
 
     def ends(
         self, partitions: Collection[KafkaTopicPartition]
     ) -> tuple[dict[KafkaTopicPartition, int], set[KafkaTopicPartition]]:
-        """The ends of these partitions, as far as transactions are complete, and which partitions the cluster doesn't know.
-        Those without a leader for now are in neither."""
+        """The ends of these partitions, up to the first open transaction, and the partitions that the cluster does not know.
+        A partition without a leader at the moment is in neither."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def bounds(self, partitions: Collection[KafkaTopicPartition]) -> dict[KafkaTopicPartition, Bounds]:
-        """First offset and end of these partitions."""
+        """The first offset and the end of these partitions."""
         from confluent_kafka.admin import OffsetSpec
 
         firsts = self._all(dict.fromkeys(partitions, OffsetSpec.earliest()))
@@ -157,7 +157,7 @@ class Cluster:
     def found(
         self, initializer: KafkaOffsetsInitializer, group: str | None, partitions: Collection[KafkaTopicPartition]
     ) -> dict[KafkaTopicPartition, int]:
-        """The offsets that a group has committed, or that a timestamp leads to, where there are any."""
+        """The offsets that a group has committed, or of a timestamp, if any."""
         from confluent_kafka.admin import OffsetSpec
 
         if initializer.kind == "committed":
@@ -171,7 +171,7 @@ class Cluster:
     def _all(self, specs: Mapping[KafkaTopicPartition, OffsetSpec]) -> dict[KafkaTopicPartition, int]:
         offsets, missing = self._offsets(specs)
         if missing or len(offsets) < len(specs):
-            raise NoAnswer(f"no leader for {_named(specs.keys() - offsets.keys())}")
+            raise NoAnswer(f"no leader for {_names(specs.keys() - offsets.keys())}")
         return offsets
 
     def _offsets(
@@ -190,8 +190,8 @@ class Cluster:
             partition = KafkaTopicPartition(asked.topic, asked.partition)
             try:
                 offset = self._result(future).offset
-                if offset == OFFSET_INVALID:  # what a lost connection may look like
-                    trouble = trouble or self._unavailable(f"{partition.split} has no offsets for now")
+                if offset == OFFSET_INVALID:  # also after a lost connection
+                    trouble = trouble or self._unavailable(f"{partition.split} has no offsets at the moment")
                 else:
                     offsets[partition] = offset
             except KafkaException as error:
@@ -210,16 +210,16 @@ class Cluster:
 
         what = f"the offsets of group {group!r} cannot be read"
         try:
-            listed = self._group(group).committed(partitions, self._request_s)
+            committed = self._group(group).committed(partitions, self._request_s)
         except KafkaException as error:
             raise self._trouble(error.args[0], what) from None
-        for found in listed:
-            if found.error is not None:
-                raise self._trouble(found.error, what)
-        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in listed}
+        for partition in committed:
+            if partition.error is not None:
+                raise self._trouble(partition.error, what)
+        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in committed}
 
     def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Commit a group's offsets, which others see; forkpoint reads them only where a source is to start at them."""
+        """Commit a group's offsets for monitoring. forkpoint reads them only to start a source at them."""
         from confluent_kafka import KafkaException
 
         what = f"the offsets of group {group!r} cannot be committed"
@@ -242,7 +242,7 @@ class Cluster:
     # --
 
     def _result(self, future: Future[Any]) -> Any:
-        """A future's result. Ends early if the broker refuses this client, which no future reports."""
+        """A future's result. Fails early if the broker refuses this client, which no future reports."""
         while True:
             try:
                 return future.result(POLL_S)
@@ -260,15 +260,15 @@ class Cluster:
         return forkpoint_error(error, f"Kafka at {self._client.servers}: {what}")
 
     def _unavailable(self, problem: str) -> NoAnswer:
-        """Connect anew for the next request: a client goes on asking the leader that it knows, though the broker answers that
-        another one has been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
+        """Reconnect for the next request: a client keeps asking the old leader, although the broker answers that another has
+        been elected (librdkafka 2.16, ListOffsets with FENCED_LEADER_EPOCH)."""
         self.stale = True
         return NoAnswer(problem)
 
 
 class Group:
-    """A consumer of a group that joins nothing, for the group's offsets. An admin client's requests for them end the process with
-    a segmentation fault when the coordinator has moved, or is not there yet (librdkafka 2.16)."""
+    """A consumer that reads and commits a group's offsets without joining it. An admin client's requests for them end the process
+    with a segmentation fault if the coordinator has moved or is missing (librdkafka 2.16)."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         from confluent_kafka import Consumer
@@ -286,7 +286,7 @@ class Group:
     def commit(
         self, offsets: Mapping[KafkaTopicPartition, int], timeout_s: float
     ) -> tuple[KafkaError | None, list[TopicPartition]] | None:
-        """What went wrong as a whole, and the partitions with what went wrong with each; None without an answer in time."""
+        """The request's error, if any, and the partitions with their errors; None after a timeout."""
         from confluent_kafka import TopicPartition
 
         self._answers.clear()
@@ -297,5 +297,5 @@ class Group:
         return self._answers[0] if self._answers else None
 
 
-def _named(partitions: Collection[KafkaTopicPartition]) -> str:
+def _names(partitions: Collection[KafkaTopicPartition]) -> str:
     return ", ".join(sorted(p.split for p in partitions))

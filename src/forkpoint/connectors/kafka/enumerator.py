@@ -1,4 +1,4 @@
-"""Plans what an epoch reads of Kafka: one range of offsets for each partition."""
+"""Plans the offset ranges that an epoch reads from Kafka, one per partition."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from forkpoint.errors import ConfigError, InputLost, RestoreRefused
 
 class KafkaEnumerator(SplitEnumerator):
     """Position: ``{"version": 1, "next": {split: offset}, "stop": {split: offset}, "topics": {topic: id}}``. ``next`` is None
-    until the partitions have been found, ``stop`` is empty unless the source stops; ``topics`` lacks those of brokers without
-    ids, and of positions of earlier releases. A partition is a split, and is never divided: its order survives."""
+    until the partitions are known; ``stop`` is empty unless the source stops; ``topics`` lacks ids that brokers do not have, or
+    that an earlier release did not save. A partition is a split, which is never divided, so that its order survives."""
 
     def __init__(self, watch: Watch, position: JSON | None) -> None:
         _check_version(position)
@@ -28,7 +28,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._paused: frozenset[str] = frozenset()
         self._until: Mapping[str, int] | None = None
         self._short_since: dict[str, float] = {}
-        self._ends: Mapping[str, int] | None = None  # as known at the last plan
+        self._ends: Mapping[str, int] | None = None  # at the last plan
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         seen = self._watching().seen()
@@ -50,7 +50,7 @@ class KafkaEnumerator(SplitEnumerator):
         return ranges
 
     def backlog(self) -> Backlog | None:
-        """Paused splits count. Offsets of transactions' markers count as elements, too."""
+        """Includes paused splits, and counts the offsets of transaction markers as elements."""
         if self._ends is None or self._next is None:
             return None
         ends, bounds = self._ends, (self._stops, self._until or {})
@@ -68,7 +68,7 @@ class KafkaEnumerator(SplitEnumerator):
         return self._watch.subscription.includes(partition)
 
     def _begin(self, seen: Seen) -> set[str]:
-        """Begin the partitions that have been found since the last plan."""
+        """Add the partitions found since the last plan, and return their splits."""
         if self._next is None:
             self._next = {}
         new = {p.split: start for p, start in seen.starts.items() if p.split not in self._next}
@@ -79,10 +79,10 @@ class KafkaEnumerator(SplitEnumerator):
         return set(new)
 
     def _limit(self, split: str, ends: Mapping[str, int]) -> int:
-        """How far a split may be planned now."""
+        """The offset up to which a split may be planned now."""
         if split in self._paused or (self._until is not None and split not in self._until):
             return self._planned(split)
-        limits = [ends.get(split, 0)]  # 0: it is not read any more, or has no leader
+        limits = [ends.get(split, 0)]  # 0: it is no longer read, or has no leader
         limits += [bounds[split] for bounds in (self._stops, self._until or {}) if split in bounds]
         return max(self._planned(split), min(limits))
 
@@ -90,7 +90,7 @@ class KafkaEnumerator(SplitEnumerator):
         return (self._next or {})[split]
 
     def _check_ends(self, ends: Mapping[str, int]) -> None:
-        """Raise if a partition has lost what was read of it, but not while its leader changes."""
+        """Raise InputLost if a partition has lost records that were read, but not while its leader changes."""
         now = time.monotonic()
         short = {split for split, end in ends.items() if split in (self._next or {}) and end < self._planned(split)}
         self._short_since = {split: self._short_since.get(split, now) for split in short}
@@ -99,7 +99,7 @@ class KafkaEnumerator(SplitEnumerator):
                 topic, partition = KafkaTopicPartition.of_split(split)
                 raise InputLost(
                     f"KafkaSource: partition {partition} of topic {topic!r} ends at offset {ends[split]}, but the job has "
-                    f"read it up to {self._planned(split)}: the topic was created anew, or lost data. To read it from its "
+                    f"read it up to {self._planned(split)}: the topic was re-created, or lost data. To read it from its "
                     "start, give the source a new uid"
                 )
 
@@ -157,7 +157,7 @@ class KafkaEnumerator(SplitEnumerator):
 
 
 def shares(backlog: Sequence[int], max_rows: int) -> list[int]:
-    """How much of each partition's backlog an epoch reads: all of it, or the same of each."""
+    """The part of each partition's backlog that an epoch reads: all of it, or equal shares."""
     if sum(backlog) <= max_rows:
         return list(backlog)
     return fair_shares(list(backlog), [0] * len(backlog), max_rows)

@@ -1,4 +1,4 @@
-"""Kafka's errors as forkpoint's."""
+"""Converts Kafka's errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMEDIES = {
     "_UNKNOWN_TOPIC": "create the topic, or correct its name",
     "INVALID_TRANSACTION_TIMEOUT": "set transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms",
 }
-# Of records that a topic refuses, as it is.
+# For records that a topic refuses in its current configuration.
 _REFUSED = {
     "_UNKNOWN_PARTITION": "add partitions to the topic, or correct the partitioner",
     "MSG_SIZE_TOO_LARGE": "raise max.message.bytes of the topic and message.max.bytes of the sink, or send smaller records",
@@ -37,7 +37,7 @@ _FENCED = (
 
 
 def is_temporary(error: KafkaError) -> bool:
-    """Whether a request may succeed later, with nothing changed."""
+    """Whether a request may succeed later without any change."""
     from confluent_kafka import KafkaError as Codes
 
     return error.retriable() or error.code() in {
@@ -76,14 +76,14 @@ def is_temporary(error: KafkaError) -> bool:
 
 
 def is_missing(error: KafkaError) -> bool:
-    """Whether there is no such topic or partition, as far as the broker knows."""
+    """Whether the broker does not know the topic or partition."""
     from confluent_kafka import KafkaError as Codes
 
     return error.code() in {Codes.UNKNOWN_TOPIC_OR_PART, Codes.UNKNOWN_TOPIC_ID, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION}
 
 
 def is_refused(error: KafkaError) -> bool:
-    """Whether the cluster doesn't let this client in."""
+    """Whether the cluster refuses this client."""
     from confluent_kafka import KafkaError as Codes
 
     return error.code() in {
@@ -101,13 +101,13 @@ def is_fenced(error: KafkaError) -> bool:
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether a record is refused for what it is."""
+    """Whether the broker refuses the record itself."""
     return error.name() in _REFUSED
 
 
 def forkpoint_error(error: KafkaError | KafkaException, what: str, problems: Sequence[KafkaError] = ()) -> ForkpointError:
-    """The error to raise when ``what`` failed: SystemUnavailable if a later attempt may succeed, else one with a remedy.
-    ``problems``: what the client's ``error_cb`` was told, which often says more."""
+    """The error to raise when ``what`` failed: SystemUnavailable if a later attempt may succeed, otherwise an error with a
+    remedy. ``problems``: the errors that the client's ``error_cb`` received, which often say more."""
     from confluent_kafka import KafkaException as Raised
 
     cause: KafkaError = error.args[0] if isinstance(error, Raised) else error
@@ -124,15 +124,15 @@ def forkpoint_error(error: KafkaError | KafkaException, what: str, problems: Seq
             return JobFailed(f"{what}: {each.str()}; {remedy}")
     if cause.name() == "_INVALID_ARG":
         return ConfigError(f"{what}: {cause.str()}. Correct the property, or leave it out")
-    said = "; ".join(dict.fromkeys(each.str() for each in (cause, *problems)))
+    reasons = "; ".join(dict.fromkeys(each.str() for each in (cause, *problems)))
     if is_temporary(cause) or is_fenced(cause) or cause.txn_requires_abort():
-        return SystemUnavailable(f"{what} does not work: {said}")
-    return JobFailed(f"{what}: {said} ({cause.name()})")
+        return SystemUnavailable(f"{what} does not work: {reasons}")
+    return JobFailed(f"{what}: {reasons} ({cause.name()})")
 
 
 @contextmanager
 def raising_errors(servers: str, problems: list[KafkaError] | None = None) -> Iterator[list[KafkaError]]:
-    """Raise the client's errors as forkpoint's. ``problems``, which it yields: what the client's ``error_cb`` adds to."""
+    """Convert the client's errors. Yields ``problems``, to which the client's ``error_cb`` appends."""
     from confluent_kafka import KafkaException
 
     problems = [] if problems is None else problems

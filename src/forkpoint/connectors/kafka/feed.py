@@ -1,7 +1,6 @@
-"""A consumer that stays connected between epochs, and goes on fetching ahead of them.
+"""A consumer that stays connected between epochs, and prefetches messages.
 
-It serves one partition at a time. Meanwhile it also gets messages of the others that it serves, and holds them for later, up to
-a limit.
+It serves one partition at a time, and buffers messages of its other partitions, up to a limit.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from forkpoint.errors import StorageError
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-BATCH = 5_000  # few enough for the processor's cache to hold them
-HELD_BYTES = 4 << 20  # of partitions that other processes may read; what they read was fetched here in vain
+BATCH = 5_000  # messages that fit into the processor's cache
+HELD_BYTES = 4 << 20  # of partitions that other processes may read, so that fetching them was useless
 POLL_S = 0.1
-FORGET_S = 10.0  # a partition that has not been read for so long is probably read by another process
+FORGET_S = 10.0  # another process probably reads a partition that was not read here for so long
 
 _OFFSET = methodcaller("offset")
 
@@ -35,23 +34,23 @@ _DEFAULTS = {
     **QUIET,
     "isolation.level": "read_committed",
     "group.id": "forkpoint",  # needed, but never joined
-    "queued.min.messages": "20000",  # not 100,000, which are lost when another process reads the partition
-    "fetch.wait.max.ms": "20",  # until an end is noticed, and other partitions are asked for
-    "fetch.queue.backoff.ms": "5",  # not the default second, in which the queue runs empty
-    "topic.metadata.propagation.max.ms": "5000",  # after which a topic that is not there counts as deleted
+    "queued.min.messages": "20000",  # the default of 100,000 would be wasted when another process reads the partition
+    "fetch.wait.max.ms": "20",  # the delay at a partition's end, and before other partitions are fetched
+    "fetch.queue.backoff.ms": "5",  # the queue would run empty during the default of one second
+    "topic.metadata.propagation.max.ms": "5000",  # then a missing topic counts as deleted
 }
 _FIXED = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "enable.partition.eof": True,  # says that only records of no interest are left of a range
+    "enable.partition.eof": True,  # reports that the rest of a range has only invisible records
     "auto.offset.reset": "error",
 }
 
 
 @dataclass(eq=False)
 class _Track:
-    """A partition. ``next``: the offset that its reader goes on at. ``held``: messages from there on, complete up to
-    ``fetched``, of about ``held_bytes``. ``assigned``: whether the consumer fetches it."""
+    """A partition. ``next``: the reader's next offset. ``held``: the messages from there up to ``fetched``, about ``held_bytes``
+    in size. ``assigned``: whether the consumer fetches the partition."""
 
     partition: KafkaTopicPartition
     next: int
@@ -76,7 +75,7 @@ class _Track:
         return taken
 
     def _cut(self, offset: int) -> list[Message]:
-        """Hold only messages from this offset on. Returns the others."""
+        """Release the messages before this offset and return them."""
         cut = bisect_left(self.held, offset, key=_OFFSET)
         if cut:
             self.held_bytes *= 1 - cut / len(self.held)
@@ -85,7 +84,7 @@ class _Track:
 
 
 def consumer(client: KafkaClient, on_error: Callable[[KafkaError], None]) -> Consumer:
-    """A consumer that is assigned nothing yet. ConfigError for properties that it refuses."""
+    """A consumer without partitions. Raises ConfigError for invalid properties."""
     from confluent_kafka import Consumer, KafkaException
 
     try:
@@ -114,10 +113,10 @@ class Feed:
         self._consumer.close()
 
     def messages(self, partition: KafkaTopicPartition, start: int, end: int) -> Iterator[list[Message]]:
-        """The committed messages with offsets from ``start`` to ``end``, in order, however few they are."""
+        """The committed messages with offsets from ``start`` to ``end``, in order."""
         if start >= end:
             return
-        track = self._at(partition, start)
+        track = self._track(partition, start)
         while track.next < end:
             while track.fetched < end and len(track.held) < BATCH:
                 self._fetch(track)
@@ -125,11 +124,11 @@ class Feed:
                 yield taken
         track.read_s = time.monotonic()
 
-    def _at(self, partition: KafkaTopicPartition, start: int) -> _Track:
+    def _track(self, partition: KafkaTopicPartition, start: int) -> _Track:
         """A partition's track at an offset."""
         track = self._tracks.get(partition)
         if track is not None and start < track.next:
-            # A new consumer gets nothing that was fetched further on.
+            # A new consumer has no messages that were fetched beyond the offset.
             self.close()
             self._tracks.clear()
             self._consumer = consumer(self.client, self._on_error)
@@ -143,7 +142,7 @@ class Feed:
         return track
 
     def _fetch(self, track: _Track) -> None:
-        """Get messages, of this track or others."""
+        """Fetch messages of this track or others."""
         if not track.assigned:
             self._consumer.incremental_assign([_at(track.partition, track.fetched)])
             track.assigned = True
@@ -158,7 +157,7 @@ class Feed:
         self._limit_held(track)
 
     def _hold(self, track: _Track, run: list[Message]) -> None:
-        """Keep successive messages of a partition, and take note of events, which stand among them."""
+        """Buffer successive messages of a partition, and process the events among them."""
         from confluent_kafka import Message
 
         if any(map(Message.error, run)):
@@ -175,7 +174,7 @@ class Feed:
             track.fetched = run[-1].offset() + 1
 
     def _limit_held(self, reading: _Track) -> None:
-        """Fetch no more of the other partitions while too much of them is held. Those that are no longer read are forgotten."""
+        """Stop fetching other partitions while too many of their messages are buffered. Forget partitions that nobody reads."""
         others = [track for track in self._tracks.values() if track is not reading]
         if sum(track.held_bytes for track in others) < HELD_BYTES:
             return
@@ -213,7 +212,7 @@ class Feed:
             raise forkpoint_error(error, f"KafkaSource: reading {track.partition.split} at offset {track.fetched}")
 
     def _reset_or_fail(self, track: _Track) -> None:
-        """The offset to fetch next isn't there."""
+        """Reset the next offset, which is missing, or raise StorageError."""
         from confluent_kafka import KafkaException
 
         topic, partition = track.partition
@@ -226,20 +225,20 @@ class Feed:
         what = f"KafkaSource: partition {partition} of topic {topic!r} has the offsets {first} to {end}, not {track.fetched}"
         if self._reset not in ("earliest", "smallest", "beginning", "latest", "largest", "end"):
             if track.fetched > end:
-                raise StorageError(f"{what}: the topic was created anew, or lost data")
+                raise StorageError(f"{what}: the topic was re-created, or lost data")
             raise StorageError(
                 f"{what}: retention removed records before the job read them. Raise the topic's retention.ms or "
                 "retention.bytes; to go on without them, set the property auto.offset.reset to earliest"
             )
-        log.warning("%s; the records between are lost, as auto.offset.reset is %s", what, self._reset)
+        log.warning("%s; the records between are lost because auto.offset.reset is %s", what, self._reset)
         track.fetched = max(track.fetched, first if self._reset in ("earliest", "smallest", "beginning") else end)
 
 
 def _runs(messages: list[Message]) -> Iterator[tuple[KafkaTopicPartition, list[Message]]]:
-    """Messages as runs of one partition each."""
+    """Group messages into runs of one partition."""
     from confluent_kafka import Message
 
-    # Methods that are mapped, as a loop over the messages takes several times as long.
+    # Mapping methods is several times as fast as a loop over the messages.
     topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
     if len(set(partitions)) == 1 and len(set(topics)) == 1:
         yield KafkaTopicPartition(topics[0], partitions[0]), messages
@@ -257,7 +256,7 @@ def _at(partition: KafkaTopicPartition, offset: int) -> TopicPartition:
     return TopicPartition(*partition, offset)
 
 
-# Those of this process that no reader uses. (A forked process cannot use its parent's.)
+# This process's feeds without a reader. (A forked process cannot use its parent's.)
 _idle: dict[tuple[int, KafkaClient], list[Feed]] = {}
 
 
@@ -275,6 +274,6 @@ def keep_feed(feed: Feed) -> None:
 
 
 def close_feeds(client: KafkaClient) -> None:
-    """Close the feeds that are kept."""
+    """Close the feeds that ``keep_feed`` kept."""
     for feed in _idle.pop((os.getpid(), client), ()):
         feed.close()

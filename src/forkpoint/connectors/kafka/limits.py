@@ -1,4 +1,4 @@
-"""What topics take, and which records they will never take: found out before an epoch is committed."""
+"""The limits of topics, and the records that exceed them: checked before an epoch is committed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from forkpoint.connectors.kafka.errors import is_missing, is_temporary, raising_
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, shared_settings
 from forkpoint.errors import ConfigError
 
-OVERHEAD_BYTES = 512  # at most what a record takes in addition to its key, value and headers
-_HEADER_BYTES = 10  # the same of a header
+OVERHEAD_BYTES = 512  # the maximum size of a record in addition to its key, value and headers
+_HEADER_BYTES = 10  # the overhead of a header
 _ENDLESS_MS = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class TopicLimits:
-    """What a topic takes. ``batch_bytes``: the largest batch of records; ``record_bytes``: the largest record, unless records are
-    compressed. ``before_ms``, ``after_ms``: how far a record's timestamp may be from the broker's time. None where that is not
-    known or not limited. ``compacted``: it takes no record without a key."""
+    """The limits of a topic. ``batch_bytes``: of a batch of records; ``record_bytes``: of a record, unless records are
+    compressed. ``before_ms``, ``after_ms``: the distance of a record's timestamp from the broker's time. None if unknown or
+    unlimited. ``compacted``: records must have a key."""
 
     partitions: int
     batch_bytes: int | None = None
@@ -39,8 +39,8 @@ class TopicLimits:
 
 @dataclass(frozen=True)
 class Extremes:
-    """The extremes of a subtask's records for one topic, which tell whether the topic takes them. ``partition``: the highest that
-    was given. ``bytes``: of the largest key, value and headers. ``keyless``: whether some have no key."""
+    """The extremes of a subtask's records for one topic, to be compared with its limits. ``partition``: the highest explicit one.
+    ``bytes``: the largest sum of key, value and headers. ``keyless``: whether some records have no key."""
 
     partition: int = -1
     bytes: int = 0
@@ -64,8 +64,8 @@ class Extremes:
 
 
 def extremes(records: pa.RecordBatch, client_bytes: int) -> dict[str, Extremes]:
-    """The extremes of records (``produced.SCHEMA``), by topic. Raises ConfigError for records that no topic takes.
-    ``client_bytes``: the largest that the client takes."""
+    """The extremes of records (``producing.SCHEMA``), by topic. Raises ConfigError for records that no topic accepts.
+    ``client_bytes``: the client's limit of a record."""
     if not len(records):
         return {}
     sizes = _sizes(records)
@@ -74,20 +74,20 @@ def extremes(records: pa.RecordBatch, client_bytes: int) -> dict[str, Extremes]:
 
 
 def refused_rows(records: pa.RecordBatch, limits: Mapping[str, TopicLimits]) -> dict[int, str]:
-    """The indexes of the records that topics would refuse, each with the reason."""
-    now_ms, found, parts = time.time_ns() // 10**6, dict[int, str](), [(0, records)]
-    while parts:  # halves of what has such records, as few are refused
+    """The indexes of the records that topics would refuse, with the reasons."""
+    now_ms, refused, parts = time.time_ns() // 10**6, dict[int, str](), [(0, records)]
+    while parts:  # a binary search, because few records are refused
         start, part = parts.pop()
-        own = _by_topic(part, _sizes(part)) if len(part) else {}
-        said = _first_refusal(own, limits, now_ms)
-        if said is None:
+        by_topic = _by_topic(part, _sizes(part)) if len(part) else {}
+        reason = _first_refusal(by_topic, limits, now_ms)
+        if reason is None:
             continue
         if len(part) == 1:
-            found[start] = said
+            refused[start] = reason
         else:
             half = len(part) // 2
             parts += [(start, part.slice(0, half)), (start + half, part.slice(half))]
-    return found
+    return refused
 
 
 def _must_fit(records: pa.RecordBatch, sizes: npt.NDArray[np.int64], client_bytes: int) -> None:
@@ -140,7 +140,7 @@ def _key(records: pa.RecordBatch, index: int) -> str:
 
 
 def _refusal(topic: str, found: Extremes, limits: TopicLimits, now_ms: int) -> str | None:
-    """Why a topic would refuse records, and what to do about it; None if it takes them."""
+    """The reason why a topic would refuse records, and a remedy; None if it accepts them."""
     if found.partition >= limits.partitions:
         return (
             f"a record for topic {topic!r} is to go to partition {found.partition}, but the topic has {limits.partitions} "
@@ -167,25 +167,25 @@ def _refusal(topic: str, found: Extremes, limits: TopicLimits, now_ms: int) -> s
 
 
 def _time(time_ms: int) -> str:
-    """A timestamp as text, though there is no datetime of it."""
+    """A timestamp as text, even if no datetime can represent it."""
     try:
         return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms since 1970"
 
 
-def joined(each: Iterable[Mapping[str, Extremes]]) -> dict[str, Extremes]:
+def joined(parts: Iterable[Mapping[str, Extremes]]) -> dict[str, Extremes]:
     """The extremes of several subtasks or batches, by topic."""
-    found: dict[str, Extremes] = {}
-    for by_topic in each:
+    merged: dict[str, Extremes] = {}
+    for by_topic in parts:
         for topic, own in by_topic.items():
-            found[topic] = found[topic] | own if topic in found else own
-    return found
+            merged[topic] = merged[topic] | own if topic in merged else own
+    return merged
 
 
 def refusal(needs: Iterable[Mapping[str, Any]], limits: Mapping[str, TopicLimits]) -> str | None:
-    """Why topics would refuse what subtasks have staged (the JSON of each one's extremes by topic), if they would."""
-    found = joined({topic: Extremes(**own) for topic, own in each.items()} for each in needs)
+    """The reason why topics would refuse staged records, if they would. ``needs``: the subtasks' extremes by topic, as JSON."""
+    found = joined({topic: Extremes(**own) for topic, own in by_topic.items()} for by_topic in needs)
     return _first_refusal(found, limits, time.time_ns() // 10**6)
 
 
@@ -195,19 +195,19 @@ def _first_refusal(found: Mapping[str, Extremes], limits: Mapping[str, TopicLimi
 
 
 def ask_limits(client: KafkaClient, topics: Collection[str]) -> dict[str, TopicLimits]:
-    """What the cluster says of these topics, but for those that don't exist."""
+    """Request the limits of the existing topics among these."""
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import AdminClient, ConfigResource
 
-    found: dict[str, TopicLimits] = {}
+    limits: dict[str, TopicLimits] = {}
+    settings = client.settings()
+    compressed = any(settings.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))
     with raising_errors(client.servers) as problems:
-        settings: dict[str, Any] = {**shared_settings(client), "error_cb": problems.append}
-        admin = AdminClient(settings)
+        admin_settings: dict[str, Any] = {**shared_settings(client), "error_cb": problems.append}
+        admin = AdminClient(admin_settings)
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-        configs = {
-            resource.name: future
-            for resource, future in admin.describe_configs(resources, request_timeout=ANSWER_SECONDS).items()
-        }
+        futures = admin.describe_configs(resources, request_timeout=ANSWER_SECONDS)
+        configs = {resource.name: future for resource, future in futures.items()}
         described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS)
         for topic, future in described.items():
             try:
@@ -222,11 +222,11 @@ def ask_limits(client: KafkaClient, topics: Collection[str]) -> dict[str, TopicL
             except KafkaException as error:
                 if is_temporary(error.args[0]):
                     raise
-                # It takes a right that writing does not need.
+                # The request needs a permission that writing does not.
                 log.info("the limits of topic %r are not known: %s", topic, error.args[0].str())
                 config = {}
-            found[topic] = _limits(partitions, config, compressed=_compresses(client))
-    return found
+            limits[topic] = _limits(partitions, config, compressed=compressed)
+    return limits
 
 
 def _limits(partitions: int, config: Mapping[str, str | None], *, compressed: bool) -> TopicLimits:
@@ -240,13 +240,8 @@ def _limits(partitions: int, config: Mapping[str, str | None], *, compressed: bo
     return TopicLimits(
         partitions,
         batch_bytes,
-        None if compressed else batch_bytes,  # it is about what is sent
+        None if compressed else batch_bytes,  # the limit applies to the compressed size
         number("message.timestamp.before.max.ms", both) if created else None,
         number("message.timestamp.after.max.ms", both) if created else None,
         "compact" in (config.get("cleanup.policy") or ""),
     )
-
-
-def _compresses(client: KafkaClient) -> bool:
-    settings = client.settings()
-    return any(settings.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))

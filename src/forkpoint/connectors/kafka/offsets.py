@@ -1,4 +1,4 @@
-"""Where a Kafka source starts and stops reading."""
+"""The offsets at which a Kafka source starts and stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KafkaTopicPartition(NamedTuple):
 
     @property
     def split(self) -> str:
-        """Its name as a split: ``topic-partition``."""
+        """The split's name, ``topic-partition``."""
         return f"{self.topic}-{self.partition}"
 
     @classmethod
@@ -30,7 +30,7 @@ class KafkaTopicPartition(NamedTuple):
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """Where to read if there is no offset to begin at, or it is no longer there. NONE: the job fails."""
+    """The position to read from if an offset is missing, or no longer exists. NONE: the job fails."""
 
     LATEST = 0
     EARLIEST = 1
@@ -42,7 +42,7 @@ Kind = Literal["earliest", "latest", "committed", "timestamp", "offsets"]
 
 @dataclass(frozen=True)
 class KafkaOffsetsInitializer:
-    """The offsets at which each partition is begun, or at which reading stops; created by its static methods."""
+    """The offsets at which reading starts or stops; created by the static methods."""
 
     kind: Kind
     timestamp_ms: int = 0
@@ -51,12 +51,12 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
-        """The first record that there is."""
+        """The first existing record."""
         return KafkaOffsetsInitializer("earliest", reset=KafkaOffsetResetStrategy.EARLIEST)
 
     @staticmethod
     def latest() -> KafkaOffsetsInitializer:
-        """The end: records that are committed later."""
+        """The end, so that only records committed later are read."""
         return KafkaOffsetsInitializer("latest", reset=KafkaOffsetResetStrategy.LATEST)
 
     @staticmethod
@@ -85,14 +85,14 @@ class KafkaOffsetsInitializer:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A partition's first offset and, as far as transactions are complete, its end."""
+    """A partition's first offset, and its end up to the first open transaction."""
 
     first: int
     end: int
 
 
 def starting(initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartition, bounds: Bounds, found: int | None) -> int:
-    """Where to start reading a partition. ``found``: what the group has committed, or what the timestamp leads to."""
+    """The offset at which a partition starts. ``found``: the group's committed offset, or the timestamp's."""
     if initializer.kind in ("earliest", "latest"):
         return bounds.first if initializer.kind == "earliest" else bounds.end
     offset = initializer.given.get(partition) if initializer.kind == "offsets" else found
@@ -108,7 +108,7 @@ def starting(initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartitio
 
 
 def stopping(initializer: KafkaOffsetsInitializer, partition: KafkaTopicPartition, bounds: Bounds, found: int | None) -> int:
-    """Where to stop reading a partition; an offset that was given may be ahead of the end."""
+    """The offset at which a partition stops. An explicit offset may be beyond the end."""
     if initializer.kind == "offsets" and initializer.given.get(partition, 0) > bounds.end:
         return initializer.given[partition]
     return starting(initializer, partition, bounds, found)

@@ -1,4 +1,4 @@
-"""Records as columns, which a sink stages, and sending them after the commit with librdkafka's producer."""
+"""The columns of records that a sink stages, and functions that send them after the commit with librdkafka's producer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 
 from forkpoint.connectors.kafka.client import KafkaClient
 
-ANSWER_SECONDS = 20.0  # for the brokers' answers, before what was asked is tried again
+ANSWER_SECONDS = 20.0  # the timeout of requests to the brokers, after which they are retried
 _DEFAULTS = {
-    "partitioner": "murmur2_random",  # keys go to the partitions that Java's client chooses
+    "partitioner": "murmur2_random",  # chooses the same partition for a key as Java's client
     "linger.ms": 5,
     "enable.idempotence": True,
-    "delivery.report.only.error": True,  # nobody looks at those of records that have arrived, which take a tenth of the time
+    "delivery.report.only.error": True,  # reports of success are unused and take a tenth of the time
     "queue.buffering.max.messages": 1_000_000,
 }
 MAX_RECORD_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
-QUEUED_BYTES = 64 << 20  # the most that a producer holds, or a few of the largest records
-_FULL_S = 0.01  # until a full queue is tried again
-_QUIET = {"log_level": 2}  # what matters is in the errors; the client would print each attempt to connect
+QUEUED_BYTES = 64 << 20  # a producer's queue, unless a few of the largest records take more
+_FULL_S = 0.01  # between attempts to add to a full queue
+_QUIET = {"log_level": 2}  # the client would print every attempt to connect; the errors have the essentials
 _PRODUCERS_ONLY = re.compile(
     r"acks|request\.required\.acks|batch\..*|linger\.ms|compression\..*|partitioner|sticky\..*|transaction.*|enable\.idempotence"
     r"|queue\.buffering\..*|delivery\..*|message\.timeout\.ms|retries|message\.send\.max\.retries|dr_cb|on_delivery|max\.in\.flight.*"
@@ -31,27 +31,27 @@ _PRODUCERS_ONLY = re.compile(
 
 
 def shared_settings(client: KafkaClient) -> dict[str, Any]:
-    """librdkafka's settings that consumers and admin clients have, too."""
+    """librdkafka's settings without those of producers only."""
     settings = client.settings_of_admin()
     return _QUIET | {name: value for name, value in settings.items() if not _PRODUCERS_ONLY.fullmatch(name)}
 
 
 def producer_settings(client: KafkaClient) -> dict[str, Any]:
-    """A producer's settings: the user's, and ours where there are none."""
+    """A producer's settings: the user's, then forkpoint's defaults."""
     queued_bytes = max(QUEUED_BYTES, 4 * max_record_bytes(client))
     return _DEFAULTS | {"queue.buffering.max.kbytes": queued_bytes >> 10} | _QUIET | client.settings_of_admin()
 
 
 def max_record_bytes(client: KafkaClient) -> int:
-    """The largest record that the client takes."""
+    """The client's limit of a record."""
     return int(client.settings().get("message.max.bytes", MAX_RECORD_BYTES))
 
 
 def produce(producer: Any, records: pa.RecordBatch, on_delivery: Callable[..., None] | None = None) -> None:
-    """Queue records (``produced.SCHEMA``) for sending, in order. Waits while the queue is full. ``on_delivery``: gets the errors
-    of those that do not arrive."""
+    """Queue records (``SCHEMA``) for sending, in order. Waits while the queue is full. ``on_delivery`` receives the errors of
+    records that do not arrive."""
     columns = {name: records.column(name) for name in records.schema.names}
-    columns["timestamp_ms"] = _expressible(columns["timestamp_ms"])
+    columns["timestamp_ms"] = _sendable(columns["timestamp_ms"])
     used = [name for name, column in columns.items() if column.null_count < len(column)]
     if on_delivery is None and set(used) <= {"topic", "key", "value", "timestamp_ms"}:
         return _produce_plain(producer, columns)
@@ -66,19 +66,19 @@ def produce(producer: Any, records: pa.RecordBatch, on_delivery: Callable[..., N
         _send(producer, row["topic"], row["value"], row["key"], **options)
 
 
-def _expressible(times: pa.Int64Array) -> pa.Int64Array:
-    """Times as the client can send them: it takes 0 for the time of sending, and consumers take -1 for no time. Those are
-    sent as 1 and -2: a millisecond beside the truth, not 56 years."""
+def _sendable(times: pa.Int64Array) -> pa.Int64Array:
+    """Replace times that the client cannot send: to it, 0 means the time of sending; to consumers, -1 means no time. They
+    become 1 and -2, which is wrong by a millisecond rather than by 56 years."""
     if len(times) == times.null_count or not pc.any(pc.or_(pc.equal(times, 0), pc.equal(times, -1))).as_py():
         return times
     return pc.if_else(pc.equal(times, 0), 1, pc.if_else(pc.equal(times, -1), -2, times))
 
 
 def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
-    """Records whose partition Kafka chooses, without headers."""
+    """Queue records without partitions and headers."""
     topics, keys, values = (columns[name].to_pylist() for name in ("topic", "key", "value"))
     send = producer.produce
-    if columns["timestamp_ms"].null_count == len(topics):  # calls with names take nearly twice the time
+    if columns["timestamp_ms"].null_count == len(topics):  # calls with keywords take nearly twice the time
         for topic, key, value in zip(topics, keys, values, strict=True):
             try:
                 send(topic, value, key)
@@ -116,8 +116,8 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class ProducerRecord:
-    """A record to be sent, with PyFlink's and Kafka's meaning of its parts. ``partition``: None for Kafka's choice, by the key.
-    ``timestamp_ms``: since 1970 UTC; None for the element's event time, or that of sending."""
+    """A record to send. ``partition``: None if the client chooses it by the key. ``timestamp_ms``: since 1970 UTC; None for the
+    element's event time, or else the time of sending."""
 
     topic: str
     value: bytes | None

@@ -1,4 +1,4 @@
-"""Reads ranges of Kafka partitions, in a task."""
+"""Reads ranges of Kafka partitions in a task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REMEDY = "Correct the format, or call set_on_parse_error('skip') on the builder
 
 
 class KafkaReader(FormatReader[T]):
-    """A feed that has read all that it was asked for is kept for the next reader of this process."""
+    """Reads ranges from a feed, which it keeps for this process's next reader unless it fails."""
 
     def __init__(self, client: KafkaClient, schema: KafkaRecordDeserializationSchema[T], on_parse_error: OnParseError) -> None:
         super().__init__(on_parse_error, _REMEDY, log)

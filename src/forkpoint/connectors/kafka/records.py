@@ -1,4 +1,4 @@
-"""Kafka's records, and how they become elements."""
+"""Kafka records, and the schemas that make elements of them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _SECOND = itemgetter(1)
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """A record as Kafka has it. ``timestamp``: ms since 1970, of its creation or, depending on the topic, its arrival; None if
-    it has none."""
+    """A Kafka record. ``timestamp``: ms since 1970, of its creation or, depending on the topic, its arrival; None if missing."""
 
     topic: str
     partition: int
@@ -88,14 +87,14 @@ class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
 
     @staticmethod
     def value_only(value_deserialization_schema: DeserializationSchema[T]) -> KafkaRecordDeserializationSchema[T]:
-        """Elements from the records' values; those without a value are left out."""
+        """Elements from the records' values. Skips records without a value."""
         return _ValueOnly(value_deserialization_schema)
 
     @staticmethod
     def key_and_value(
         key_deserialization_schema: DeserializationSchema[Any], value_deserialization_schema: DeserializationSchema[Any]
     ) -> KafkaRecordDeserializationSchema[tuple[Any, Any]]:
-        """Pairs of key and value; None where a record lacks one."""
+        """Pairs of key and value. A missing key or value is None."""
         return _KeyAndValue(key_deserialization_schema, value_deserialization_schema)
 
     def get_produced_type(self) -> TypeLike[T_co] | None:
@@ -104,7 +103,7 @@ class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
 
     @abstractmethod
     def deserialize(self, record: KafkaRecord) -> T_co:
-        """The element in one record. Any exception means that the record is bad, and says why."""
+        """The element in one record. Any exception marks the record as bad and gives the reason."""
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[T_co]:
         """The elements of successive records of a partition, by default one by one."""

@@ -1,4 +1,4 @@
-"""How a stream's elements become records for Kafka, by PyFlink's names."""
+"""Serializes a stream's elements to Kafka records, by PyFlink's names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from forkpoint.types.variables import T_contra
 
 
 class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
-    """Makes a record of each element. ``builder()`` combines serialization schemas; a class of your own overrides
-    ``serialize``."""
+    """Makes a record of each element. ``builder()`` combines serialization schemas; a user's class overrides ``serialize``."""
 
     @abstractmethod
     def serialize(self, element: T_contra, timestamp_ms: int | None) -> ProducerRecord:
@@ -29,10 +28,12 @@ class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
         return None
 
     def records(self, batch: SinkBatch[T_contra]) -> pa.RecordBatch:
-        """A batch's records as columns (``produced.SCHEMA``), in order; by default one by one."""
+        """A batch's records as columns (``producing.SCHEMA``), in order; by default one by one. A record without a time gets its
+        element's."""
         times = _times(batch)
-        found = [self.serialize(value, time) for value, time in zip(batch.values, times.to_pylist(), strict=True)]
-        return _with_times(to_columns(found), times)
+        records = to_columns([self.serialize(*pair) for pair in zip(batch.values, times.to_pylist(), strict=True)])
+        record_times = pa.compute.coalesce(records.column("timestamp_ms"), times)
+        return records.set_column(SCHEMA.get_field_index("timestamp_ms"), SCHEMA.field("timestamp_ms"), record_times)
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
@@ -41,7 +42,7 @@ class KafkaRecordSerializationSchema(ABC, Generic[T_contra]):
 
 
 class KafkaTopicSelector(ABC):
-    """PyFlink's way to write a function from an element to its topic."""
+    """PyFlink's form of a function from an element to its topic."""
 
     @abstractmethod
     def apply(self, data: Any) -> str:
@@ -86,7 +87,7 @@ class KafkaRecordSerializationSchemaBuilder:
         return self
 
     def set_partitioner(self, partitioner: Callable[[Any], int]) -> KafkaRecordSerializationSchemaBuilder:
-        """Set a function from the element to its partition. By default Kafka chooses: by the key's hash, as Java's client."""
+        """Set a function from the element to its partition. By default, the client hashes the key, like Java's client."""
         self._partition = partitioner
         return self
 
@@ -149,9 +150,3 @@ def _times(batch: SinkBatch[Any]) -> pa.Int64Array:
     if times is None:
         return pa.nulls(len(batch.values) if batch.table is None else len(batch.table), pa.int64())
     return pa.array(times, pa.int64(), mask=times == MIN_WATERMARK)
-
-
-def _with_times(records: pa.RecordBatch, times: pa.Int64Array) -> pa.RecordBatch:
-    """Give records without a time that of their element."""
-    own = pa.compute.coalesce(records.column("timestamp_ms"), times)
-    return records.set_column(SCHEMA.get_field_index("timestamp_ms"), SCHEMA.field("timestamp_ms"), own)

@@ -1,4 +1,4 @@
-"""KafkaSink: records of a stream to Kafka topics, exactly once or at least once."""
+"""KafkaSink writes records to Kafka topics, exactly once or at least once."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _ASK_AGAIN_S = 60.0
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink guarantees if a job fails and goes on."""
+    """The guarantee of a sink if a job fails and recovers."""
 
     EXACTLY_ONCE = "exactly-once"
-    """Each record once, for consumers that read committed records only."""
+    """Every record once, for consumers that read only committed records."""
     AT_LEAST_ONCE = "at-least-once"
-    """Each record, some more than once. They are sent at once, before their epoch's commit."""
+    """Every record, some more than once. Records are sent immediately, before their epoch's commit."""
     NONE = "none"
-    """As AT_LEAST_ONCE."""
+    """The same as AT_LEAST_ONCE."""
 
 
 class KafkaSink(CommittingSink[T_contra]):
-    """Writes records to Kafka. ``KafkaSink.builder()`` makes one.
+    """Writes records to Kafka; created with ``KafkaSink.builder()``.
 
-    With EXACTLY_ONCE, the default here, output is staged with its epoch and sent by tasks after the epoch's commit, in
-    transactions: consumers need ``isolation.level=read_committed``, the default of most. The transactional ids and consumer
-    groups of a sink begin with its prefix ("forkpoint" by default), the job and the sink's uid.
+    With EXACTLY_ONCE, the default here, an epoch's output is staged, and tasks send it in transactions after the epoch's commit:
+    consumers need ``isolation.level=read_committed``, the default of most. The transactional ids and consumer groups of a sink
+    begin with its prefix ("forkpoint" by default), the job and the sink's uid.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class KafkaSink(CommittingSink[T_contra]):
         if new := topics - self._limits.keys():
             self._ask(new)
         elif refusal(needs, self._limits) is not None:
-            self._ask(topics)  # somebody may have cured it
+            self._ask(topics)  # the topic may have been reconfigured
         elif topics and time.monotonic() > self._asked + _ASK_AGAIN_S:
             self._asked = time.monotonic()
-            threading.Thread(target=self._ask_beside, name="forkpoint-kafka-limits", daemon=True).start()
+            threading.Thread(target=self._ask_in_background, name="forkpoint-kafka-limits", daemon=True).start()
         if (problem := refusal(needs, self._limits)) is not None:
             raise OutputRefused(problem)
 
     def _ask(self, topics: Collection[str]) -> None:
         found = ask_limits(self._client, topics)
         if missing := sorted(set(topics) - found.keys()):
-            raise JobFailed(f"a Kafka sink writes to topic {missing[0]!r}, which there is not; create it")
+            raise JobFailed(f"a Kafka sink writes to topic {missing[0]!r}, which does not exist; create it")
         self._limits = {**self._limits, **found}
         self._asked = time.monotonic()
 
-    def _ask_beside(self) -> None:
-        """Learn what has changed, beside the epochs: these go on while brokers are away."""
+    def _ask_in_background(self) -> None:
+        """Update the limits concurrently with epochs, which continue while brokers are down."""
         try:
             self._ask(self._limits.keys())
         except ForkpointError as error:
@@ -124,7 +124,7 @@ class _StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
 
 
 class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
-    """Sends one subtask's records at once; its epoch is committed when all of them have arrived."""
+    """Sends one subtask's records immediately. The epoch is committed once all of them have arrived."""
 
     def __init__(self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient) -> None:
         from confluent_kafka import Producer
@@ -133,8 +133,8 @@ class _SendingWriter(SinkWriter[T_contra], Generic[T_contra]):
         self._serializer = serializer
         self._problems: list[Any] = []
         self._refused: list[Any] = []
-        own: dict[str, Any] = {**producer_settings(client), "error_cb": self._problems.append, "on_delivery": self._delivered}
-        self._producer = Producer(own)
+        settings: dict[str, Any] = {**producer_settings(client), "error_cb": self._problems.append}
+        self._producer = Producer({**settings, "on_delivery": self._delivered})
 
     def _delivered(self, error: Any, _: Any) -> None:
         if error is not None:
@@ -175,7 +175,7 @@ class KafkaSinkBuilder:
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema[Any]) -> KafkaSinkBuilder:
-        """Set how elements become records."""
+        """Set the schema that makes records of elements."""
         self._serializer = record_serializer
         return self
 
@@ -185,12 +185,12 @@ class KafkaSinkBuilder:
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
-        """Set what transactional ids and consumer groups of the sink begin with."""
+        """Set the prefix of the sink's transactional ids and consumer groups."""
         self._prefix = transactional_id_prefix
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """Set a property of the client, by the name that librdkafka or Kafka's Java client has for it."""
+        """Set a property of the client, by its name in librdkafka or Kafka's Java client."""
         self._properties[key] = value
         return self
 

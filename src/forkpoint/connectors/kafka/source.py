@@ -23,7 +23,7 @@ from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
-# Properties for the source itself, as Flink names them. The last is Java's client's.
+# Properties of the source itself, by Flink's names; the timeout has the name of Java's client.
 _DISCOVERY = "partition.discovery.interval.ms"
 _COMMIT = "commit.offsets.on.checkpoint"
 _TIMEOUT = "default.api.timeout.ms"
@@ -34,8 +34,8 @@ _CLIENT_ID_PREFIX = "client.id.prefix"
 class KafkaSource(Source[T]):
     """Reads Kafka topics; created with ``KafkaSource.builder()``.
 
-    A partition is a split: the order of its records is kept. Positions are in the manifest; a consumer group's offsets are
-    committed for monitoring only. Transactional records are read once their transaction is committed, and aborted ones never.
+    A partition is a split, which keeps the order of its records. Positions are in the manifest; a consumer group's offsets are
+    committed only for monitoring. Transactional records are read once their transaction is committed, and never if it is aborted.
     """
 
     watch: Watch
@@ -68,8 +68,8 @@ class KafkaSource(Source[T]):
 
 
 class KafkaSourceBuilder(SourceBuilder[T]):
-    """Builds a KafkaSource. Servers, topics and a deserializer are needed; by default, reading starts at the earliest records
-    and never stops."""
+    """Builds a KafkaSource, which needs servers, topics and a deserializer. By default, it starts at the earliest records and
+    never stops."""
 
     _source = "KafkaSource"
 
@@ -82,12 +82,12 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         self._schema: KafkaRecordDeserializationSchema[Any] | None = None
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> Self:
-        """Brokers to connect to first: ``"host:port,host:port"``."""
+        """The brokers to connect to first: ``"host:port,host:port"``."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_group_id(self, group_id: str) -> Self:
-        """The consumer group whose offsets are committed after each checkpoint, for monitoring, and at which
-        ``committed_offsets()`` starts."""
+        """The consumer group. Its offsets are committed after each checkpoint, for monitoring; ``committed_offsets()`` starts at
+        them."""
         return self.set_property("group.id", group_id)
 
     def set_topics(self, *topics: str) -> Self:
@@ -99,7 +99,7 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         return self._subscribe(Subscription(topics=topics))
 
     def set_topic_pattern(self, topic_pattern: str) -> Self:
-        """Read the topics whose whole name matches this regular expression (Python's), also those created later."""
+        """Read the topics whose whole name matches this regular expression (Python's), including topics created later."""
         try:
             re.compile(topic_pattern)
         except re.error as error:
@@ -119,7 +119,7 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         return self
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> Self:
-        """Where to start, if the job is not restored. Partitions that appear later are read from their first record."""
+        """The offsets at which to start, unless the job is restored. Later partitions are read from their first record."""
         self._start = starting_offsets_initializer
         return self
 
@@ -129,12 +129,12 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         return self
 
     def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> Self:
-        """Stop at these offsets, which are determined when the job first starts; no partitions are read that appear later."""
+        """Stop at these offsets, which are determined when the job first starts. Later partitions are not read."""
         self._stop, self._bounded = stopping_offsets_initializer, True
         return self
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema[Any]) -> Self:
-        """How the records' values become elements."""
+        """The schema that makes elements of the records' values."""
         if not isinstance(deserialization_schema, DeserializationSchema):
             raise ConfigError(
                 f"KafkaSource: {deserialization_schema!r} is no DeserializationSchema; for a KafkaRecordDeserializationSchema, "
@@ -143,7 +143,7 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
 
     def set_deserializer(self, kafka_record_deserialization_schema: KafkaRecordDeserializationSchema[Any]) -> Self:
-        """How records become elements, with keys, headers, timestamps and offsets."""
+        """The schema that makes elements of records, with keys, headers, timestamps and offsets."""
         if not isinstance(kafka_record_deserialization_schema, KafkaRecordDeserializationSchema):
             raise ConfigError(
                 f"KafkaSource: {kafka_record_deserialization_schema!r} is no KafkaRecordDeserializationSchema; for a "
@@ -153,7 +153,7 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         return self
 
     def set_client_id_prefix(self, prefix: str) -> Self:
-        """What the names of this source's clients begin with, which brokers log and meter."""
+        """The prefix of this source's client names, which brokers log and meter."""
         return self.set_property(_CLIENT_ID_PREFIX, prefix)
 
     def build(self) -> KafkaSource[Any]:
@@ -176,15 +176,9 @@ class KafkaSourceBuilder(SourceBuilder[T]):
         if group is None and "committed" in (self._start.kind, self._stop.kind if self._stop is not None else ""):
             raise ConfigError("KafkaSource: committed_offsets() needs a consumer group; call set_group_id()")
         client = KafkaClient(properties)
-        client.settings()  # refuses what has no meaning here
+        client.settings()  # raises for unsupported properties
+        discovery_s = None if self._bounded or discovery_ms <= 0 else discovery_ms / 1000
         watch = Watch(
-            client,
-            self._subscription,
-            self._start,
-            self._stop,
-            group,
-            commits,
-            None if self._bounded or discovery_ms <= 0 else discovery_ms / 1000,
-            timeout_ms / 1000,
+            client, self._subscription, self._start, self._stop, group, commits, discovery_s, timeout_s=timeout_ms / 1000
         )
         return KafkaSource(watch, self._schema, self._bounded, self._on_parse_error)

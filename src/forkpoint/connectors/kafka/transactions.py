@@ -1,10 +1,10 @@
-"""Sending committed output to Kafka exactly once.
+"""Sends committed output to Kafka exactly once.
 
-librdkafka cannot resume a prepared transaction, so there is no two-phase commit. Instead, output is staged with its epoch, and
-sent after the epoch's commit: in one transaction that also commits the epoch's number, as the offset of a consumer group of
-the sink's own. A commit that is repeated reads that offset first. Initializing a transactional id fences whoever used it before
-and ends their transaction, so nobody changes the offset between the look at it and the transaction's end; whoever is fenced
-starts again, and finds what the other has sent.
+librdkafka cannot resume a prepared transaction, so there is no two-phase commit. Instead, an epoch's output is staged, and sent
+after the epoch's commit, in one transaction that also commits the epoch's number as the offset of the sink's own consumer group.
+A repeated commit reads that offset first. Initializing a transactional id fences its previous user and ends that user's
+transaction, so nobody changes the offset between its reading and the transaction's end. A fenced committer starts again, and
+finds the epochs that the other has sent.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 TRANSACTION_TIMEOUT_MS = 120_000
 _TRIES = 10  # of a commit that others fence
 _PAUSE_SECONDS = 0.5
-_SHOWN = 10
-_STALL_SECONDS = 1.0  # without progress, until the transaction is asked what is wrong
+_MAX_PROBLEMS = 10
+_STALL_SECONDS = 1.0  # without progress, before querying the transaction's error
 BATCH_BYTES = 1_000_000  # librdkafka's default of batch.size
-_LATE_SECONDS = 2.0  # how much later than after its timeout a call may return
+_LATE_SECONDS = 2.0  # a call may exceed its timeout by this
 
 
 class TransactionalCommitter(Committer):
-    """Sends one group's output. ``prefix``: of its transactional id and consumer group."""
+    """Sends one group's output. ``prefix`` begins its transactional id and consumer group."""
 
     def __init__(self, context: CommitterContext, client: KafkaClient, prefix: str) -> None:
         self._context = context
@@ -64,17 +64,22 @@ class TransactionalCommitter(Committer):
                     exception = _of_callback(raised)
                     if tries == _TRIES - 1 or not is_fenced(exception.args[0]):
                         raise exception from None
-                    # The first time, it was most likely a process that has committed an epoch since, and is done.
+                    # The first time, the other process has most likely committed its epoch meanwhile.
                     if tries > 0:
                         time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
         topics = _topics(output)
-        new = self._know(topics)
+        new = [topic for topic in topics if topic not in self._limits]
+        if new:
+            self._limits |= ask_limits(self._client, new)
         if self._transactions is not None and (new or self._transactions.had_trouble()):
             self.close()
         if self._transactions is None:
-            self._transactions = _Transactions(self.name, self._client, self._batch_bytes())
+            # All topics must accept the largest batch: brokers refuse larger ones, however small their records are.
+            limits = [topic.batch_bytes for topic in self._limits.values() if topic.batch_bytes is not None]
+            batch_bytes = min([int(self._client.settings().get("batch.size", BATCH_BYTES)), *limits])
+            self._transactions = _Transactions(self.name, self._client, batch_bytes)
         self._transactions.problems = problems
         sent = max(self._transactions.sent(topics).values())
         refuse_put_back(sent, newest, f"Kafka's consumer group {self.name!r}")
@@ -93,7 +98,7 @@ class TransactionalCommitter(Committer):
             refused = refused_rows(records, limits)
             while more := transactions.begin(records, refused):
                 refused |= more
-                # In the next transaction of a client with a refused record, the broker may miss sequence numbers.
+                # After a refused record, the broker may miss sequence numbers in the client's next transaction.
                 self.close()
                 transactions = self._one_by_one(problems)
             rows = sorted(refused)
@@ -103,22 +108,10 @@ class TransactionalCommitter(Committer):
         self.close()
 
     def _one_by_one(self, problems: list[Any]) -> _Transactions:
-        """A new client whose batches have one record, so that no record takes others along."""
+        """A new client whose batches have one record, so that a refused record fails no others."""
         transactions = self._transactions = _Transactions(self.name, self._client, 1)
         transactions.problems = problems
         return transactions
-
-    def _know(self, topics: Sequence[str]) -> bool:
-        """Learn the limits of topics; whether some are new."""
-        new = [topic for topic in topics if topic not in self._limits]
-        if new:
-            self._limits |= ask_limits(self._client, new)
-        return bool(new)
-
-    def _batch_bytes(self) -> int:
-        """The largest batch to send: all topics take it, as brokers refuse larger ones, however small their records are."""
-        limits = [each.batch_bytes for each in self._limits.values() if each.batch_bytes is not None]
-        return min([int(self._client.settings().get("batch.size", BATCH_BYTES)), *limits])
 
     def _batches(self, output: EpochOutput) -> Iterable[pa.RecordBatch]:
         for committable in output.committables:
@@ -131,7 +124,7 @@ class TransactionalCommitter(Committer):
 
 
 def _of_callback(raised: KafkaException | SystemError) -> KafkaException:
-    """The client's error. After it has raised a fatal one in a callback, it calls others all the same: Python then raises a
+    """The client's error. After a callback has raised a fatal error, the client still calls others, for which Python raises a
     SystemError."""
     from confluent_kafka import KafkaException
 
@@ -144,13 +137,13 @@ def _of_callback(raised: KafkaException | SystemError) -> KafkaException:
 
 
 def _topics(output: EpochOutput) -> list[str]:
-    return sorted({topic for each in output.committables for topic in each["topics"]})
+    return sorted({topic for committable in output.committables for topic in committable["topics"]})
 
 
 class _Transactions:
-    """The transactional producer of one id, and the consumer group of its name. ``problems``: where the clients' errors go.
+    """The transactional producer of one id, and the consumer group of its name. ``problems`` collects the clients' errors.
 
-    What was sent is looked up once: nobody else can send anything without fencing this producer, and then ``send`` fails.
+    Looks up the sent epochs once: nobody else can send output without fencing this producer, and then ``send`` fails.
     """
 
     def __init__(self, name: str, client: KafkaClient, batch_bytes: int) -> None:
@@ -170,12 +163,12 @@ class _Transactions:
             raise
 
     def _delivered(self, error: Any, _: Any) -> None:
-        """Remember why records are refused, which the transaction's own error may not say."""
-        if error is not None and is_refusal(error) and len(self.problems) < _SHOWN:
+        """Record why records are refused, which the transaction's own error may omit."""
+        if error is not None and is_refusal(error) and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(error)
 
     def had_trouble(self) -> bool:
-        """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait for ever."""
+        """Whether connections were lost since the last commit. After that, librdkafka 2.16 may wait forever."""
         self._producer.poll(0)
         self._consumer.poll(0)
         return bool(self.problems)
@@ -185,8 +178,8 @@ class _Transactions:
         from confluent_kafka import TopicPartition
 
         if unknown := [TopicPartition(topic, 0) for topic in topics if topic not in self._sent]:
-            for each in self._consumer.committed(unknown, timeout=ANSWER_SECONDS):
-                self._sent[each.topic] = max(each.offset, 0)
+            for partition in self._consumer.committed(unknown, timeout=ANSWER_SECONDS):
+                self._sent[partition.topic] = max(partition.offset, 0)
         return {topic: self._sent[topic] for topic in topics}
 
     def send(self, batches: Iterable[pa.RecordBatch], topics: Sequence[str], epoch: int) -> None:
@@ -197,8 +190,8 @@ class _Transactions:
         self.finish(topics, epoch)
 
     def begin(self, records: pa.RecordBatch, skipped: Collection[int]) -> dict[int, str]:
-        """Send records, but for some, in a transaction, to be finished. If some of them are refused, it is aborted, and these are
-        returned, with the reasons: perhaps not all of them, as the client sends no more after the first one."""
+        """Send records, except for ``skipped`` ones, in a transaction that ``finish`` commits. If brokers refuse some, abort it
+        and return them with the reasons; possibly not all of them, because the client stops sending after the first."""
         from confluent_kafka import KafkaException
 
         refused: dict[int, str] = {}
@@ -217,13 +210,13 @@ class _Transactions:
                     self._producer.poll(0)
                     if not refused:
                         raise
-                    if row not in refused:  # the client takes no more
+                    if row not in refused:  # the client accepts no more
                         break
-        moved = time.monotonic()
+        progress_s = time.monotonic()
         while not refused and (waiting := len(self._producer)):
             if self._producer.flush(_STALL_SECONDS) < waiting:
-                moved = time.monotonic()
-            elif time.monotonic() > moved + ANSWER_SECONDS:
+                progress_s = time.monotonic()
+            elif time.monotonic() > progress_s + ANSWER_SECONDS:
                 raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
         if refused:
             self._wait_for(self._producer.abort_transaction)
@@ -233,7 +226,7 @@ class _Transactions:
         """Commit the transaction, with the epoch's number."""
         from confluent_kafka import TopicPartition
 
-        # A partition that every topic has: any place for the number will do. Meanwhile the records are on their way.
+        # Every topic has partition 0, which stores the number. Meanwhile the records are in flight.
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
         group = self._consumer.consumer_group_metadata()
         self._wait_for(self._producer.send_offsets_to_transaction, offsets, group)
@@ -243,9 +236,9 @@ class _Transactions:
         self._sent.update(dict.fromkeys(topics, epoch))
 
     def _wait_for(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call a method that takes a timeout, on a thread of its own. librdkafka up to 2.16 may ignore the timeout: where it got
-        metadata while a broker was away (its issues 5456 and 5511), ``send_offsets_to_transaction`` never returns. Then the
-        thread stays behind with its client, which the next client fences."""
+        """Call a method that takes a timeout, on its own thread. librdkafka up to 2.16 may ignore the timeout: if it got metadata
+        while a broker was down (its issues 5456 and 5511), ``send_offsets_to_transaction`` never returns. Then the thread stays
+        behind with its client, which the next client fences."""
         from confluent_kafka import KafkaException
 
         outcome: Future[None] = Future()
@@ -269,25 +262,25 @@ class _Transactions:
             outcome.result()
         except KafkaException:
             with suppress(KafkaException, SystemError):
-                self._producer.poll(0)  # the reports of records that were refused, which say why
+                self._producer.poll(0)  # delivery reports with the reasons of refused records
             raise
 
-    def _flush(self, ask: Callable[[], None]) -> None:
-        """Wait until all records have arrived, as long as some do. ``ask``: raises why if one of them was refused, after which
-        the client keeps the others for itself."""
-        waiting, asked, moved = len(self._producer), False, time.monotonic()
+    def _flush(self, check: Callable[[], None]) -> None:
+        """Wait until all records have arrived, as long as there is progress. ``check`` raises the error of a refused record,
+        after which the client sends no others."""
+        waiting, checked, progress_s = len(self._producer), False, time.monotonic()
         while waiting:
             before, waiting = waiting, self._producer.flush(min(_STALL_SECONDS, ANSWER_SECONDS))
             if waiting < before:
-                asked, moved = False, time.monotonic()
-            elif not asked:
-                ask()
-                asked = True
-            elif time.monotonic() >= moved + ANSWER_SECONDS:
+                checked, progress_s = False, time.monotonic()
+            elif not checked:
+                check()
+                checked = True
+            elif time.monotonic() >= progress_s + ANSWER_SECONDS:
                 raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
 
     def close(self) -> None:
         self._consumer.close()
-        # The producer goes with this object: its close() would fail with a SystemError where brokers are away. Whoever takes the
-        # id over ends an unfinished transaction.
+        # The producer is freed with this object: its close() would fail with a SystemError while brokers are down. The next user
+        # of the id ends an unfinished transaction.
         self._producer.purge()

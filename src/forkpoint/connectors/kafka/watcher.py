@@ -16,19 +16,19 @@ from forkpoint.errors import ForkpointError, InputLost, StorageError, SystemUnav
 
 log = logging.getLogger("forkpoint.kafka")
 
-REFRESH_S = 0.01  # between requests for ends, each of which takes about 1 ms
+REFRESH_S = 0.01  # between requests for ends, which take about 1 ms
 REFRESH_IDLE_S = 0.02  # after a second without new records
-REFRESH_OF_EACH_S = 0.0002  # more for each partition
+REFRESH_OF_EACH_S = 0.0002  # in addition, per partition
 RETRY_S = 0.5
 COMMIT_S = 1.0  # between commits of offsets
-GRACE_S = 2.0  # how long a partition may be unknown, or end too early, while its leader changes
+GRACE_S = 2.0  # a partition may be unknown, or end too early, for so long while its leader changes
 CLOSE_S = 5.0
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What to watch. ``discovery_s``: None for only once. ``timeout_s``: how long the first answer may take. ``group``: whose
-    offsets are read, and committed if ``commits``."""
+    """The settings of a watcher. ``discovery_s``: None to discover partitions once. ``timeout_s``: for the first answer.
+    ``group``: the consumer group whose offsets are read, and committed if ``commits``."""
 
     client: KafkaClient
     subscription: Subscription
@@ -42,8 +42,8 @@ class Watch:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the watcher saw last. ``starts``: of partitions that the position lacks. ``stops``: if the source stops anywhere.
-    ``ends``: of all partitions that have a leader. ``topics``: the ids of the topics that these are of."""
+    """A watcher's last observation. ``starts``: offsets of partitions that the position lacks. ``stops``: offsets, if the source
+    stops. ``ends``: offsets of all partitions with a leader. ``topics``: the ids of the topics."""
 
     starts: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
     stops: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class Seen:
 
 
 class PartitionWatcher:
-    """``known``: the partitions of the position; None if the source has never been read. Partitions that appear later are
-    read from their first record. ``stops`` and ``topics``, the topics' ids: those of the position. ``problem``: why Kafka does
-    not answer for now."""
+    """``known``: the partitions of the position; None if the source has never been read. Later partitions are read from their
+    first record. ``stops`` and ``topics`` (topic ids) come from the position. ``problem``: why Kafka does not answer at the
+    moment."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PartitionWatcher:
         self._starts: dict[KafkaTopicPartition, int] = {}
         self._stops = dict(stops)
         self._topics = dict(topics)
-        self._replaced: dict[str, str] = {}  # topics that have another id now
+        self._replaced: dict[str, str] = {}  # the new ids of re-created topics
         self._asked: list[threading.Event] = []  # calls of ``confirm``
         self._grown = time.monotonic()
         self._missing_since: dict[KafkaTopicPartition, float] = {}
@@ -84,14 +84,14 @@ class PartitionWatcher:
         self._thread.start()
 
     def seen(self) -> Seen | None:
-        """What was seen last; None if Kafka has not answered yet. Raises what the source fails with."""
+        """The last observation; None if Kafka has not answered yet. Raises the source's failure."""
         if self._failure is not None:
             raise self._failure
         return self._seen
 
     def confirm(self) -> None:
-        """Wait until the topics are known to be, after this call, those whose ends were seen: so what was read of them before was
-        theirs. Raises what the source fails with, and SystemUnavailable if Kafka doesn't answer."""
+        """Wait for proof that the topics were not re-created before this call, so that the records read came from the topics
+        whose ends were seen. Raises the source's failure, or SystemUnavailable if Kafka does not answer."""
         confirmed, began = threading.Event(), time.monotonic()
         self._asked.append(confirmed)
         self._wake.set()
@@ -99,11 +99,11 @@ class PartitionWatcher:
             if self._failure is not None:
                 raise self._failure
             if time.monotonic() > began + REQUEST_S:
-                said = self.problem or f"Kafka at {self._watch.client.servers} does not answer"
-                raise SystemUnavailable(f"KafkaSource: {said}; what was read is not committed, and will be read again")
+                problem = self.problem or f"Kafka at {self._watch.client.servers} does not answer"
+                raise SystemUnavailable(f"KafkaSource: {problem}; the epoch is not committed, and its records are read again")
 
     def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Commit these offsets to the consumer group, soon. Only others read them."""
+        """Commit these offsets to the consumer group asynchronously, for monitoring."""
         self._to_commit = offsets
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class PartitionWatcher:
 
     def _run(self) -> None:
         try:
-            consumer(self._watch.client, on_error("Kafka")).close()  # finds wrong properties now, and not in a task
+            consumer(self._watch.client, on_error("Kafka")).close()  # finds wrong properties here rather than in a task
             self._follow(Cluster(self._watch.client, min(REQUEST_S, self._watch.timeout_s)))
         except ForkpointError as error:
             self._failure = error
@@ -150,7 +150,7 @@ class PartitionWatcher:
                 if self._seen is None and time.monotonic() > began + self._watch.timeout_s:
                     raise SystemUnavailable(
                         f"KafkaSource: {self._watch.client.servers} does not answer ({trouble}); start the brokers, or correct "
-                        "set_bootstrap_servers(). The time to wait is the property default.api.timeout.ms"
+                        "set_bootstrap_servers(). The property default.api.timeout.ms sets the time to wait"
                     ) from None
                 if self.problem is None:
                     log.warning("Kafka at %s: %s; waiting for it", self._watch.client.servers, trouble)
@@ -165,7 +165,7 @@ class PartitionWatcher:
         watch = self._watch
         new = cluster.partitions(watch.subscription) - self._partitions
         start = watch.start if self._first else KafkaOffsetsInitializer.earliest()
-        self._identify(cluster, new)  # before its offsets: if it is created anew in between, the id tells
+        self._identify(cluster, new)  # before its offsets, so that a topic re-created in between is detected
         bounds = cluster.bounds(new)
         starts = cluster.found(start, watch.group, new)
         self._starts |= {p: starting(start, p, bounds[p], starts.get(p)) for p in new}
@@ -180,12 +180,12 @@ class PartitionWatcher:
         self._first = False
 
     def _identify(self, cluster: Cluster, new: Collection[KafkaTopicPartition] = ()) -> None:
-        """Compare the topics' ids with those known, and learn those that are not: of new topics, and where the position was saved
-        by a release that knew none."""
+        """Compare the topics' ids with the known ones, and store unknown ones: of new topics, or after a position of a release
+        that did not save ids."""
         asked, topics = list(self._asked), {p.topic for p in (*self._partitions, *new)}
-        found = cluster.topic_ids(topics)
-        self._replaced = {topic: id for topic, id in found.items() if id and self._topics.setdefault(topic, id) != id}
-        if topics & self._topics.keys() <= found.keys() - self._replaced.keys():
+        ids = cluster.topic_ids(topics)
+        self._replaced = {topic: id for topic, id in ids.items() if id and self._topics.setdefault(topic, id) != id}
+        if topics & self._topics.keys() <= ids.keys() - self._replaced.keys():
             for confirmed in asked:
                 confirmed.set()
             del self._asked[: len(asked)]
@@ -209,8 +209,8 @@ class PartitionWatcher:
         topic, servers = partition.topic, self._watch.client.servers
         if topic in self._replaced:
             return (
-                f"KafkaSource: topic {topic!r} at {servers} was deleted and created anew (its id was {self._topics[topic]} and "
-                f"is {self._replaced[topic]}): the job's offsets mean nothing in it, and what it had not read of the old one is "
+                f"KafkaSource: topic {topic!r} at {servers} was deleted and re-created (its id was {self._topics[topic]} and "
+                f"is {self._replaced[topic]}): the job's offsets are invalid in it, and the unread records of the old topic are "
                 "gone. To read the new topic from its start, give the source a new uid"
             )
         return (
@@ -228,4 +228,4 @@ class PartitionWatcher:
             log.info("%s", trouble)
         except ForkpointError as error:
             self._commit_refused = True
-            log.warning("%s. The job does not need them and goes on", error)
+            log.warning("%s. The job does not need them and continues", error)
