@@ -58,11 +58,11 @@ def config() -> None:
 
 
 @config.command("show", cls=Command)
-@click.option("-a", "--all", "everything", is_flag=True, help="Also options of commands that nobody sets.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also show options of commands without a setting.")
 def show(everything: bool) -> None:
-    """Show each setting's value, and where it comes from.
+    """Show each setting's value and its origin.
 
-    Flags override environment variables, which override the file. What a program sets itself overrides the job settings.
+    Flags override environment variables, which override the file. A program's own settings override the job settings.
     """
     path = config_file().path
     rows = [*_general(), *_of_jobs(), *(row for row in _of_commands() if everything or row.setting.origin != "default")]

@@ -149,12 +149,12 @@ until_option = click.option(
 @click.option(
     "--allow-drained",
     is_flag=True,
-    help="Resume from the newest checkpoint although the job was stopped with a drain: new elements may be late.",
+    help="Resume from the newest checkpoint even if the job was stopped with a drain; new elements may be late.",
 )
 @click.option(
     "--standby",
     is_flag=True,
-    help="Wait beside the run that leads the job, and take over when its driver dies. Without one, lead the job at once.",
+    help="Stand by, and take over when the driver of the job's leader dies. Without a leader, lead the job at once.",
 )
 @click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
 @click.option(
@@ -170,7 +170,7 @@ until_option = click.option(
 @click.option(
     "--force",
     is_flag=True,
-    help="Start even if another run has led the job since this command was given: its output since may be repeated.",
+    help="Start even if another run has led the job since this command was given; its output since may be repeated.",
 )
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--while-open", type=int, hidden=True)
@@ -195,9 +195,8 @@ def run(
 ) -> None:
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
-    APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
-    The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
-    and the next run resumes from the last one.
+    APP is a file, or run:RUN for the recorded program, arguments and options of that run. The program's own arguments come after
+    `--`. Ctrl-C cancels a job in the foreground; its checkpoints stay, and the next run resumes from the last one.
     """
     request = request_of(app, args, options)
     if report_fd is not None:
