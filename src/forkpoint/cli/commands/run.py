@@ -23,7 +23,7 @@ from forkpoint.cli.options import (
     schedule_options,
 )
 from forkpoint.cli.output import Output, TextOutput
-from forkpoint.cli.settings import Command, Settings, current
+from forkpoint.cli.settings import Command, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.stopping import Result
@@ -221,7 +221,9 @@ def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None 
     settings = current()
     logs.begin()
     try:
-        _check_savepoint(settings, request.restore.savepoint)
+        savepoint = request.restore.savepoint
+        if savepoint is not None and savepoint not in (LATEST, NONE):  # fail early, before an engine starts
+            named_savepoint(settings.state_root.storage, savepoint)
         request = operations.with_predecessor(settings.state_root, request)
         ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient, rest=_rest)
     except ForkpointError as error:  # the program has not run
@@ -254,12 +256,6 @@ def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
         logs.say_last(failure.message, failure.details or failure.with_traceback().details)
         click.get_current_context().exit(failure.exit_code)
     current().end(failure)
-
-
-def _check_savepoint(settings: Settings, name: str | None) -> None:
-    """Fail early, before an engine starts, if the savepoint is missing or damaged."""
-    if name is not None and name not in (LATEST, NONE):
-        named_savepoint(settings.state_root.storage, name)
 
 
 def _in_background(request: RunRequest) -> None:
