@@ -98,7 +98,7 @@ def test_a_late_start_is_refused_unless_it_is_forced(cli):
     refused = cli(*late, "digits.py", "--", "6000", code=4)
     assert f"was to succeed run {first['run']}" in refused.stderr
     forced = cli(*late, "--force", "digits.py", "--", "6000")
-    assert "it is forced" in forced.stderr
+    assert "it continues because of --force" in forced.stderr
 
 
 def test_a_version_whose_upgrade_was_killed_ends_and_the_job_goes_on(cli):

@@ -45,7 +45,7 @@ def test_a_source_that_reads_nothing() -> None:
     assert found(silent(12)) == [("warning", "no-data", "orders")]
     assert texts(silent(4.9)) == []
     waiting = silent(12, backlog=Backlog(5_000))
-    assert texts(waiting) == ["no data: source 'orders' has read nothing for 12 min, although 5 000 elements wait there"]
+    assert texts(waiting) == ["no data: source 'orders' has read nothing for 12 min, although 5 000 elements are waiting"]
 
 
 def test_a_source_that_has_read_nothing_since_the_start() -> None:

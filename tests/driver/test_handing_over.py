@@ -80,7 +80,7 @@ def test_it_goes_on_if_the_successor_does_not_come(history, monkeypatch):
     leader = Leader(history)
     assert not leader.hand_over()
     assert leader.successor is None
-    with pytest.raises(JobFailed, match=r"run b has not taken over job 'j' within 0\.05 s; run a goes on"):
+    with pytest.raises(JobFailed, match=r"run b has not taken over job 'j' within 0\.05 s; run a continues"):
         leader.request.done.result()
     history.commit(manifest(2, "a"))
 

@@ -165,7 +165,7 @@ def test_what_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path))
     env.from_source(counter, fp.WatermarkStrategy.no_watermarks(), "a").uid("a").sink_to(fp.DiscardSink()).uid("out")
     env.launch = Launch(options={"engine": "local"}, until=UntilTime(5, "then"))
-    with pytest.raises(ConfigError, match="source 'a' is unbounded without watermarks"):
+    with pytest.raises(ConfigError, match="source 'a' is unbounded and has no watermarks"):
         env.execute("job")
     far = run(tmp_path, {"a": source(list(range(50)))}, UntilTime(30, "then"), name="far")
     near = run(tmp_path, {"a": source(list(range(50)))}, UntilTime(10, "then"), name="near")

@@ -199,7 +199,7 @@ def never(*_: Any) -> None:
 
 
 NO_FENCES = patch.object(History, "remove", removes_all)
-NO_CHECK = patch.multiple(History, _must_be_newest=never, _must_go_on=never)
+NO_CHECK = patch.multiple(History, _must_be_newest=never, _check_not_gone=never)
 UNBOUNDED = patch.object(FileSink, "cleanup", unbounded(FileSink.cleanup))
 NAIVE = patch.object(FileSink, "commit", naive_commit)
 

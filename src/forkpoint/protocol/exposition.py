@@ -314,7 +314,7 @@ def families(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Itera
                     family.add_metric((job.job, *labels), value)
         if family.samples:
             yield family
-    yield from (family for family in (_parts(jobs), _whole(jobs), _distributions(jobs)) if family.samples)
+    yield from (family for family in (*_durations(jobs), _distributions(jobs)) if family.samples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,32 +334,21 @@ def _job_states(jobs: Sequence[MetricsMessage], others: Mapping[str, str]) -> Me
     return family
 
 
-def _parts(jobs: Sequence[MetricsMessage]) -> Metric:
-    family = HistogramMetricFamily(
+def _durations(jobs: Sequence[MetricsMessage]) -> tuple[Metric, Metric]:
+    """The durations of phases, and of entire epochs."""
+    phases = HistogramMetricFamily(
         "forkpoint_epoch_duration_seconds", "How long the phases of epochs took.", labels=("job", "phase")
     )
-    for m in jobs:
-        for part in m.durations:
-            if part != "epoch":
-                _add(family, m, part, (m.job, part))
-    return family
-
-
-def _whole(jobs: Sequence[MetricsMessage]) -> Metric:
-    family = HistogramMetricFamily(
+    epochs = HistogramMetricFamily(
         "forkpoint_epoch_whole_duration_seconds", "How long epochs took, from plan to published output.", labels=("job",)
     )
     for m in jobs:
-        if "epoch" in m.durations:
-            _add(family, m, "epoch", (m.job,))
-    return family
-
-
-def _add(family: HistogramMetricFamily, m: MetricsMessage, part: str, labels: Sequence[str]) -> None:
-    found = m.durations[part]
-    bounds = [f"{bound / 1000:g}" for bound in found.bounds_ms]
-    buckets = [*zip(bounds, found.at_most, strict=True), ("+Inf", found.count)]
-    family.add_metric(labels, buckets, found.sum_ms / 1000)
+        for part, found in m.durations.items():
+            bounds = [f"{bound / 1000:g}" for bound in found.bounds_ms]
+            buckets = [*zip(bounds, found.at_most, strict=True), ("+Inf", found.count)]
+            family, labels = (epochs, (m.job,)) if part == "epoch" else (phases, (m.job, part))
+            family.add_metric(labels, buckets, found.sum_ms / 1000)
+    return phases, epochs
 
 
 def _distributions(jobs: Sequence[MetricsMessage]) -> Metric:

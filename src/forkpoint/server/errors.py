@@ -16,7 +16,6 @@ from forkpoint.errors import (
     ConfigError,
     EditRefused,
     ForkpointError,
-    JobFailed,
     JobNotFound,
     RestoreRefused,
     SavepointCorrupt,
@@ -27,24 +26,13 @@ from forkpoint.errors import (
 from forkpoint.server.programs import ProgramNotFound
 from forkpoint.server.requests import Busy, Unknown
 from forkpoint.server.segments import shown
-from forkpoint.server.service import CheckpointNotFound, JobNotRunning, RootNotFound
+from forkpoint.server.service import CheckpointNotFound, RootNotFound
 
-_STATUS: tuple[tuple[type[ForkpointError], int], ...] = (
-    (JobNotFound, 404),
-    (SavepointNotFound, 404),
-    (StateNotFound, 404),
-    (Unknown, 404),
-    (RootNotFound, 404),
-    (ProgramNotFound, 404),
-    (CheckpointNotFound, 404),
-    (Busy, 503),
-    (Unavailable, 503),
-    (RestoreRefused, 409),
-    (SavepointCorrupt, 409),
-    (EditRefused, 400),
-    (ConfigError, 400),
-    (JobFailed, 409),
-    (JobNotRunning, 409),
+_STATUS: tuple[tuple[tuple[type[ForkpointError], ...], int], ...] = (  # all others: 409, not possible in the current state
+    ((JobNotFound, SavepointNotFound, StateNotFound, Unknown, RootNotFound, ProgramNotFound, CheckpointNotFound), 404),
+    ((Busy, Unavailable), 503),
+    ((RestoreRefused, SavepointCorrupt), 409),
+    ((EditRefused, ConfigError), 400),
 )
 _NAMES = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge"}
 
@@ -76,7 +64,7 @@ def install(app: FastAPI, allowed: Callable[[str], Sequence[str]]) -> None:
 
     @app.exception_handler(ForkpointError)
     async def _forkpoint(request: Request, error: ForkpointError) -> JSONResponse:
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 409)  # not possible in the current state
+        status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 409)
         return answer(status, type(error).__name__, str(error))
 
     @app.exception_handler(HTTPException)

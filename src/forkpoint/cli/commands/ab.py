@@ -62,8 +62,8 @@ def ab(
 ) -> None:
     """Run APP_A and APP_B from SAVEPOINT over the same inputs, one after the other, and compare their output.
 
-    Both read up to --until, by default up to the current position of the savepoint's job. Neither writes to its own sinks:
-    their output is collected and compared, sink by sink. Nothing is left behind.
+    Both read up to --until, by default up to the current position of the savepoint's job. Neither version writes to its sinks:
+    the command collects and compares their output, sink by sink, and removes it in the end.
     """
     settings = current()
     found = operations.ab(

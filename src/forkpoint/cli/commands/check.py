@@ -47,9 +47,9 @@ def check(
     args: Sequence[str],
     pyflink: bool,
 ) -> None:
-    """Check what `run -s` would do with a savepoint's state in the program APP.
+    """Check how `run -s` would restore a savepoint's state in the program APP.
 
-    The program runs up to its first execute(); no job is started, and nothing is written. Exit code 0: it fits; 4: a restore
+    The program runs up to its first execute(), which starts no job and writes nothing. Exit code 0: the state fits; 4: a restore
     would be refused.
     """
     settings = current()

@@ -58,14 +58,17 @@ def config() -> None:
 
 
 @config.command("show", cls=Command)
-@click.option("-a", "--all", "everything", is_flag=True, help="Also options of commands that nobody sets.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also show options of commands without a setting.")
 def show(everything: bool) -> None:
-    """Show each setting's value, and where it comes from.
+    """Show each setting's value and its origin.
 
-    Flags override environment variables, which override the file. What a program sets itself overrides the job settings.
+    Flags override environment variables, which override the file. A program's own settings override the job settings.
     """
     path = config_file().path
-    rows = [*_general(), *_of_jobs(), *(row for row in _of_commands() if everything or row.setting.origin != "default")]
+    given = job_settings()
+    keys = (*SETTABLE, *(key for key in given if key not in SETTABLE))
+    jobs = [_Row(f"{JOB}.{key}", given.get(key, Setting(default_of(key))), variable(key)) for key in keys]
+    rows = [*_general(), *jobs, *(row for row in _of_commands() if everything or row.setting.origin != "default")]
 
     def shown(out: TextOutput) -> None:
         out.line(f"file: {path or 'none'}")
@@ -96,12 +99,6 @@ def _general() -> list[_Row]:
             setting = Setting(now.state_root.place, setting.origin, setting.place)
         rows.append(_Row(option.name, setting, option.variable))
     return rows
-
-
-def _of_jobs() -> list[_Row]:
-    given = job_settings()
-    keys = (*SETTABLE, *(key for key in given if key not in SETTABLE))
-    return [_Row(f"{JOB}.{key}", given.get(key, Setting(default_of(key))), variable(key)) for key in keys]
 
 
 def _of_commands() -> list[_Row]:

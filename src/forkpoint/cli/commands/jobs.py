@@ -33,7 +33,7 @@ _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": 
 @click.command("list", cls=Command)
 @click.option("-a", "--all", "everything", is_flag=True, help="Also list runs that have ended.")
 def list_(everything: bool) -> None:
-    """List running jobs, and lost ones, whose driver was killed."""
+    """List running jobs, and lost jobs, whose driver was killed."""
     settings = current()
     views = operations.list_jobs(ended=everything, state_root=settings.given_root)
 
@@ -73,7 +73,7 @@ def _row(view: RunView) -> list[str | Text]:
 @click.argument("job", type=JOB)
 @click.argument("directory", type=PlaceType(), required=False)
 @click.option("--label", help="A name for it, for `run -s` and `show`; no schedule removes a labelled savepoint.")
-@click.option("--note", help="A remark, shown with it.")
+@click.option("--note", help="A remark, shown with the savepoint.")
 @SKIP_UNREADABLE
 def savepoint(job: str, directory: str | None, label: str | None, note: str | None, skip_unreadable: bool) -> None:
     """Take a savepoint of JOB while it runs, and print its path.
@@ -100,8 +100,8 @@ def rescale(job: str, parallelism: int) -> None:
     """Change the parallelism of JOB while it runs, without a restart."""
     settings = current()
     done = operations.rescale(job, parallelism, state_root=settings.given_root, observer=settings.output)
-    said = f"job {done.job}, run {done.run}: parallelism {done.parallelism} from epoch {done.epoch} on"
-    settings.output.result(asdict(done), lambda out: out.line(said))
+    line = f"job {done.job}, run {done.run}: parallelism {done.parallelism} from epoch {done.epoch} on"
+    settings.output.result(asdict(done), lambda out: out.line(line))
 
 
 @click.command(cls=Command)
@@ -110,7 +110,7 @@ def rescale(job: str, parallelism: int) -> None:
 @click.option("-p", "--savepoint-path", metavar="DIR", type=PlaceType(), help="The directory for the savepoint: a path or URL.")
 @SKIP_UNREADABLE
 def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
-    """Stop JOB with a savepoint, and print the savepoint's path. Nothing is committed after it."""
+    """Stop JOB with a savepoint, and print the savepoint's path. No epoch is committed after it."""
     settings = current()
     stopped = operations.stop(
         job,
@@ -136,18 +136,18 @@ def cancel(job: str) -> None:
 @click.option(
     "--skip-refused",
     is_flag=True,
-    help="Write records that a sink's system refuses for what they are to files, with the reasons, and publish the others.",
+    help="Write records that a sink's system refuses to files, with the reasons, and publish the others.",
 )
 @click.argument("job", type=JOB)
 def publish(skip_refused: bool, job: str) -> None:
-    """Publish what JOB has committed and its dead driver left unpublished, without starting the job.
+    """Publish committed output that JOB's dead driver left unpublished, without starting the job.
 
-    A driver that is killed between the commit of an epoch and its publishing leaves output that no reader sees; `list` and `gc`
-    show that. The next run of the job publishes it, too, even one that is refused as the job was stopped with a drain. This
+    A driver that is killed between an epoch's commit and its publishing leaves output that no reader sees; `list` and `gc` show
+    it. The next run of the job also publishes it, even if the run is refused because the job was stopped with a drain. This
     command runs the recorded program only to get its sinks. It can be repeated.
     """
     settings = current()
-    with contextlib.redirect_stdout(sys.stderr):  # the program's
+    with contextlib.redirect_stdout(sys.stderr):  # of the program
         done = operations.publish(job, skip_refused=skip_refused, state_root=settings.given_root, observer=settings.output)
     settings.output.result(asdict(done), lambda out: _show(out, done))
 
@@ -155,7 +155,7 @@ def publish(skip_refused: bool, job: str) -> None:
 def _show(out: TextOutput, done: operations.Published) -> None:
     for each in done.skipped:
         out.line(f"sink {each.uid}: refused of epoch {each.epoch}: {text.number(each.records)} records, in {each.file}")
-    but = "but for these records " if done.skipped else ""
+    but = "except these records, " if done.skipped else ""
     out.line(f"job {done.job}: {but}all output up to epoch {done.epoch} is published")
 
 

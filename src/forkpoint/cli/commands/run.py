@@ -23,7 +23,7 @@ from forkpoint.cli.options import (
     schedule_options,
 )
 from forkpoint.cli.output import Output, TextOutput
-from forkpoint.cli.settings import Command, Settings, current
+from forkpoint.cli.settings import Command, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.run.stopping import Result
@@ -149,12 +149,12 @@ until_option = click.option(
 @click.option(
     "--allow-drained",
     is_flag=True,
-    help="Resume from the newest checkpoint although the job was stopped with a drain: new elements may be late.",
+    help="Resume from the newest checkpoint even if the job was stopped with a drain; new elements may be late.",
 )
 @click.option(
     "--standby",
     is_flag=True,
-    help="Wait beside the run that leads the job, and take over when its driver dies. Without one, lead the job at once.",
+    help="Stand by, and take over when the driver of the job's leader dies. Without a leader, lead the job at once.",
 )
 @click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
 @click.option(
@@ -170,7 +170,7 @@ until_option = click.option(
 @click.option(
     "--force",
     is_flag=True,
-    help="Start even if another run has led the job since this command was given: its output since may be repeated.",
+    help="Start even if another run has led the job since this command was given; its output since may be repeated.",
 )
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--while-open", type=int, hidden=True)
@@ -195,9 +195,8 @@ def run(
 ) -> None:
     """Run the program APP as `python APP ARGS` would, and its jobs with these options.
 
-    APP is a file, or run:RUN for what that run was started with: the program as it was then, its arguments and options.
-    The program's own arguments come after `--`. Ctrl-C cancels a job that runs in the foreground; its checkpoints stay,
-    and the next run resumes from the last one.
+    APP is a file, or run:RUN for the recorded program, arguments and options of that run. The program's own arguments come after
+    `--`. Ctrl-C cancels a job in the foreground; its checkpoints stay, and the next run resumes from the last one.
     """
     request = request_of(app, args, options)
     if report_fd is not None:
@@ -222,7 +221,9 @@ def _in_this_process(request: RunRequest, announcer: Announcer, log: str | None 
     settings = current()
     logs.begin()
     try:
-        _check_savepoint(settings, request.restore.savepoint)
+        savepoint = request.restore.savepoint
+        if savepoint is not None and savepoint not in (LATEST, NONE):  # fail early, before an engine starts
+            named_savepoint(settings.state_root.storage, savepoint)
         request = operations.with_predecessor(settings.state_root, request)
         ended = operations.drive(request, announcer, log=log, state_root=settings.given_root, patient=patient, rest=_rest)
     except ForkpointError as error:  # the program has not run
@@ -255,12 +256,6 @@ def _fail(failure: failures.Failure, announcer: Announcer) -> NoReturn:
         logs.write_failure(failure.message, failure.details or failure.with_traceback().details)
         click.get_current_context().exit(failure.exit_code)
     current().end(failure)
-
-
-def _check_savepoint(settings: Settings, name: str | None) -> None:
-    """Fail early, before an engine starts, if the savepoint is missing or damaged."""
-    if name is not None and name not in (LATEST, NONE):
-        named_savepoint(settings.state_root.storage, name)
 
 
 def _in_background(request: RunRequest) -> None:

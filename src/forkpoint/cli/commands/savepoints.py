@@ -98,19 +98,14 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
         if value is not None:
             out.line(Text(f"{name:<13}", "bold") + Text(value))
     out.line()
-    _show_operators(out, savepoint)
+    if rows := operator_rows(savepoint):
+        out.table([title.upper() for title in OPERATOR_TITLES], rows, right=("ENTRIES", "SIZE"))
     _show_sources(out, savepoint)
 
 
 def _pickled(savepoint: Savepoint) -> str:
     """The states that may hold pickles."""
     return ", ".join(f"{o.uid}/{state.info.name}" for o in savepoint.operators for state in o.states if state.info.pickles)
-
-
-def _show_operators(out: TextOutput, savepoint: Savepoint) -> None:
-    rows = operator_rows(savepoint)
-    if rows:
-        out.table([title.upper() for title in OPERATOR_TITLES], rows, right=("ENTRIES", "SIZE"))
 
 
 def _show_sources(out: TextOutput, savepoint: Savepoint) -> None:

@@ -41,7 +41,7 @@ _LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Serve other hosts without TLS: their tokens can then be read on the way, unless a proxy encrypts.",
+    help="Serve other hosts without TLS; without an encrypting proxy, their tokens can then be intercepted.",
 )
 @click.option(
     "--allowed-host",
@@ -50,7 +50,7 @@ _LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
     multiple=True,
     help="A name that callers may use for this server; repeatable. [default: at a loopback address, that one; else any]",
 )
-@click.option("--audit-log", metavar="FILE", help="Where to note who did what. [default: audit.log below a local state root]")
+@click.option("--audit-log", metavar="FILE", help="The file of the audit log. [default: audit.log below a local state root]")
 def server(
     host: str,
     port: int,
@@ -63,8 +63,8 @@ def server(
 ) -> None:
     """Serve a web page, REST and metrics for all jobs below the state root, until Ctrl-C.
 
-    Callers need a token: FORKPOINT_SERVER_TOKEN for everything, FORKPOINT_SERVER_READ_TOKEN to look only. What is not set is
-    made up, and printed.
+    Callers need a token: FORKPOINT_SERVER_TOKEN for all requests, FORKPOINT_SERVER_READ_TOKEN for read-only ones. Without the
+    former, the server generates a token and prints it.
     """
     require("fastapi", "forkpoint server")
     from forkpoint.protocol.listening import Listening  # takes a moment to load

@@ -52,9 +52,9 @@ class SuperviseCommand(Command):
 )
 @click.argument("run_arguments", metavar="-- RUN-OPTIONS APP [-- ARGS]", nargs=-1, required=True, type=click.UNPROCESSED)
 def supervise(attempts: int | None, delay_ms: int, max_delay_ms: int, run_arguments: Sequence[str]) -> None:
-    """Keep a job running: run the program APP as `run` does, and start it again when it dies.
+    """Keep a job running: run the program APP as `run` does, and restart it when it dies.
 
-    That is, when its process is killed or Spark ends under it; it resumes from its last checkpoint. The job's own end,
+    A restart follows when its process is killed or Spark terminates; the job resumes from its last checkpoint. The job's own end,
     and failures that a new process would repeat, end the supervisor with the exit code of `run`.
     """
     ctx = click.get_current_context()

@@ -34,7 +34,7 @@ from forkpoint.operations.versions.upgrading import TIMEOUT_SECONDS, WATCH_EPOCH
     default=TIMEOUT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long it may take to do so.",
+    help="The time limit for these epochs.",
 )
 @click.option(
     "--stop-first", is_flag=True, help="Stop the old version before the new one starts, for clusters without room for both."
@@ -48,12 +48,11 @@ from forkpoint.operations.versions.upgrading import TIMEOUT_SECONDS, WATCH_EPOCH
 def upgrade(watch_epochs: int, timeout: float, stop_first: bool, job: str, app: str, args: Sequence[str], **options: Any) -> None:
     """Replace the program of JOB with APP; roll back if APP fails.
 
-    APP is first checked against the job's state; if it does not fit, nothing is stopped (exit code 4). Then it is started beside
-    the old program, follows the job's epochs, and takes over between two of them. Where state has to be converted, the job is
-    stopped with a savepoint first, and APP started from it. APP's output is withheld until it has committed its first epochs. If
-    APP fails before that, the old program goes on as if APP had never run (exit code 3). The job keeps the savepoint schedule
-    and the autoscaling that it was started with, unless others are given, and the parallelism that it was rescaled to, unless -p
-    is given.
+    APP is first checked against the job's state; if it does not fit, the job is not stopped (exit code 4). Then APP starts while
+    the old program runs, catches up with the job, and takes over between two epochs. If state has to be converted, the job stops
+    with a savepoint first, and APP starts from it. APP's output is withheld until it has committed its first epochs. If APP fails
+    before, the old program continues as if APP had never run (exit code 3). Unless options override them, the job keeps its
+    savepoint schedule, its autoscaling, and the parallelism to which it was rescaled.
     """
     settings = current()
     done = operations.upgrade(
@@ -98,8 +97,8 @@ def _show(out: TextOutput, done: Upgraded) -> None:
 def fork(origin: str, detached: bool, app: str, args: Sequence[str], **options: Any) -> None:
     """Start the program APP as a new job from a savepoint, or from the current state of a running JOB.
 
-    The new job has its own state, and needs its own output: a FileSink that writes where the old job does is refused; one
-    with {job} in its path has a directory for each job.
+    The new job has its own state and needs its own output: a FileSink with the old job's directory is refused; one with {job} in
+    its path has a directory for each job.
     """
     settings = current()
     request = operations.forked(origin, request_of(app, args, options), state_root=settings.given_root, observer=settings.output)

@@ -30,10 +30,10 @@ from forkpoint.operations.shapes import gc_json, recovery_json
     type=DurationType(0),
     default="1h",
     show_default=True,
-    help="Keep anything written within this time.",
+    help="Keep files written within this time.",
 )
 def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
-    """Remove what dead runs of JOB, or of all jobs, left below the state root and nothing needs.
+    """Remove leftovers of dead runs of JOB, or of all jobs, below the state root.
 
     These are unfinished savepoints, files of epochs that no checkpoint needs, uncommitted staged output, records of killed
     drivers, claims of deleted jobs, and temporary files. Jobs that run, or may be running elsewhere, are skipped.
@@ -57,13 +57,13 @@ def gc(job: str | None, dry_run: bool, age_ms: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--dry-run", is_flag=True, help="Only show what the job would resume from, and what that loses.")
+@click.option("--dry-run", is_flag=True, help="Only show the checkpoint or savepoint to resume from, and the loss.")
 @click.argument("job", type=JOB)
 def recover(dry_run: bool, job: str) -> None:
-    """Recover JOB from its newest whole checkpoint or savepoint, if its newest checkpoint is damaged.
+    """Recover JOB from its newest undamaged checkpoint or savepoint, if its newest checkpoint is damaged.
 
-    Checkpoints and savepoints are verified, newest first, down to each file that they need; the next `forkpoint run` resumes
-    from the first whole one. Later epochs are discarded: their input is read again, and their output published again.
+    The command verifies all files of checkpoints and savepoints, newest first; the next `forkpoint run` resumes from the first
+    undamaged one. Later epochs are discarded: the job reads their input again and publishes their output again.
     """
     settings = current()
     found = operations.recover(job, dry_run=dry_run, state_root=settings.given_root, observer=settings.output)
@@ -78,10 +78,10 @@ def _show(out: TextOutput, job: str, plan: RecoveryPlan, dry_run: bool) -> None:
             out.line(f"{each.kind} {each.name} cannot be used: {each.problem}")
     chosen, lost = plan.chosen, plan.lost
     if chosen is None:
-        out.line(f"job {job} has neither a checkpoint nor a savepoint that is whole; to start afresh, run it under another name")
+        out.line(f"job {job} has no undamaged checkpoint or savepoint; to start from scratch, run it under another name")
         return
     if plan.undamaged:
-        out.line(f"the newest checkpoint of job {job}, {chosen.name}, is whole")
+        out.line(f"the newest checkpoint of job {job}, {chosen.name}, is undamaged")
         if plan.fenced:
             word = "would be set aside" if dry_run else "set aside"
             out.line(f"{word}: {_epochs(plan.fenced)}, damaged and not needed")
@@ -112,15 +112,15 @@ def _epochs(epochs: tuple[int, ...]) -> str:
     metavar="DIR",
     type=PlaceType(),
     multiple=True,
-    help="A directory that sinks write to; repeatable.",
+    help="An output directory of sinks; repeatable.",
 )
 @spark_options
 def doctor(directories: tuple[str, ...], **options: Any) -> None:
     """Check that this machine, and the hosts of a Spark cluster, can run jobs.
 
-    Tries here: Python, Java, memory, limits, ports, and whether the state root keeps what storage has to promise. Then on each
-    host: Python and package versions, the state root, directories that all hosts must share, disk space, clocks. A job does the
-    latter before its first commit. Exit code 0: all can; 1: some cannot.
+    On this machine, it checks Python, Java, memory, limits, ports, and the guarantees of the state root's storage; on each host,
+    Python and package versions, the state root, directories that all hosts must share, disk space, and clocks. A job checks its
+    hosts before its first commit. Exit code 0: all can run jobs; 1: some cannot.
     """
     settings = current()
     machine = operations.check_machine(settings.given_root)

@@ -179,11 +179,7 @@ class Alignment:
         self._rows = dict.fromkeys(self._members, MIN_ROWS)
         self.paused: dict[str, frozenset[str]] = {}
         self.recently_paused: dict[str, frozenset[str]] = {}
-
-    @property
-    def aligns(self) -> bool:
-        """Whether any source is aligned."""
-        return bool(self._members)
+        self.aligns = bool(self._members)
 
     def restrict(
         self,

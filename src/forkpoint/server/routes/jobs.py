@@ -204,7 +204,7 @@ def stop(entry: Job, body: m.StopBody, request: Request, served: Served) -> m.Re
 
 @router.get("/jobs/{job}/savepoints/{trigger}", response_model=m.SavepointStatus, response_model_exclude_none=True)
 def savepoint_status(entry: Job, trigger: str, served: Served) -> m.SavepointStatus:
-    """How far a requested savepoint, or a stop, has come."""
+    """The status of a requested savepoint or stop."""
     found = served.requests.find(trigger, "savepoint", entry.name)
     if not found.future.done():
         return m.SavepointStatus(status=m.AsynchronousStatus(id="IN_PROGRESS"))
@@ -244,7 +244,7 @@ def rescale(entry: Job, parallelism: Annotated[int, Query(ge=1, le=32768)], requ
 
 @router.get("/jobs/{job}/rescaling/{trigger}", response_model=m.DisposalStatus, response_model_exclude_none=True)
 def rescale_status(entry: Job, trigger: str, served: Served) -> m.DisposalStatus:
-    """How far a rescaling has come."""
+    """The status of a rescaling."""
     return disposal_status(served.requests.find(trigger, "rescale", entry.name))
 
 

@@ -201,10 +201,9 @@ def edit(savepoint: str, body: EditBody, request: Request, served: Served, root:
         note=body.note,
     )
 
-    def work(asked: Asked) -> dict[str, Any]:
-        return edited_json(operations.edit(wanted, state_root=at.place, observer=asked))
-
-    return served.begin("edit", None, request, work)
+    return served.begin(
+        "edit", None, request, lambda asked: edited_json(operations.edit(wanted, state_root=at.place, observer=asked))
+    )
 
 
 @router.post("/catalog/diffs", status_code=202, response_model=m.RequestId, openapi_extra=command("diff"))
@@ -238,10 +237,8 @@ def gc(body: GcBody, request: Request, served: Served, root: RootQuery = None) -
 def publish(entry: Job, request: Request, served: Served) -> m.RequestId:
     """Publish the committed output that a job's dead driver left unpublished, without starting the job."""
 
-    def work(asked: Asked) -> dict[str, Any]:
-        return served.commands.run(entry.root, ["publish", "--", entry.name], asked)
-
-    return served.begin("publish", entry.name, request, work)
+    arguments = ["publish", "--", entry.name]
+    return served.begin("publish", entry.name, request, lambda asked: served.commands.run(entry.root, arguments, asked))
 
 
 @router.post("/jobs/{job}/recover", status_code=202, response_model=m.RequestId, openapi_extra=command("recover"))

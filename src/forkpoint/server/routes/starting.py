@@ -20,7 +20,6 @@ from forkpoint.server import messages as m
 from forkpoint.server.commands import CHECK_SECONDS
 from forkpoint.server.context import ERRORS, Context, Job, Served, command
 from forkpoint.server.programs import Programs, Uploaded
-from forkpoint.server.requests import Asked
 from forkpoint.server.segments import SegmentRoute
 from forkpoint.server.service import JobRunning
 
@@ -262,11 +261,7 @@ def ab(body: AbBody, request: Request, served: Served) -> m.RequestId:
 
 def _begin(served: Context, request: Request, kind: str, job: str | None, at: StateRoot, arguments: Sequence[str]) -> m.RequestId:
     limit_seconds = CHECK_SECONDS if kind == "check" else None
-
-    def work(asked: Asked) -> dict[str, Any]:
-        return served.commands.run(at, arguments, asked, limit_seconds)
-
-    return served.begin(kind, job, request, work)
+    return served.begin(kind, job, request, lambda asked: served.commands.run(at, arguments, asked, limit_seconds))
 
 
 def _request(

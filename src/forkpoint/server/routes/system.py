@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter
 from msgspec import structs
@@ -18,7 +18,6 @@ from forkpoint.protocol.exposition import CONTENT_TYPE, Measured, exposition, ex
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
-from forkpoint.server.requests import Asked
 from forkpoint.server.routes.starting import Setting
 from forkpoint.server.segments import SegmentRoute
 
@@ -152,10 +151,7 @@ def doctor(body: DoctorBody, request: Request, served: Served, root: RootQuery =
     options = [part for each in body.directories for part in ("--directory", each)]
     options += [part for name, value in body.conf.items() for part in ("--conf", f"{name}={value}")]
 
-    def work(asked: Asked) -> dict[str, Any]:
-        return served.commands.run(at, ["doctor", *options], asked)
-
-    return served.begin("doctor", None, request, work)
+    return served.begin("doctor", None, request, lambda asked: served.commands.run(at, ["doctor", *options], asked))
 
 
 @scraped.get(READY, response_model=Ready, openapi_extra={"security": []})
