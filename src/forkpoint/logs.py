@@ -206,16 +206,13 @@ def adopt() -> None:
     """If JSON was chosen: makes the program's handlers for stdout or stderr write JSON to stderr. File handlers stay."""
     if _chosen != "json":
         return
+    standard = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     for logger in (logging.root, *_loggers()):
         for handler in logger.handlers:
-            if isinstance(handler, logging.StreamHandler) and _is_standard(handler.stream):
+            if isinstance(handler, logging.StreamHandler) and any(handler.stream is each for each in standard):
                 handler.setStream(sys.stderr)
                 handler.setFormatter(JsonLines())
                 handler.addFilter(_taken)
-
-
-def _is_standard(stream: Any) -> bool:
-    return any(stream is each for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
 
 
 def levels() -> dict[str, int]:

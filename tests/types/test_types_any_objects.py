@@ -489,8 +489,8 @@ def test_a_class_may_become_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> 
         (None, r"the class .*Version1, which the program does not have; keep it"),
         (Lost, "would be lost: b"),
         (More, "no field c, which was added without a default"),
-        (Plain, "nothing else is made of saved fields"),
-        (Color, "nothing else is made"),
+        (Plain, "cannot be restored from saved fields"),
+        (Color, "cannot be restored from saved fields"),
     ],
 )
 def test_what_does_not_fit_a_class_any_more_is_refused(now: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:

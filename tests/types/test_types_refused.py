@@ -77,7 +77,9 @@ WAYS = {
     ],
 )
 def test_a_subclass_with_more_fields_is_refused(of, value, way):
-    with pytest.raises(TypeNotSupported, match=r"fields that .*Base\(x: LONG\) has not, and they would be lost: y; declare"):
+    with pytest.raises(
+        TypeNotSupported, match=r"fields that .*Base\(x: LONG\) does not have, and they would be lost: y; declare"
+    ):
         WAYS[way](type_of(of), value)
 
 

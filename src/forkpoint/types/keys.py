@@ -178,11 +178,8 @@ def _one_nan(array: pa.Array) -> pa.Array:
     found = np.isnan(numbers)
     if not found.any():
         return array
-    return pa.array(np.where(found, np.array(nan, numbers.dtype), numbers), array.type, mask=_nulls(array))
-
-
-def _nulls(array: pa.Array) -> Any:
-    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(np.where(found, np.array(nan, numbers.dtype), numbers), array.type, mask=nulls)
 
 
 def _all_one_nan(values: Sequence[float]) -> bool:

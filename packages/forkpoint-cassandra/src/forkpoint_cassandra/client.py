@@ -1,6 +1,6 @@
-"""Cassandra's client library: how to connect, and its errors as forkpoint's.
+"""Connects with Cassandra's driver, and converts its errors to forkpoint's.
 
-Modules that import ``cassandra`` do so inside functions: it is optional.
+Modules import ``cassandra`` inside functions, because it is optional.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ DEFAULT_PORT = 9042
 
 @dataclass(frozen=True, repr=False)
 class CassandraClient:
-    """How to reach a cluster. ``hosts``: "host" or "host:port". ``consistency``: of writes, by its name. ``options``: of the
-    driver's Cluster."""
+    """Connection settings. ``hosts``: "host" or "host:port". ``consistency``: of writes, by name. ``options``: of the driver's
+    Cluster."""
 
     hosts: tuple[str, ...]
     username: str | None = None
@@ -39,7 +39,8 @@ class CassandraClient:
         return f"CassandraClient({self.place!r}, username={self.username!r}, {shown})"
 
     def connect(self) -> tuple[Any, Any]:
-        """A cluster, to be shut down, and a session. Raises the driver's errors, and ConfigError for unknown options."""
+        """A cluster, which the caller must shut down, and a session. Raises the driver's errors, and ConfigError for unknown
+        options."""
         from cassandra import ConsistencyLevel
         from cassandra.auth import PlainTextAuthProvider
         from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
@@ -78,7 +79,7 @@ def _endpoint(host: str) -> tuple[str, int]:
 
 
 def forkpoint_error(error: Exception, what: str) -> ForkpointError:
-    """The error to raise when ``what`` failed: SystemUnavailable if a later attempt may succeed."""
+    """Convert an error of ``what`` to forkpoint's: SystemUnavailable if a retry may succeed."""
     import cassandra
     from cassandra import cluster, connection
 
@@ -109,7 +110,7 @@ def forkpoint_error(error: Exception, what: str) -> ForkpointError:
 
 @contextmanager
 def raising_errors(what: str) -> Iterator[None]:
-    """Raise the driver's errors as forkpoint's."""
+    """Convert the driver's errors to forkpoint's."""
     from cassandra import DriverException, OperationTimedOut, RequestExecutionException, UnresolvableContactPoints
     from cassandra.cluster import NoHostAvailable
     from cassandra.connection import ConnectionException

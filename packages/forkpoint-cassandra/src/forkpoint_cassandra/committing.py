@@ -1,8 +1,7 @@
-"""Writing committed rows under timestamps that grow with the epochs, so that a late write changes nothing.
+"""Writes committed rows with timestamps that grow with the epochs, so that late writes have no effect.
 
-Cassandra keeps, of each cell, what has the newest timestamp. All rows of an epoch have timestamps of a span that the ledger
-gives it: a commit that is repeated writes the same again, and what an older driver writes when it wakes up is older than what was
-written since.
+Cassandra keeps the value with the newest timestamp in each cell. The ledger assigns a span of timestamps to each epoch: a
+repeated commit writes the same values again, and the writes of an older driver that wakes up are older than later ones.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 def create_ledger(session: Any, cluster: Any, keyspace: str) -> None:
-    """Create the table of the ledger unless there is one."""
+    """Create the ledger's table unless it exists."""
     if CASSANDRA_TABLE not in cluster.metadata.keyspaces[keyspace].tables:
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {quoted(keyspace)}.{CASSANDRA_TABLE} "
@@ -35,7 +34,7 @@ def create_ledger(session: Any, cluster: Any, keyspace: str) -> None:
 
 
 class Ledger:
-    """One entry of the ledger."""
+    """An entry of the ledger."""
 
     def __init__(self, session: Any, keyspace: str, name: str) -> None:
         from cassandra import ConsistencyLevel
@@ -55,7 +54,7 @@ class Ledger:
         return None if found is None else Span(*found)
 
     def write(self, span: Span, before: Span | None) -> bool:
-        """Write the entry if it is still ``before``; whether it was."""
+        """Write the entry if it is still ``before``; returns whether it was written."""
         values = [span.epoch, span.first, span.end]
         if before is None:
             result = self._session.execute(self._insert, [self._name, *values])
@@ -65,7 +64,7 @@ class Ledger:
 
 
 class CassandraCommitter(Committer):
-    """Writes one group's output."""
+    """Writes a group's output."""
 
     def __init__(self, context: CommitterContext, name: TableName, concurrency: int) -> None:
         self._context = context
@@ -85,7 +84,7 @@ class CassandraCommitter(Committer):
             rows = staged_rows(self._context, output.committables)
             span = self._span(output.epoch, len(rows), newest)
             if span is not None:
-                # One table has one primary key; columns may have been added between two subtasks' looks at it.
+                # Subtasks share the primary key, but may have seen different columns, if some were added meanwhile.
                 at = 0
                 for committable in output.committables:
                     count = committable["count"]
@@ -108,14 +107,14 @@ class CassandraCommitter(Committer):
 
         statements = Statements(self._name.keyspace, self._name.table, tuple(committable["columns"]), committable["keys"])
         writes = [write_of(row, statements.keys) for row in rows]
-        for deletes in {write.deletes for write in writes}:  # not while others run: their thread must not wait
+        for deletes in {write.deletes for write in writes}:  # before the writes run, whose thread must not block
             self._prepare(statements.delete if deletes else statements.insert)
         self._check_types(statements, committable["types"])
         bound = ((self._bound(statements, rows[at], first + at), None) for at in needed(writes))
         execute_concurrent(self._session, bound, concurrency=self._concurrency, raise_on_first_error=True)
 
     def _check_types(self, statements: Statements, staged: Sequence[str]) -> None:
-        """Raise JobFailed if rows were encoded for a table of other types, which would take the bytes for something else."""
+        """Raise JobFailed if rows were encoded for a table with other types, which would misinterpret the bytes."""
         columns = self._prepare(statements.insert).column_metadata[: len(statements.columns)]
         for column, now, before in zip(columns, type_names([each.type for each in columns]), staged, strict=True):
             if now != before:

@@ -1,4 +1,4 @@
-"""CassandraSink: rows of a stream to a Cassandra table, by primary key."""
+"""CassandraSink: writes the rows of a stream to a Cassandra table, by primary key."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from forkpoint_cassandra.table import RowEncoder, TableName, read_table
 
 
 class CassandraSink(CommittingSink[T_contra]):
-    """Writes rows to a table of Cassandra, effectively once: what a failure makes it write again has the same effect.
+    """Writes rows to a Cassandra table, effectively once: writes that a failure repeats are idempotent.
 
     An element is a record whose fields are columns (a named tuple, dataclass, Row with names or dict), or a ``Change`` of
-    Debezium's or Canal's messages, which may also delete a row. ``row``: a function that makes such a record of an element, or
-    None to leave it out. Columns that a record lacks stay as they are; None deletes a value.
+    Debezium's or Canal's messages, which may also delete a row. ``row``: a function that converts an element to such a record,
+    or to None to skip it. Columns that a record lacks stay unchanged; None deletes a value.
 
-    ``hosts``: "host" or "host:port", some of the cluster's. ``consistency``: of writes. ``concurrency``: how many writes a task
-    has in flight. ``options``: of the driver's Cluster, such as ``ssl_context``.
+    ``hosts``: some hosts of the cluster, "host" or "host:port". ``consistency``: of writes. ``concurrency``: the number of writes
+    that a task has in flight. ``options``: of the driver's Cluster, such as ``ssl_context``.
 
-    Output is staged with its epoch, and written by tasks after the epoch's commit, under timestamps that grow with the epochs.
+    Tasks stage output with its epoch, and write it after the epoch's commit, with timestamps that grow with the epochs.
     """
 
     def __init__(

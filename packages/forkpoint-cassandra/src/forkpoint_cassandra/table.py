@@ -1,7 +1,7 @@
-"""A table as its rows are written: its columns, the statements, and elements as rows to be staged.
+"""Tables: columns, statements, and the encoding of elements as staged rows.
 
-A staged row of a deletion is ``-`` and the values of the primary key. One that is written is ``+`` and the values of all columns,
-as the driver encodes them; if some columns are left as they are, the ``+`` is followed by a digit for each column, 1 or 0.
+The staged row of a deletion is ``-`` and the values of the primary key. The staged row of a write is ``+`` and the values of all
+columns, encoded by the driver; if some columns stay unchanged, a digit per column follows the ``+``, 1 for written columns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TableName:
 
 @dataclass(frozen=True)
 class Statements:
-    """How rows of these columns are written. ``columns``: begin with those of the primary key, of which there are ``keys``."""
+    """The statements that write rows. ``columns``: begin with the ``keys`` columns of the primary key."""
 
     keyspace: str
     table: str
@@ -64,7 +64,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's columns, with the driver's types. ``version``: the protocol's, which values are encoded for."""
+    """A table's columns, with the driver's types. ``version``: the protocol version of encoded values."""
 
     statements: Statements
     types: tuple[Any, ...]
@@ -73,11 +73,11 @@ class Table:
 
     @property
     def type_names(self) -> list[str]:
-        """The columns' types, as CQL has them."""
+        """The CQL types of the columns."""
         return type_names(self.types)
 
     def encoded(self, change: RowChange) -> StagedRow:
-        """A change as a row to be staged. Raises ConfigError and TypeNotSupported for what the table does not take."""
+        """Convert a change to a staged row. Raises ConfigError and TypeNotSupported if it does not fit the table."""
         columns, keys = self.statements.columns, self.statements.keys
         fields = change.fields
         if missing := [name for name in columns[:keys] if fields.get(name) is None]:
@@ -96,7 +96,7 @@ class Table:
             return None
         try:
             encoded: bytes = self.types[at].serialize(value, self.version)
-        except Exception as error:  # the driver's types raise whatever the value's methods do
+        except Exception as error:  # the driver's types propagate any error of the value's methods
             raise TypeNotSupported(
                 f"CassandraSink: column {self.statements.columns[at]!r} of {self.statements.keyspace}.{self.statements.table} is "
                 f"of type {self.types[at].cql_parameterized_type()}, and {value!r} is not ({type(error).__name__}: {error})"
@@ -113,7 +113,7 @@ class UnknownColumn(Exception):
 
 
 def read_table(cluster: Any, session: Any, name: TableName) -> Table:
-    """Look a table up. Raises ConfigError if there is none that rows can be upserted to."""
+    """Look up a table. Raises ConfigError if it does not exist, or does not support upserts."""
     keyspace = cluster.metadata.keyspaces.get(name.keyspace)
     table = None if keyspace is None else keyspace.tables.get(name.table)
     if table is None:
@@ -129,12 +129,12 @@ def read_table(cluster: Any, session: Any, name: TableName) -> Table:
     return Table(statements, types, prepared.protocol_version, time.monotonic())
 
 
-_tables: dict[str, tuple[str, Table]] = {}  # with the run that has looked it up
+_tables: dict[str, tuple[str, Table]] = {}  # with the run that looked it up
 _lock = threading.Lock()
 
 
 def known_table(name: TableName, run: str = "", *, fresh: bool = False) -> Table:
-    """A table, which each process looks up once in a run of a job; with ``fresh``, again if that was a while ago."""
+    """A table, cached per process and run of a job; with ``fresh``, looks it up again if the cached table is old."""
     with _lock:
         place = f"{name.place}/{name}"
         of_run, known = _tables.get(place, ("", None))
@@ -150,8 +150,8 @@ def known_table(name: TableName, run: str = "", *, fresh: bool = False) -> Table
 
 
 class RowEncoder:
-    """Makes rows to be staged of elements. ``function``: makes a record of an element, by default the element itself.
-    ``run``: the job's, which may find another table of that name than the one before."""
+    """Converts elements to staged rows. ``function``: converts an element to a record; by default the element is the record.
+    ``run``: the run of the job; the table may have been recreated since an earlier run."""
 
     def __init__(self, name: TableName, function: Callable[[Any], Any] | None, run: str) -> None:
         self._name = name
@@ -188,12 +188,12 @@ class RowEncoder:
 
 
 def write_of(row: StagedRow, keys: int) -> Write:
-    """What a staged row does."""
+    """The write of a staged row."""
     kind = row[0] or b""
     return Write(tuple(row[1 : keys + 1]), kind == b"-", kind == b"+", row)
 
 
 def is_set(row: StagedRow) -> Sequence[bool]:
-    """For each value of a row that is written, whether it is."""
+    """Whether each value of a staged row is written."""
     mask = (row[0] or b"")[1:]
     return [digit == ord("1") for digit in mask] if mask else [True] * (len(row) - 1)

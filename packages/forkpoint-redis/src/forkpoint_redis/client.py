@@ -1,6 +1,6 @@
-"""Redis's client library (redis-py): how to connect, and its errors as forkpoint's.
+"""Connects with redis-py, and converts its errors to forkpoint's.
 
-Modules that import ``redis`` do so inside functions: it is optional.
+Modules import ``redis`` inside functions, because it is optional.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forkpoint.graph.secrets import is_secret
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 
-_TEMPORARY = (  # what the server answers while it does not work, or not for writing
+_TEMPORARY = (  # errors while the server is unavailable, or does not accept writes
     "OOM ",
     "-OOM ",
     "LOADING ",
@@ -36,7 +36,7 @@ _REFUSED = ("NOAUTH ", "WRONGPASS ", "NOPERM ")
 
 @dataclass(frozen=True, repr=False)
 class RedisClient:
-    """How to reach a server: its URL, and options of redis-py's client."""
+    """Connection settings: a server's URL, and options of redis-py's client."""
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -52,20 +52,20 @@ class RedisClient:
         return f"RedisClient({self.place!r}, {shown})"
 
     def connect(self) -> Any:
-        """A client, which connects when it is used. Raises ConfigError for a URL or options that it does not know."""
+        """A client, which connects on first use. Raises ConfigError for an invalid URL or unknown options."""
         import redis
 
         timeouts = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": CONNECT_SECONDS}
         try:
             client = redis.Redis.from_url(self.url, **{**timeouts, **self.options, "decode_responses": False})
-            client.connection_pool.make_connection()  # which looks at the options
+            client.connection_pool.make_connection()  # validates the options
         except (ValueError, TypeError) as error:
             raise ConfigError(f"RedisSink: {self!r}: {error}; correct url= or options=") from None
         return client
 
 
 def server_error(message: str, what: str) -> ForkpointError:
-    """The error to raise for what a server answered."""
+    """The error to raise for a server's error message."""
     if any(message.startswith(code) for code in _REFUSED) or "invalid username-password" in message:
         return ConfigError(f"{what}: {message.rstrip('.')}. {_CREDENTIALS}")
     if "DB index is out of range" in message:
@@ -77,7 +77,7 @@ def server_error(message: str, what: str) -> ForkpointError:
 
 @contextmanager
 def raising_errors(what: str) -> Iterator[None]:
-    """Raise the client's errors as forkpoint's: SystemUnavailable if a later attempt may succeed."""
+    """Convert the client's errors to forkpoint's: SystemUnavailable if a retry may succeed."""
     from redis import exceptions
 
     try:

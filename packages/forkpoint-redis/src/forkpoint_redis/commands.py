@@ -1,4 +1,4 @@
-"""Commands as a user's function returns them, and as they are staged: lists of bytes."""
+"""Converts the commands that a user's function returns to staged rows, which are lists of bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REFUSED = {
 
 
 class CommandEncoder:
-    """Makes rows to be staged of elements. ``function``: the user's."""
+    """Converts elements to staged rows. ``function``: the user's function."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
@@ -34,7 +34,7 @@ class CommandEncoder:
 
 
 def commands_of(returned: Any) -> Sequence[Command]:
-    """What a function returned as commands: one, a list of them, or None for none."""
+    """The commands in a function's result: a command, a list of commands, or None."""
     if returned is None:
         return ()
     if not isinstance(returned, tuple | list):

@@ -1,4 +1,4 @@
-"""Applying committed commands exactly once: chunk by chunk, each with the ledger's entry in one atomic step."""
+"""Applies committed commands exactly once, in chunks; a chunk and its ledger entry are one atomic step."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from forkpoint.errors import JobFailed, OutputLost, SystemUnavailable
 from forkpoint_redis.client import RedisClient, raising_errors, server_error
 from forkpoint_redis.script import Ledger, Progress
 
-CHUNK_COMMANDS = 1_000  # the server does nothing else meanwhile
+CHUNK_COMMANDS = 1_000  # a chunk blocks the server
 CHUNK_BYTES = 4_000_000
 REPLICA_WAIT_MS = 10_000
 _SHOWN_BYTES = 80
 
 
 class RedisCommitter(Committer):
-    """Applies one group's output. ``replicas``: how many must have received it."""
+    """Applies a group's output. ``replicas``: the number of replicas that must receive it."""
 
     def __init__(self, context: CommitterContext, client: RedisClient, replicas: int) -> None:
         self._context = context
@@ -57,7 +57,7 @@ class RedisCommitter(Committer):
             self._wait(ledger, at, applied)
 
     def _checked(self, noted: Progress, newest: int) -> Progress:
-        """What the ledger says, if that is possible."""
+        """Check progress from the ledger; raises OutputLost if the server has lost writes."""
         place = f"Redis at {self._settings.place}: entry {self.entry!r} of the hash {REDIS_HASH!r}"
         refuse_put_back(noted.epoch, newest, place)
         if noted < self._known:
@@ -79,9 +79,9 @@ class RedisCommitter(Committer):
         return error
 
     def _wait(self, ledger: Ledger, at: Progress, applied: bool) -> None:
-        """Wait until replicas have what was applied. The server counts what this connection has written."""
+        """Wait until replicas have the applied commands. WAIT covers only writes of this connection."""
         if not applied:
-            ledger.apply(at, [])  # notes the same again
+            ledger.apply(at, [])  # writes the same entry again
         received = self._client.wait(self._replicas, REPLICA_WAIT_MS)
         if received < self._replicas:
             raise SystemUnavailable(
@@ -96,7 +96,7 @@ class RedisCommitter(Committer):
 
 
 def chunks(commands: Sequence[Sequence[bytes | None]]) -> Iterator[Sequence[Sequence[bytes | None]]]:
-    """Runs of commands, each of at most `CHUNK_COMMANDS` commands and about `CHUNK_BYTES` bytes."""
+    """Splits commands into chunks of at most `CHUNK_COMMANDS` commands and about `CHUNK_BYTES` bytes."""
     start = size = 0
     for at, command in enumerate(commands):
         own = sum(len(part or b"") for part in command)

@@ -1,8 +1,8 @@
 """The Lua script that applies commands once.
 
-Redis runs a script as a whole: no other client sees its ledger and its commands apart, and neither does the append-only file.
-But it does not undo a script that fails. So the ledger is written first: if the server does not accept writes, that fails,
-and nothing has happened. A command that fails later ends the script, which then notes how far it came.
+Redis runs a script atomically: other clients, and the append-only file, never see the ledger without the commands. But Redis
+does not roll back a failed script. So the script writes the ledger first: if the server does not accept writes, this fails
+without any effect. If a later command fails, the script records its progress and ends.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ return {epoch, from + count}
 
 @dataclass(frozen=True, order=True)
 class Progress:
-    """How far a group's output was applied: ``done`` commands of an epoch, and all of earlier ones."""
+    """The applied output of a group: ``done`` commands of an epoch, and all commands of earlier epochs."""
 
     epoch: int = 0
     done: int = 0
 
 
 class Ledger:
-    """One entry of the ledger, and the script that moves it."""
+    """An entry of the ledger, and the script that advances it."""
 
     def __init__(self, client: Any, entry: str) -> None:
         self._client = client
@@ -64,8 +64,8 @@ class Ledger:
         return Progress() if text is None else Progress(*map(int, text.split()))
 
     def apply(self, start: Progress, commands: Sequence[Sequence[bytes | None]]) -> tuple[Progress, str | None]:
-        """Apply commands if the ledger is at ``start``, or at an earlier epoch and ``start`` is the beginning of one. Returns
-        what the ledger says then, and the error of the command that comes next, if it failed."""
+        """Apply commands if the ledger is at ``start``, or at an earlier epoch and ``start`` begins an epoch. Returns the
+        resulting progress, and the error of the next command if it failed."""
         arguments: list[Any] = [self._entry, start.epoch, start.done, len(commands)]
         for command in commands:
             arguments.append(len(command))

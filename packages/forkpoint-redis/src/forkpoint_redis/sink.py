@@ -1,4 +1,4 @@
-"""RedisSink: commands of a stream to Redis, exactly once."""
+"""RedisSink: applies the commands of a stream to Redis, exactly once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from forkpoint_redis.committing import RedisCommitter
 class RedisSink(CommittingSink[T_contra]):
     """Applies commands to Redis, exactly once.
 
-    ``command``: makes of an element a command, such as ``("SET", key, value)`` or ``("XADD", stream, "*", field, value)``, a list
-    of commands, or None for none. ``url``: ``redis://user:password@host:port/database``, ``rediss://…`` or ``unix://…``.
-    ``options``: of redis-py's client, such as ``ssl_ca_certs``. ``replicas``: how many must have received an epoch before the
-    next is applied (WAIT).
+    ``command``: converts an element to a command, such as ``("SET", key, value)`` or ``("XADD", stream, "*", field, value)``, to
+    a list of commands, or to None for no command. ``url``: ``redis://user:password@host:port/database``, ``rediss://…`` or
+    ``unix://…``. ``options``: of redis-py's client, such as ``ssl_ca_certs``. ``replicas``: the number of replicas that must
+    receive an epoch before the sink applies the next (WAIT).
 
-    Output is staged with its epoch, and applied by tasks after the epoch's commit, in the stream's order, up to 1,000 commands in
-    one atomic step. Not for Redis Cluster, whose keys have no atomic step in common.
+    Tasks stage output with its epoch, and apply it after the epoch's commit, in the stream's order, up to 1,000 commands in an
+    atomic step. Not for Redis Cluster, which has no atomic step across its keys.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ def _check_server(info: Mapping[str, Any], place: str) -> None:
 
 
 def _check_commands(client: Any, names: Sequence[str]) -> None:
-    """Raise ConfigError for commands that the server does not know, or does not run in scripts."""
-    client.response_callbacks.pop("COMMAND", None)  # it cannot read the answer about an unknown command
+    """Raise ConfigError for commands that the server does not know, or does not allow in scripts."""
+    client.response_callbacks.pop("COMMAND", None)  # it fails for unknown commands
     for name, found in zip(names, client.execute_command("COMMAND", "INFO", *names) if names else (), strict=True):
         if found is None:
             raise ConfigError(f"RedisSink: the server knows no command {name}; correct it, or load its module")

@@ -201,8 +201,10 @@ class Fitter:
                 column = column.dictionary_decode()
             if part.role in ("timestamp", "ttl_stamp") and types.is_timestamp(column.type):
                 column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
-            if column.type != field.type:
-                column = _cast(column, field.type, of)
+            if types.is_null(column.type) or _family(column.type) == _family(field.type):
+                column = column.cast(field.type)
+            elif column.type != field.type:
+                column = of.to_arrow(column.to_pylist())  # raises for values of other types
         except (pa.ArrowException, ForkpointError) as error:
             raise EditRefused(
                 f"{self._where}: column {name!r} is {column.type} in the data and {of!r} in the state: {error}"
@@ -230,12 +232,6 @@ class Fitter:
                     raise EditRefused(
                         f"{self._where}: column {', '.join(map(repr, part.names))} of the data does not fit: {error}"
                     ) from error
-
-
-def _cast(column: Any, wanted: pa.DataType, of: TypeInformation) -> Any:
-    if _family(column.type) == _family(wanted) or types.is_null(column.type):
-        return column.cast(wanted)
-    return of.to_arrow(column.to_pylist())  # raises for values of other types
 
 
 _FAMILIES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {

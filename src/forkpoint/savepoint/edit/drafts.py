@@ -127,8 +127,14 @@ class _DraftWriter:
         slices = sum(len(self._ranges(states[n])) for n in (*moved, *external) if not states[n].info.is_operator_state)
         files = sum(len(list(_sources(states[n]))) for n in (*kept, *moved))
         tasks = TaskRunner(run_tasks, progress, files + len(external) + slices)
-        self._rewrite(tasks, kept)
-        self._cut(tasks, moved)
+        sources = [source for n in kept for source in _sources(states[n])]
+        rewrites = [Rewrite(source, self.new.target.url, self.new.path(source.target)) for source in sources]
+        for source, part in zip(sources, tasks(rewrite, rewrites), strict=True):
+            self.new.add(source.target, part, source.file.kg_start, source.file.kg_stop)
+        planned = [(n, source) for n in moved for source in _sources(states[n])]
+        cuts = [Cut(source, self._run_writer(n, number)) for number, (n, source) in enumerate(planned)]
+        for (n, _), runs in zip(planned, tasks(cut, cuts), strict=True):
+            self.runs[n] += runs
         for n in external:
             self._write_external(n)
             tasks.advance(1)
@@ -142,20 +148,6 @@ class _DraftWriter:
             return False
         same = state.origin.opened.savepoint.max_parallelism == self.draft.max_parallelism
         return state.info.is_operator_state or (same and not state.rekeyed)
-
-    # -- saved states
-
-    def _rewrite(self, tasks: TaskRunner, chosen: list[int]) -> None:
-        sources = [source for n in chosen for source in _sources(self.states[n])]
-        arguments = [Rewrite(source, self.new.target.url, self.new.path(source.target)) for source in sources]
-        for source, part in zip(sources, tasks(rewrite, arguments), strict=True):
-            self.new.add(source.target, part, source.file.kg_start, source.file.kg_stop)
-
-    def _cut(self, tasks: TaskRunner, chosen: list[int]) -> None:
-        planned = [(n, source) for n in chosen for source in _sources(self.states[n])]
-        arguments = [Cut(source, self._run_writer(n, number)) for number, (n, source) in enumerate(planned)]
-        for (n, _), runs in zip(planned, tasks(cut, arguments), strict=True):
-            self.runs[n] += runs
 
     def _merge(self, tasks: TaskRunner) -> None:
         planned: list[tuple[int, int, Merge]] = []
@@ -179,8 +171,6 @@ class _DraftWriter:
         prefix = f"{_RUNS}/{self.attempt}-{number}-{piece}/part-"
         cuts = tuple(start for start, _ in self._ranges(self.states[number]))
         return RunWriter(self.new.target.url, prefix, cuts, self.draft.max_parallelism)
-
-    # -- external data
 
     def _write_external(self, number: int) -> None:
         state = self.states[number]

@@ -197,16 +197,19 @@ class SavepointWriter:
         ``lambda e: e.value.active``. Without ``state`` it applies to all keyed states and the timers, so it can only use
         the key. Renumbers the remaining elements of lists.
         """
-        if state is not None:
-            chosen = self._state_or_timers(uid, state)
+        states = self._known(uid).states
+        if state is None:
+            chosen = [each for each in states.values() if not each.info.is_operator_state]
+        elif state == "timers" and state not in states:
+            chosen = [each for each in states.values() if each.info.is_timers]
         else:
-            chosen = [each for each in self._known(uid).states.values() if not each.info.is_operator_state]
+            chosen = [self._state(uid, state)]
         if not chosen:
             raise EditRefused(f"{self._where}: operator {uid!r} has no {state or 'state with keys'} to filter")
         for each in chosen:
             if isinstance(condition, str):  # finds invalid SQL before it reads rows
                 matching(layout_of(each.info).schema.empty_table(), condition, each.info.where)
-            self._known(uid).states[each.info.name] = each.after(Keep(condition))
+            states[each.info.name] = each.after(Keep(condition))
         return self
 
     def map(
@@ -341,12 +344,6 @@ class SavepointWriter:
         if name not in states:
             raise no_state(uid, name, [n for n, s in states.items() if not s.info.is_timers], self._where)
         return states[name]
-
-    def _state_or_timers(self, uid: str, name: str) -> list[PlannedState]:
-        states = self._known(uid).states
-        if name == "timers" and name not in states:
-            return [state for state in states.values() if state.info.is_timers]
-        return [self._state(uid, name)]
 
     def _timers_name(self, domain: str) -> str:
         if domain not in TIMERS:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from forkpoint.checkpoint.manifest import ChangesRef, Manifest, SnapshotRef
+from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
 from forkpoint.errors import NotFound, StorageError
 from forkpoint.savepoint.format.sorting import KeyGroupRange
 from forkpoint.savepoint.format.tasks import FileRef
@@ -79,13 +79,14 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
     known = {base.subtask for base in operators}
     changed = {ref.subtask for each in manifests for ref in each.changes} - known
     operators += tuple(OperatorBase(subtask, EMPTY, ()) for subtask in sorted(changed))
-    changes = tuple(
-        ChangesFile(ref.kg_start, ref.kg_stop, each.epoch, ref.subtask, _changes_file(each, ref))
-        for each in manifests
-        for ref in sorted(each.changes, key=lambda ref: (ref.stage, ref.subtask))
-    )
+    changes: list[ChangesFile] = []
+    for each in manifests:
+        for ref in sorted(each.changes, key=lambda ref: (ref.stage, ref.subtask)):
+            name = ref.path or f"changes of stage {ref.stage}, subtask {ref.subtask} in the manifest of epoch {each.epoch}"
+            file = FileRef(name, ref.path, ref.inline_data(), ref.bytes, ref.checksum)
+            changes.append(ChangesFile(ref.kg_start, ref.kg_stop, each.epoch, ref.subtask, file))
     entries = sum(ref.entries for ref in manifest.snapshots) + sum(ref.entries for each in manifests for ref in each.changes)
-    return StateFiles(bases, operators, changes, entries)
+    return StateFiles(bases, operators, tuple(changes), entries)
 
 
 def _manifests_after(oldest: int, newest: Manifest, load: Callable[[int], Manifest]) -> list[Manifest]:
@@ -138,8 +139,3 @@ def _operator_bases(refs: Sequence[SnapshotRef]) -> tuple[OperatorBase, ...]:
 
 def _file(ref: SnapshotRef) -> FileRef:
     return FileRef(ref.path, ref.path, None, ref.bytes, ref.checksum)
-
-
-def _changes_file(manifest: Manifest, ref: ChangesRef) -> FileRef:
-    name = ref.path or f"changes of stage {ref.stage}, subtask {ref.subtask} in the manifest of epoch {manifest.epoch}"
-    return FileRef(name, ref.path, ref.inline_data(), ref.bytes, ref.checksum)

@@ -50,20 +50,13 @@ class PartWriter:
 
     def _open(self) -> Any:
         if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                self._layout.schema,
-                compression="zstd",
-                compression_level=_LEVEL,
-                use_dictionary=_dictionary_columns(self._layout.schema),
-            )
+            schema = self._layout.schema
+            # Dictionaries pay for text, which repeats, and for columns with long runs of one value.
+            columns = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]
+            columns += [name for name in ("key_group", "subtask") if name in schema.names]
+            options = {"compression": "zstd", "compression_level": _LEVEL, "use_dictionary": columns}
+            self._writer = pq.ParquetWriter(self._sink, schema, **options)
         return self._writer
-
-
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Columns worth dictionary encoding: text, which repeats, and columns with long runs of one value."""
-    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_boolean(f.type)]
-    return [*texts, *(name for name in ("key_group", "subtask") if name in schema.names)]
 
 
 @dataclass(frozen=True)
@@ -145,8 +138,10 @@ def errors_naming(file: str) -> Iterator[None]:
 
 def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iterator[pa.Table]:
     for number in range(parquet.metadata.num_row_groups):
-        if groups is not None and not _may_have(parquet.metadata.row_group(number).column(0), groups):
-            continue
+        if groups is not None:
+            bounds = parquet.metadata.row_group(number).column(0).statistics
+            if bounds is not None and bounds.has_min_max and (bounds.min >= groups[1] or bounds.max < groups[0]):
+                continue
         try:
             table = parquet.read_row_group(number, use_threads=False)
             table.validate(full=True)
@@ -159,13 +154,6 @@ def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iter
                 table = table.take(pa.array(np.flatnonzero(wanted)))
         if table.num_rows:
             yield table
-
-
-def _may_have(column: Any, groups: tuple[int, int]) -> bool:
-    found = column.statistics
-    if found is None or not found.has_min_max:
-        return True
-    return bool(found.min < groups[1] and found.max >= groups[0])
 
 
 def _check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:

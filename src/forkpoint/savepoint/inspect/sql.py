@@ -10,7 +10,7 @@ from typing import TypeVar
 import duckdb
 import pyarrow as pa
 
-from forkpoint.errors import EditRefused, StateNotFound
+from forkpoint.errors import EditRefused
 from forkpoint.savepoint.format.layout import UniqueNames
 from forkpoint.savepoint.inspect import sandbox
 from forkpoint.savepoint.inspect.limited_query import View, run_within
@@ -71,15 +71,9 @@ def _needed(
     for schema, name in wanted:
         found = by_lower_case.get((schema.lower(), name.lower()))
         if found is None and schema:
-            raise _unknown(where, known, schema, name)
+            names = [n for s, n in known if s.lower() == schema.lower()]
+            raise no_state(schema, name, names, where) if names else no_operator(schema, {s for s, _ in known}, where)
         if found is not None and found not in needed:
             directory = scratch / "-".join(found).replace("/", "-")
             needed[found] = (*found, list(known[found].parquet_files(directory)))
     return list(needed.values())
-
-
-def _unknown(where: str, known: Mapping[tuple[str, str], StateRows], schema: str, name: str) -> StateNotFound:
-    schemas = {s for s, _ in known}
-    if schema.lower() not in {s.lower() for s in schemas}:
-        return no_operator(schema, schemas, where)
-    return no_state(schema, name, [n for s, n in known if s.lower() == schema.lower()], where)

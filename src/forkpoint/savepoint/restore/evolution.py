@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -72,9 +71,10 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
     if isinstance(step, Same) and old.arrow_type == new.arrow_type:
         return array
     if isinstance(new, OptionalType):
-        if array.null_count:
-            return _scattered(convert(array.drop_null(), old, new, step), array)
-        return convert(array, present(old), new.of, step)
+        if not array.null_count:
+            return convert(array, present(old), new.of, step)
+        nulls = array.is_null().to_numpy(zero_copy_only=False)
+        return convert(array.drop_null(), old, new, step).take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))
     match step, old, new:
         case Dynamic(), _, _:
             return new.to_arrow(old.from_arrow(array))
@@ -89,42 +89,28 @@ def convert(array: pa.Array, old: TypeInformation, new: TypeInformation, step: S
             np.cumsum(lengths, out=offsets[1:])
             return pa.ListArray.from_arrays(pa.array(offsets), elements, type=new.arrow_type)
         case Entries(step=inner), MapType(), MapType():
-            return _dicts(array, old, new, inner)
+            dicts = old.from_arrow(array)
+            values = old.value.to_arrow([value for each in dicts for value in each.values()])
+            converted = iter(new.value.from_arrow(convert(values, old.value, new.value, inner)))
+            return new.to_arrow([dict(zip(each, converted, strict=False)) for each in dicts])
         case Members(stored=stored), EnumType(), EnumType():
             return _members(array, old, new, stored)
     # The encoding is the same, but some inner column differs.
     return new.to_arrow([new.decode(old.encode(value)) for value in old.from_arrow(array)])
 
 
-def _scattered(present: pa.Array, like: pa.Array) -> pa.Array:
-    """Puts the values where ``like`` is not null."""
-    mask = like.is_null().to_numpy(zero_copy_only=False)
-    return present.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
-
-
 def _struct(array: pa.Array, old: RecordType, new: RecordType, fields: Sequence[FieldStep]) -> pa.Array:
     if not new.members:
         return pa.array(np.ones(len(array), bool))
     columns = array.flatten() if old.members else []
-    converted = [
-        _default(field.type, step.default, len(array))
-        if step.source < 0
-        else convert(columns[step.source], old.members[step.source].type, field.type, step.step)
-        for field, step in zip(new.members, fields, strict=True)
-    ]
+    converted = []
+    for field, step in zip(new.members, fields, strict=True):
+        if step.source < 0:
+            default = field.type.to_arrow([field.type.decode(step.default)])
+            converted.append(default.take(pa.array(np.zeros(len(array), np.int64))))
+        else:
+            converted.append(convert(columns[step.source], old.members[step.source].type, field.type, step.step))
     return pa.StructArray.from_arrays(converted, fields=[pa.field(f.name, f.type.arrow_type) for f in new.members])
-
-
-def _default(of: TypeInformation, encoded: bytes, count: int) -> pa.Array:
-    one = of.to_arrow([of.decode(encoded)])
-    return one.take(pa.array(np.zeros(count, np.int64)))
-
-
-def _dicts(array: pa.Array, old: MapType, new: MapType, step: Step) -> pa.Array:
-    dicts = old.from_arrow(array)
-    values = old.value.to_arrow([value for each in dicts for value in each.values()])
-    converted = iter(new.value.from_arrow(convert(values, old.value, new.value, step)))
-    return new.to_arrow([dict(zip(each, converted, strict=False)) for each in dicts])
 
 
 def _members(array: pa.Array, old: EnumType, new: EnumType, stored: Sequence[tuple[Any, Any]]) -> pa.Array:
@@ -162,24 +148,20 @@ def changed(tables: Iterable[pa.Table], saved: Layout, change: Change) -> Iterat
         blocks = list(tables)
         tables = [pa.concat_tables(blocks)] if blocks else []
     for table in tables:
-        with _explained(change.target):
+        try:
             rows = Rows(saved, table)
             parts = _migrated(rows, target, values) if values else _converted(rows, target, change.step)
             if target.has("key"):
                 parts["key"] = _keys(parts["key"], saved, target, keys)
-            yield target.table(parts)
+            converted = target.table(parts)
+        except (TypeNotSupported, pa.ArrowException, _Failed) as error:
+            where = change.target.where
+            raise RestoreRefused(f"{where}: the saved state cannot be converted to the declared state: {error}") from error
+        yield converted
 
 
 class _Failed(Exception):
     pass
-
-
-@contextmanager
-def _explained(info: StateInfo) -> Iterator[None]:
-    try:
-        yield
-    except (TypeNotSupported, pa.ArrowException, _Failed) as error:
-        raise RestoreRefused(f"{info.where}: the saved state cannot be converted to the declared one: {error}") from error
 
 
 def _functions(data: bytes) -> tuple[Migration, ...]:

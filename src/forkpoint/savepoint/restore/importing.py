@@ -46,7 +46,8 @@ def import_savepoint(
     ``progress``), removes the files written so far.
     """
     plan = _Plan(opened, storage, paths, epoch, parallelism, max_parallelism, tuple(states), now_ms, uuid.uuid4().hex[:12])
-    unneeded = plan.run_paths()
+    groups = range(len(plan.groups) if plan.regrouped else 0)
+    unneeded = [plan.run_path(group, piece) for group in groups for piece in plan.slices]
     try:
         return plan.run(run_tasks, progress)
     except BaseException:
@@ -120,11 +121,6 @@ class _Plan:
 
     def run_path(self, group: int, piece: Slice) -> str:
         return self.paths.staging(self.epoch, "restore", f"{self.attempt}-{group}-{piece.number}")
-
-    def run_paths(self) -> list[str]:
-        if not self.regrouped:
-            return []
-        return [self.run_path(group, piece) for group in range(len(self.groups)) for piece in self.slices]
 
     @cached_property
     def groups(self) -> list[tuple[StateImport, ...]]:

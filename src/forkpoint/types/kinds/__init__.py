@@ -1,1 +1,1 @@
-"""The kinds of types: how the values of each become bytes and columns."""
+"""The kinds of types, which convert values to bytes and columns."""

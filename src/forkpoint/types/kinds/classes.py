@@ -1,4 +1,4 @@
-"""Record classes: their fields, and how their objects are built from field values."""
+"""Record classes: their fields, and the construction of objects from field values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Declared = tuple[str, Any, Any]  # a field's name, default and factory of defau
 _NONE: Any = dataclasses.MISSING  # no default, no factory
 
 _known: WeakKeyDictionary[type, RecordType] = WeakKeyDictionary()
-_under_way = threading.local()
+_in_progress = threading.local()
 
 
 def flavor_of(cls: type) -> str | None:
@@ -49,25 +49,26 @@ def record_type(cls: type, type_of: TypeOf) -> RecordType:
     with _guard(cls):
         hints = _hints(cls)
         declared = {"namedtuple": _namedtuple_fields, "dataclass": _dataclass_fields, "struct": _struct_fields}[flavor]
-        renames = _struct_renames(cls) if flavor == "struct" else {}
+        names: Any = cls
+        renames = dict(zip(names.__struct_fields__, names.__struct_encode_fields__, strict=True)) if flavor == "struct" else {}
         members = tuple(
-            _field(cls, name, hints.get(name, Any), default, factory, type_of, renames.get(name))
+            _field(cls, name, hints.get(name, Any), default, factory, type_of, renames.get(name, name))
             for name, default, factory in declared(cls, hints)
         )
     return restore_record(flavor, cls.__name__, members, cls)
 
 
 def restore_record(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
-    """Return the type of a record from its resolved parts; pickled types are restored by it.
+    """Return the type of a record from its resolved parts; restores pickled types.
 
-    They carry the fields' types: in another process the class's annotations may be text that cannot be resolved.
+    Pickled types carry the fields' types: in another process, the class's textual annotations may not be resolvable.
     """
-    made = record_of_parts(flavor, name, members, cls)
-    return made if cls is None else _known.setdefault(cls, made)
+    of = record_of_parts(flavor, name, members, cls)
+    return of if cls is None else _known.setdefault(cls, of)
 
 
 def record_of_parts(flavor: str, name: str, members: tuple[Field, ...], cls: type | None) -> RecordType:
-    """Return a type of a record that need not be that of its class: its fields may have other types."""
+    """Return a record type whose fields may have other types than those of its class."""
     if cls is None:
         return RecordType(flavor, name, members)
     names = tuple(field.name for field in members)
@@ -78,17 +79,17 @@ def record_of_parts(flavor: str, name: str, members: tuple[Field, ...], cls: typ
 
 @contextmanager
 def _guard(cls: type) -> Iterator[None]:
-    under_way: list[type] = _under_way.__dict__.setdefault("classes", [])
-    if cls in under_way:
+    in_progress: list[type] = _in_progress.__dict__.setdefault("classes", [])
+    if cls in in_progress:
         raise TypeNotSupported(
             f"{type_name(cls)} contains itself, so it has no columns; store references as ids, "
             "or declare the inner field Any and store tuples, lists and dicts in it"
         )
-    under_way.append(cls)
+    in_progress.append(cls)
     try:
         yield
     finally:
-        under_way.pop()
+        in_progress.pop()
 
 
 def _hints(cls: type) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _locals_around(cls: type) -> dict[str, Any] | None:
-    """The local variables of the running function that defined the class: textual annotations may refer to them."""
+    """The local variables of the running function that defines the class: textual annotations may refer to them."""
     function, inside, _ = cls.__qualname__.rpartition(".<locals>.")
     frame = sys._getframe() if inside else None
     while frame is not None:
@@ -112,12 +113,7 @@ def _locals_around(cls: type) -> dict[str, Any] | None:
     return None
 
 
-def _struct_renames(cls: Any) -> dict[str, str]:
-    pairs = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
-    return {name: encoded for name, encoded in pairs if encoded != name}
-
-
-def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of: TypeOf, rename: str | None) -> Field:
+def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of: TypeOf, encoded: str) -> Field:
     extras = getattr(hint, "__metadata__", ())
     renamed = [extra.names for extra in extras if isinstance(extra, RenamedFrom)]
     if renamed:
@@ -125,13 +121,14 @@ def _field(cls: type, name: str, hint: Any, default: Any, factory: Any, type_of:
         hint = typing.Annotated[(hint.__origin__, *rest)] if rest else hint.__origin__
     default, factory = REQUIRED if absent(default) else default, None if absent(factory) else factory
     try:
-        return Field(name, type_of(hint), default, factory, None, tuple(chain.from_iterable(renamed)), rename)
+        former = tuple(chain.from_iterable(renamed))
+        return Field(name, type_of(hint), default, factory, None, former, None if encoded == name else encoded)
     except TypeNotSupported as error:
         raise TypeNotSupported(f"{cls.__name__}.{name}: {error}") from error
 
 
 def absent(value: object) -> bool:
-    # By class: a dataclass that was unpickled by value has another MISSING than this process.
+    # Compares classes: a dataclass that was unpickled by value has a different MISSING object.
     return type(value) is type(dataclasses.MISSING) or value is msgspec.NODEFAULT
 
 
@@ -162,20 +159,20 @@ def dataclass_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..
         return True, cls
 
     def build(*values: Any) -> Any:
-        made = object.__new__(cls)
+        record = object.__new__(cls)
         for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)
+            object.__setattr__(record, name, value)
         if post_init:
-            made.__post_init__()
+            record.__post_init__()
             for name, value in zip(names, values, strict=True):
-                object.__setattr__(made, name, value)
-        return made
+                object.__setattr__(record, name, value)
+        return record
 
     return all(field.init for field in fields) and not post_init, build
 
 
 def _has_own_init(cls: Any) -> bool:
-    """Whether ``cls(*field_values)`` runs the __init__ that @dataclass made."""
+    """Whether ``cls(*field_values)`` runs the __init__ that @dataclass generated."""
     owner = next(base for base in cls.__mro__ if "__dataclass_params__" in base.__dict__)
     return bool(owner.__dataclass_params__.init and cls.__init__ is owner.__dict__.get("__init__"))
 
@@ -198,10 +195,10 @@ def struct_build(cls: Any, names: tuple[str, ...]) -> tuple[bool, Callable[..., 
         return plain, cls
 
     def build(*values: Any) -> Any:
-        made = cls(**dict(zip(names, values, strict=True)))
+        record = cls(**dict(zip(names, values, strict=True)))
         if post_init:
             for name, value in zip(names, values, strict=True):
-                msgspec.structs.force_setattr(made, name, value)
-        return made
+                msgspec.structs.force_setattr(record, name, value)
+        return record
 
     return plain, build

@@ -22,7 +22,7 @@ from forkpoint.types.wire import shown, type_name
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptionalType(TypeInformation):
-    """A type whose values may be None: nil in bytes, null in columns. Made by `optional`."""
+    """A type whose values may be None: nil in bytes, null in columns. Created by `optional`."""
 
     of: TypeInformation
 
@@ -97,7 +97,7 @@ def _unless_none(convert: Convert | None) -> Convert | None:
 
 
 def optional(of: TypeInformation) -> TypeInformation:
-    """Return `of` with None as a further value; `of` itself if None is a value already."""
+    """Return `of` with None as an additional value; `of` itself if None already is a value."""
     return of if of.nullable or of.kind == "any" else OptionalType(of)
 
 
@@ -107,7 +107,7 @@ def present(of: TypeInformation) -> TypeInformation:
 
 
 class _EncodedColumn(TypeInformation):
-    """A type without an Arrow type: its column holds the encoded bytes."""
+    """A type without an Arrow type: columns hold the encoded bytes."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -122,7 +122,7 @@ class _EncodedColumn(TypeInformation):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnionType(_EncodedColumn):
-    """One of several types, chosen by a value's class; on the wire [position of the member, value]."""
+    """One of several types, chosen by the value's class; on the wire [index of the member, value]."""
 
     members: tuple[TypeInformation, ...]
 
@@ -165,7 +165,7 @@ class UnionType(_EncodedColumn):
 
     @cached_property
     def _member_of(self) -> Callable[[Any], int]:
-        """The position of the member that a value belongs to, by its class."""
+        """The index of a value's member, by the value's class."""
         known: dict[type, int] = {}
         for index, member in enumerate(self.members):
             if member.python_class is not None:
@@ -181,7 +181,7 @@ class UnionType(_EncodedColumn):
         return member_of
 
     def _find_member(self, cls: type, known: dict[type, int], value: object) -> int:
-        for base in () if cls is bool else cls.__mro__:  # Union[int, str] does not mean True
+        for base in () if cls is bool else cls.__mro__:  # Union[int, str] does not include True
             if base in known and base is not object:
                 self.members[known[base]].check_class(cls)
                 return known[base]
@@ -194,7 +194,7 @@ class UnionType(_EncodedColumn):
 
     @cached_property
     def native(self) -> dict[type, Any]:
-        return {}  # the members have decoders of their own
+        return {}  # the members have their own decoders
 
     def __repr__(self) -> str:
         return f"Union[{', '.join(map(repr, self.members))}]"
@@ -203,7 +203,7 @@ class UnionType(_EncodedColumn):
 def union(members: list[TypeInformation]) -> TypeInformation:
     """Return the union of types; None among them makes it optional.
 
-    Raises TypeNotSupported if two members cannot be told apart by the class of a value.
+    Raises TypeNotSupported if the class of a value does not determine its member.
     """
     kept: dict[TypeInformation, TypeInformation] = {}
     for member in members:
@@ -228,7 +228,7 @@ def union(members: list[TypeInformation]) -> TypeInformation:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SequenceType(TypeInformation):
-    """A list, a tuple of any length, a set or a frozenset; sets are written in sorted order."""
+    """A list, a tuple of any length, a set or a frozenset; sets are encoded in sorted order."""
 
     form: str  # "list", "tuple_of", "set", "frozenset"
     element: TypeInformation
@@ -345,7 +345,7 @@ def _inside(array: Any, parts: list[tuple[pa.Array, TypeInformation]]) -> tuple[
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MapType(_EncodedColumn):
-    """A dict, written in the order of its keys: as a msgpack map for str keys, else as an array of [key, value]."""
+    """A dict, encoded in key order: as a msgpack map for str keys, else as an array of [key, value]."""
 
     key: TypeInformation
     value: TypeInformation

@@ -1,4 +1,4 @@
-"""Defaults of a record's fields: in the description of its type, and on the wire."""
+"""Defaults of a record's fields, in the description of its type and on the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.types.information import Field, JsonObject, TypeInformation
 
 
 def wire_default(field: Field) -> Any:
-    """Return the field's default, if it has one, as `msgspec.defstruct` takes it."""
+    """Return the field's default, if any, in the form that `msgspec.defstruct` accepts."""
     if not field.has_default:
         return msgspec.field()
     lower, make = field.type.lower, field.make_default
@@ -25,7 +25,7 @@ _KNOWN_FACTORIES = (list, dict, set, frozenset, tuple, str, int, float, bool, by
 
 
 def describe_field(field: Field) -> JsonObject:
-    """Return the description of a field; a factory other than the known ones is described by its name only."""
+    """Return the description of a field, with only the name of an unknown factory."""
     described: JsonObject = {"name": field.name, "type": field.type.describe()}
     name, factory = field.factory_name, field.factory
     if not (factory is None or factory in _KNOWN_FACTORIES or isinstance(factory, _Decoded)):
@@ -40,9 +40,9 @@ def describe_field(field: Field) -> JsonObject:
 
 
 def _describe_default(of: TypeInformation, value: Any) -> Any:
-    """Return a default as JSON where JSON is exact, else as its encoded bytes.
+    """Return a default as JSON if that is exact, else as its encoded bytes.
 
-    The type decides, not only the value: without its class an Enum's default is a str, and must be described alike.
+    The decision depends on the type, too: without its class an Enum's default is a str, and must have the same description.
     """
     kind = of.children[0].kind if of.kind == "optional" else of.kind
     exact = type(value) in (bool, str) or (type(value) is int and abs(value) < 2**53)

@@ -60,7 +60,7 @@ def int_from_bytes(data: bytes) -> int:
 
 
 def encode_any(value: Any) -> bytes:
-    """Encode a dynamic value. Raises TypeNotSupported if it, or a value inside it, is not of a type of `Types.ANY()`."""
+    """Encode a dynamic value. Raises TypeNotSupported if `Types.ANY()` does not support it or an inner value."""
     if type(value) in _PLAIN:
         return pack(value)
     return pack(_wire(value))
@@ -82,7 +82,7 @@ def _int(value: int) -> Any:
 def _dict(value: dict[Any, Any]) -> Any:
     if all(type(key) is str for key in value):
         return {key: item if type(item) in _PLAIN else _wire(item) for key, item in value.items()}
-    # By the encoded key: the keys themselves need not be comparable with each other.
+    # Sorted by encoded key, because the keys may not be comparable.
     return Ext(DICT, pack([_wires(pair) for pair in sorted(value.items(), key=lambda pair: encode_any(pair[0]))]))
 
 
@@ -239,7 +239,7 @@ _WITHOUT_PARTS: dict[int, Callable[[bytes], Any]] = {
 
 
 def _decoder(own: dict[int, Callable[..., Any]]) -> Callable[[Any], Any]:
-    """A function that decodes what `encode_any` wrote. ``own``: how objects of classes, members of Enums and pickles are read."""
+    """The inverse of `encode_any`. ``own``: functions that read objects of classes, members of Enums, and pickles."""
 
     def row(data: bytes) -> Row:
         names, values, *kind = decode(data)
@@ -310,17 +310,17 @@ def _lift(value: Any) -> Any:
 def _unpickled(name: str, data: bytes) -> Any:
     if not current_program().allow_pickle:
         raise TypeNotSupported(
-            f"a saved value is a pickle of {name}, and loading one may run any code: if you trust whoever wrote it, start the "
-            f"job with {ALLOW_PICKLE}"
+            f"a saved value is a pickle of {name}, and loading it may run any code: if you trust its author, start the job with "
+            f"{ALLOW_PICKLE}"
         )
     return pickle.loads(data)
 
 
 decode_any = _decoder({RECORD: object_of, MEMBER: member_of, PICKLE: _unpickled})
-"""Decodes what `encode_any` wrote, with the program's classes; of bytes or any buffer."""
+"""The inverse of `encode_any`, with the program's classes; for bytes or any buffer."""
 
 decode_without_classes = _decoder({RECORD: stand_in, MEMBER: MemberName.of, PICKLE: Pickled})
-"""`decode_any` with rows for objects, names for members and `Pickled` for pickles: for programs that don't have the classes."""
+"""`decode_any` for programs without the classes: decodes objects to rows, members to names, and pickles to `Pickled`."""
 
 
 # -- accepting ---------------------------------------------------------------------------------------------------------
@@ -335,9 +335,9 @@ def accept_without_classes(value: Any) -> Any:
 
 
 def accept_any(value: Any) -> Any:
-    """Return the value itself if it is of a plain type and immutable throughout, else an independent one.
+    """Return the value itself if it has a plain type and is deeply immutable, else an independent copy.
 
-    Raises TypeNotSupported if it, or a value inside it, is not of a type of `Types.ANY()`.
+    Raises TypeNotSupported if `Types.ANY()` does not support it or an inner value.
     """
     cls = type(value)
     if cls in _FIXED:
@@ -347,7 +347,7 @@ def accept_any(value: Any) -> Any:
 
 
 def accept_all_any(values: list[Any]) -> list[Any]:
-    """`accept_any` for many values; the list itself if all of them stay the same objects."""
+    """`accept_any` for many values; the list itself if all objects stay the same."""
     classes = set(map(type, values))
     if classes <= _FIXED:
         return values

@@ -22,7 +22,7 @@ from forkpoint.types.wire import NativeClasses, shown
 class EnumType(TypeInformation):
     """An Enum: stored by value if all values are str or all are int, else by name.
 
-    Without the class, its values are read as that str or int.
+    Without the class, members are read as the stored str or int.
     """
 
     name: str
@@ -47,12 +47,12 @@ class EnumType(TypeInformation):
 
     @cached_property
     def stored_members(self) -> dict[str, str | int]:
-        """What is stored for each member, by name."""
+        """The stored value of each member, by name."""
         return {name: name if self.form == "name" else value for name, value in self.members}
 
     @property
     def is_flag(self) -> bool:
-        """Whether combinations of members are values, too; unknown without the class."""
+        """Whether combinations of members are also values; False without the class."""
         return self.cls is not None and issubclass(self.cls, Flag)
 
     @property
@@ -88,7 +88,7 @@ class EnumType(TypeInformation):
         cls = self.cls
         assert cls is not None
         if self.is_flag:
-            return cls  # combinations are not members
+            return cls  # not a dict, because combinations are not members
         known = {self._to_base(member): member for member in cls.__members__.values()}
 
         def find(value: Any) -> Enum:
@@ -99,7 +99,7 @@ class EnumType(TypeInformation):
 
     @cached_property
     def _exact(self) -> bool:
-        """Whether every object of the class can be read back; a Flag may have bits without a name."""
+        """Whether every object of the class can be decoded; a Flag may have bits without a name."""
         if self.cls is None or self.is_flag:
             return False
         return self.form == "name" or self._base.all_exact([member._value_ for member in self.cls])
@@ -134,10 +134,10 @@ class EnumType(TypeInformation):
         test = source.compiled(self._test("value", source))
 
         def coerce(value: Any) -> Any:
-            made = self._read_back(value)
-            if not test(made):
+            result = self._read_back(value)
+            if not test(result):
                 raise TypeNotSupported(f"{shown(value)} is not a value of {self!r} that can be read back")
-            return made
+            return result
 
         return coerce
 

@@ -1,4 +1,4 @@
-"""`Literal`: a scalar of which only some values are allowed."""
+"""`Literal`: a scalar type that allows only some values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from forkpoint.types.wire import shown
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LiteralType(ScalarType):
-    """Values of a scalar type that are emitted, stored or read from outside must be among ``allowed``.
+    """A scalar type whose values must be among ``allowed`` when they are emitted, stored, or read from outside.
 
-    Bytes, columns and description are the scalar's, so values that were saved before can be read whatever is allowed now.
+    Bytes, columns and description are those of the scalar, so saved values are readable even if they are no longer allowed.
     """
 
     allowed: tuple[Any, ...]
@@ -41,9 +41,9 @@ class LiteralType(ScalarType):
         base = scalar(self.name).accept
 
         def coerce(value: Any) -> Any:
-            made = base(value)
-            self._check((made,))
-            return made
+            result = base(value)
+            self._check((result,))
+            return result
 
         return coerce
 
@@ -65,12 +65,12 @@ class LiteralType(ScalarType):
 
 
 def literal(of: TypeInformation, values: tuple[Any, ...]) -> TypeInformation:
-    """The type of these values of a scalar type; the type itself if it is another."""
+    """The type of these values of a scalar type; returns any other type unchanged."""
     return LiteralType(of.name, values) if isinstance(of, ScalarType) and of.name != "null" else of
 
 
 def both(first: TypeInformation, second: TypeInformation) -> TypeInformation:
-    """Of two types that are stored alike, the one that allows the values of both."""
+    """The type that allows the values of two types with the same encoding."""
     if isinstance(first, LiteralType):
         return LiteralType(first.name, (*first.allowed, *second.allowed)) if isinstance(second, LiteralType) else second
     return first

@@ -1,8 +1,8 @@
-"""Objects of a program's classes inside values of `Types.ANY()`: the class by its name, the fields by theirs.
+"""Objects of a program's classes inside values of `Types.ANY()`, encoded with the names of the class and the fields.
 
-Classes of these kinds are carried, as their objects are made of their fields: NamedTuples, dataclasses, msgspec's Structs,
-classes of attrs, models of pydantic, Enums. Reading finds a class by its name and makes an object, if the class is of such a
-kind. Nothing else that a value names is called: whoever writes a value can name anything.
+Supports classes whose objects consist of their fields: NamedTuples, dataclasses, msgspec Structs, attrs classes, pydantic
+models, Enums. Decoding finds the class by name, and creates an object only if the class has one of these kinds; it calls
+nothing else that a value names, because a value from an untrusted author can name anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HASH_OF_ATTRS = "_attrs_cached_hash"
 
 
 def kind_of(cls: type) -> str | None:
-    """Return which kind of record class this is, None if of none."""
+    """Return the kind of a record class; None for other classes."""
     if hasattr(cls, "__attrs_attrs__"):
         return "attrs"
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
@@ -43,17 +43,20 @@ def kind_of(cls: type) -> str | None:
 
 
 def is_carried(cls: type) -> bool:
-    """Whether the objects of a class can be written by field, or as members of an Enum."""
+    """Whether the objects of a class can be encoded by field, or as members of an Enum."""
     return issubclass(cls, Enum) or _why_not(cls) is None
 
 
 def _why_not(cls: Any) -> str | None:
-    """Why the objects of a class are not made of fields alone."""
+    """Why the objects of a class do not consist of their fields alone; None if they do."""
     kind = kind_of(cls)
     if kind is None:
         return "it is no dataclass"
-    if kind == "dataclass" and len(dataclasses.fields(cls)) < _without_class_variables(cls):
-        return "it has an InitVar, which is not kept"
+    if kind == "dataclass":
+        class_variable = dataclasses._FIELD_CLASSVAR  # type: ignore[attr-defined]
+        declared = [field for field in cls.__dataclass_fields__.values() if field._field_type is not class_variable]
+        if len(dataclasses.fields(cls)) < len(declared):
+            return "it has an InitVar, which is not kept"
     if kind in ("dataclass", "attrs"):
         try:
             object.__new__(cls)
@@ -62,13 +65,8 @@ def _why_not(cls: Any) -> str | None:
     return None
 
 
-def _without_class_variables(cls: Any) -> int:
-    fields = cls.__dataclass_fields__.values()
-    return len([field for field in fields if field._field_type is not dataclasses._FIELD_CLASSVAR])  # type: ignore[attr-defined]
-
-
 def names_of(cls: Any, kind: str) -> tuple[str, ...]:
-    """The attributes that an object of a record class is made of."""
+    """The attributes of which an object of a record class consists."""
     match kind:
         case "namedtuple":
             return tuple(cls._fields)
@@ -81,7 +79,7 @@ def names_of(cls: Any, kind: str) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 
-# -- making objects ----------------------------------------------------------------------------------------------------
+# -- creating objects --------------------------------------------------------------------------------------------------
 
 
 def _make_of(cls: Any, kind: str, names: tuple[str, ...]) -> Make:
@@ -118,7 +116,7 @@ def _attrs_make(cls: Any, names: tuple[str, ...]) -> Make:
             object.__setattr__(made, _HASH_OF_ATTRS, None)
         if post_init is not None:
             post_init(made)
-            fill(made, values)  # it may have changed them
+            fill(made, values)  # __attrs_post_init__ may have changed them
         return made
 
     return make
@@ -129,7 +127,7 @@ def _attrs_make(cls: Any, names: tuple[str, ...]) -> Make:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """How the objects of a record class are written: ``header``, which names the class and its fields, then their values."""
+    """The encoding of a record class: ``header``, with the names of the class and its fields, then the field values."""
 
     kind: str
     cls: type
@@ -149,13 +147,13 @@ class Shape:
         if self.kind == "namedtuple":
             return tuple
         get = attributes(self.names)
-        return get if self.kind in ("struct", "pydantic") else self._whole(get)
+        return get if self.kind in ("struct", "pydantic") else self._complete(get)
 
-    def _whole(self, get: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Sequence[Any]]:
-        """Refuses objects with further attributes, unless they are made of the fields again."""
+    def _complete(self, get: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Sequence[Any]]:
+        """Refuses objects with additional attributes, unless a post-init method restores them from the fields."""
         cls, fields = self.cls, len(self.names)
-        remade = hasattr(cls, "__post_init__") or hasattr(cls, "__attrs_post_init__")
-        if remade or not hasattr(cls, "__dict__") or not getattr(cls, "__dictoffset__", 0):
+        restored = hasattr(cls, "__post_init__") or hasattr(cls, "__attrs_post_init__")
+        if restored or not hasattr(cls, "__dict__") or not getattr(cls, "__dictoffset__", 0):
             return get
 
         def values(value: Any) -> Sequence[Any]:
@@ -167,7 +165,7 @@ class Shape:
 
     def _check(self, value: Any) -> None:
         more = [name for name in vars(value) if name not in self.names and name != "__orig_class__"]
-        more = [name for name in more if not hasattr(self.cls, name)]  # as a cached_property
+        more = [name for name in more if not hasattr(self.cls, name)]  # such as a cached_property
         if more:
             raise TypeNotSupported(
                 f"{shown(value)} has attributes that are no fields of {type_name(self.cls)}, and they would be lost: "
@@ -179,7 +177,7 @@ _shapes: WeakKeyDictionary[type, Shape] = WeakKeyDictionary()
 
 
 def shape_of(cls: type) -> Shape | None:
-    """How objects of a class are written; None if they have no typed form, or the class is not found by its name."""
+    """The encoding of a class; None if its objects have no typed form, or the class is not found by its name."""
     shape = _shapes.get(cls)
     if shape is None:
         kind = kind_of(cls)
@@ -193,7 +191,7 @@ _members: WeakKeyDictionary[type, dict[Any, bytes]] = WeakKeyDictionary()
 
 
 def member_bytes(member: Enum) -> bytes:
-    """A member by its class and name, and by its text if it has one; a combination of flags by its bits."""
+    """Encodes a member with its class, its name, and its value if that is text; a combination of flags with its bits."""
     cls = type(member)
     known = _members.get(cls)
     if known is None:
@@ -209,7 +207,7 @@ def member_bytes(member: Enum) -> bytes:
 
 
 def why_opaque(cls: type) -> str:
-    """Why objects of a class cannot be written, and what helps."""
+    """Why objects of a class cannot be encoded, and the remedy."""
     if not is_carried(cls):
         why = _why_not(cls) if kind_of(cls) is not None else None
         reason = f": {why}" if why else ""
@@ -228,7 +226,7 @@ def with_length(header: bytes) -> bytes:
 
 
 def split_header(data: bytes) -> tuple[bytes, bytes]:
-    """The header, with its length, and what follows."""
+    """The header, with its length, and the rest."""
     end = 4 + int.from_bytes(data[:4], "big")
     return data[:end], data[end:]
 
@@ -248,7 +246,7 @@ _makes: WeakKeyDictionary[type, dict[tuple[str, ...], Make]] = WeakKeyDictionary
 
 
 def object_of(header: bytes, values: Sequence[Any]) -> Any:
-    """The object that was written so. Raises TypeNotSupported if its class is not there, or its fields do not fit."""
+    """Decode an object. Raises TypeNotSupported if its class does not exist, or its fields do not fit."""
     _, module, qualname, names = _parsed(header)
     cls = find_class(module, qualname)
     known = None if cls is None else _makes.get(cls)
@@ -274,8 +272,8 @@ def _make_from(cls: type | None, name: str, saved: tuple[str, ...]) -> Make:
     kind = kind_of(cls)
     if kind is None or issubclass(cls, Enum) or _why_not(cls) is not None:
         raise TypeNotSupported(
-            f"a saved value is of {name}, which is not a NamedTuple, dataclass, Struct, attrs class or pydantic model here, and "
-            "nothing else is made of saved fields; make it one, or convert the state with migrate_state"
+            f"a saved value is of {name}, which is not a NamedTuple, dataclass, Struct, attrs class or pydantic model here, so "
+            "it cannot be restored from saved fields; make it one, or convert the state with migrate_state"
         )
     names = names_of(cls, kind)
     make = _make_of(cls, kind, names)
@@ -283,7 +281,7 @@ def _make_from(cls: type | None, name: str, saved: tuple[str, ...]) -> Make:
         return make
     sources = [_source(cls, kind, field, saved, name) for field in names]
     used = {source for source in sources if isinstance(source, int)}
-    dropped = [field for place, field in enumerate(saved) if place not in used and field not in _PYDANTIC]
+    dropped = [field for index, field in enumerate(saved) if index not in used and field not in _PYDANTIC]
     if dropped:
         raise TypeNotSupported(
             f"a saved {name} has fields that the class no longer has, and their values would be lost: {', '.join(dropped)}; keep "
@@ -293,7 +291,7 @@ def _make_from(cls: type | None, name: str, saved: tuple[str, ...]) -> Make:
 
 
 def _source(cls: type, kind: str, field: str, saved: tuple[str, ...], name: str) -> int | Callable[[], Any]:
-    """Where the value of a field comes from: a place among the saved ones, or its default."""
+    """The source of a field's value: the index of a saved field, or a default."""
     if field in saved:
         return saved.index(field)
     hint: Any = _hints(cls).get(field)
@@ -317,12 +315,12 @@ def _source(cls: type, kind: str, field: str, saved: tuple[str, ...], name: str)
 def _hints(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
-    except Exception:  # they may name what exists for type checkers only
+    except Exception:  # annotations may refer to names that exist for type checkers only
         return {}
 
 
 def _default(cls: Any, kind: str, field: str) -> Callable[[], Any] | None:
-    """Makes the default of a field; None if it has none."""
+    """The factory of a field's default; None without a default."""
     if kind == "pydantic":
         if field in _PYDANTIC:
             return (lambda: set()) if field == "__pydantic_fields_set__" else lambda: None
@@ -349,7 +347,7 @@ def _default(cls: Any, kind: str, field: str) -> Callable[[], Any] | None:
 
 
 def member_of(data: bytes) -> Enum:
-    """The member that was written so. A member that was renamed is found by its text."""
+    """Decode a member; finds a renamed member by its text."""
     module, qualname, stored, text = _member(data)
     cls = find_class(module, qualname)
     name = f"{module}.{qualname}"
@@ -375,7 +373,7 @@ def member_of(data: bytes) -> Enum:
 
 
 class StandIn(Row):
-    """A row for an object whose class is not looked up. Written again, it is the same bytes."""
+    """A row for an object whose class is not looked up; encodes to the same bytes again."""
 
     __slots__ = ()
     header: bytes
@@ -408,10 +406,10 @@ def _stand_in_class(header: bytes) -> type[StandIn]:
 
 
 def stand_in(header: bytes, values: Sequence[Any]) -> StandIn:
-    """The row for an object that was written so."""
-    made = _stand_in_class(header).of(_parsed(header)[3], values)
-    assert isinstance(made, StandIn)
-    return made
+    """Decode an object to a row."""
+    row = _stand_in_class(header).of(_parsed(header)[3], values)
+    assert isinstance(row, StandIn)
+    return row
 
 
 class MemberName(str):
@@ -421,10 +419,10 @@ class MemberName(str):
 
     @staticmethod
     def of(data: bytes) -> MemberName:
-        """The name of the member that was written so."""
-        made = MemberName(_member(data)[2])
-        made.data = data
-        return made
+        """Decode a member to its name."""
+        name = MemberName(_member(data)[2])
+        name.data = data
+        return name
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MemberName):
@@ -441,7 +439,7 @@ class MemberName(str):
 
 
 class Pickled:
-    """A pickle that is not loaded. ``name``: of the object's class."""
+    """A pickle that is not loaded. ``name``: the name of the object's class."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
@@ -460,21 +458,19 @@ class Pickled:
 
 
 def with_parts(value: Any, convert_all: Callable[[list[Any]], list[Any]]) -> Any:
-    """The object with its fields' values converted; the same object if they are."""
-    if isinstance(value, StandIn):
-        parts = list(value)
-        results = convert_all(parts)
-        return value if results is parts else value.with_values(results)
-    shape = shape_of(type(value))
-    if shape is None:
+    """The object with converted field values; the same object if no value changes."""
+    shape = None if isinstance(value, StandIn) else shape_of(type(value))
+    if shape is None and not isinstance(value, StandIn):
         return value
-    parts = list(shape.values(value))
+    parts = list(value if shape is None else shape.values(value))
     results = convert_all(parts)
-    return value if results is parts else shape.make(results)
+    if results is parts:
+        return value
+    return value.with_values(results) if shape is None else shape.make(results)
 
 
 def header_and_values(value: Any) -> tuple[bytes, Iterable[Any]] | None:
-    """What is written of an object of a record class; None of another."""
+    """The encoding of an object of a record class; None for other objects."""
     if isinstance(value, StandIn):
         return value.header, value
     shape = shape_of(type(value))

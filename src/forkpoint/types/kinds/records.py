@@ -3,8 +3,8 @@
 On the wire a tuple, NamedTuple or Row is a msgpack array of its fields; a dataclass or Struct is a msgpack map from
 field names to values, in the order of the fields. So a type without its class reads and writes the same bytes.
 
-A dataclass or Struct with ``__post_init__`` is restored in three steps: it is built from its fields, ``__post_init__`` runs
-(it may set attributes that are not fields), and each field is set to its saved value again, as that may have changed it.
+A restore of a dataclass or Struct with ``__post_init__`` builds the object from its fields, runs ``__post_init__`` (it may set
+attributes that are not fields), and sets each field to its saved value again, because ``__post_init__`` may have changed it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAP_FLAVORS = ("dataclass", "struct")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RecordType(TypeInformation):
-    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is not known.
+    """A record. `cls` is None for plain tuples, and for dataclasses and Structs whose class is unknown.
 
-    `plain`: msgspec encodes and builds objects of `cls` just as the class itself would.
+    `plain`: msgspec encodes and builds objects of `cls` exactly like the class itself.
     """
 
     flavor: str
@@ -58,18 +58,18 @@ class RecordType(TypeInformation):
         return tuple(field.name for field in self.members)
 
     def get_field_names(self) -> list[str]:
-        """The names of the fields, as PyFlink's types of rows have them."""
+        """The names of the fields, as in PyFlink's row types."""
         return list(self.names)
 
     def get_field_types(self) -> list[TypeInformation]:
-        """The types of the fields, without that they may be None, which each field of a ROW may."""
-        from forkpoint.types.kinds.containers import present  # which holds dynamic values, and these records
+        """The types of the fields, without Optional, which is implied for the fields of a ROW."""
+        from forkpoint.types.kinds.containers import present  # imports this module indirectly
 
         return [present(field.type) for field in self.members]
 
     @property
     def is_positional(self) -> bool:
-        """Whether the fields have no names but those of their positions."""
+        """Whether the fields are named by position only."""
         return self.flavor in ("tuple", "row") and self.names == tuple(f"f{i}" for i in range(len(self.members)))
 
     @property
@@ -120,7 +120,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def _stand_in(self) -> type:
-        """A Struct with the same fields, for classes that msgspec would not handle field by field."""
+        """A Struct with the same fields, for classes that msgspec does not handle field by field."""
         fields: list[Any] = [(field.name, field.type.wire, wire_default(field)) for field in self.members]
         return msgspec.defstruct(self.name, fields, kw_only=True)
 
@@ -168,7 +168,7 @@ class RecordType(TypeInformation):
         return lambda values: of(names, values)
 
     def _row_values(self, value: Any) -> Sequence[Any]:
-        """The field values of a Row, whose names may be in any order, or of a tuple or list given for one."""
+        """The field values of a Row, whose names may have any order, or of a tuple or list in its place."""
         if isinstance(value, Row):
             if value.get_row_kind() is not RowKind.INSERT:
                 raise TypeNotSupported(
@@ -184,12 +184,12 @@ class RecordType(TypeInformation):
 
     @property
     def _from_rows(self) -> bool:
-        """Whether the values are rows, or of a record without its class."""
+        """Whether the values are rows, or records without their class."""
         return self.flavor == "row" or (self.cls is None and not self._is_array)
 
     @cached_property
     def _gets(self) -> list[Convert]:
-        """For each field, record or sequence of field values → value."""
+        """Getters per field: record or sequence of field values → value."""
         if self._from_rows or self._is_array:
             return list(map(itemgetter, range(len(self.members))))
         return list(map(attrgetter, self.names))
@@ -243,7 +243,7 @@ class RecordType(TypeInformation):
 
     @cached_property
     def _parts(self) -> Convert:
-        """Record, or what can be given for one → its field values, in order."""
+        """Record, or an accepted substitute → its field values, in order."""
         if self._from_rows:
             return self._row_values
         cls, width, read_back = self.python_class, len(self.members), self._read_back
@@ -266,7 +266,7 @@ class RecordType(TypeInformation):
         more = [name for name in field_names(of) if name not in self.names]
         if more:
             raise TypeNotSupported(
-                f"a {type_name(of)} has fields that {self!r} has not, and they would be lost: {', '.join(more)}; declare "
+                f"a {type_name(of)} has fields that {self!r} does not have, and they would be lost: {', '.join(more)}; declare "
                 f"{of.__name__}, or {self.name} | {of.__name__} if there are values of both classes"
             )
 
@@ -370,7 +370,7 @@ class RecordType(TypeInformation):
         return self.flavor in ("tuple", "namedtuple") and all(child.sortable for child in self.children)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from forkpoint.types.kinds.classes import restore_record  # which imports this module
+        from forkpoint.types.kinds.classes import restore_record  # imports this module
         from forkpoint.types.shipping import portable
 
         if self.flavor == "namedtuple" and self.cls is _namedtuple(self.name, self.names, self.children):
@@ -396,7 +396,7 @@ def tuple_type(types: Sequence[TypeInformation]) -> RecordType:
 def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> RecordType:
     """Return the type of a Row; without names its fields are f0, f1, …
 
-    Raises TypeNotSupported if a name occurs twice, or there are not as many names as types.
+    Raises TypeNotSupported for duplicate names, or if the numbers of names and types differ.
     """
     names = [f"f{i}" for i in range(len(types))] if names is None else list(names)
     if len(set(names)) != len(names) or len(names) != len(types):
@@ -405,7 +405,7 @@ def row_type(names: Sequence[str] | None, types: Sequence[TypeInformation]) -> R
 
 
 def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
-    """Return the type of a record whose class is not known: its values are tuples, namedtuples of that name, or `Row`s."""
+    """Return the type of a record whose class is unknown: its values are tuples, namedtuples with that name, or `Row`s."""
     valid = all(field.name.isidentifier() and not keyword.iskeyword(field.name) for field in members)
     if flavor != "namedtuple" or not valid:
         return RecordType("row" if flavor == "namedtuple" else flavor, name, members)
@@ -415,13 +415,13 @@ def classless(flavor: str, name: str, members: tuple[Field, ...]) -> RecordType:
 
 @lru_cache(maxsize=1024)
 def _namedtuple(name: str, names: tuple[str, ...], types: tuple[TypeInformation, ...]) -> type:
-    """One class for each description, as msgspec finds the fields' types by the class."""
+    """A class per description, because msgspec finds the fields' types by class."""
     return namedtuple(name, names, rename=True)
 
 
 @lru_cache(maxsize=1024)
 def _row_class(name: str, names: tuple[str, ...]) -> type[Row]:
-    """A subclass of Row for each description, so that a Union can tell two records without classes apart."""
+    """A subclass of Row per description, so that a Union can distinguish records without classes."""
 
     def reduce(row: Row) -> tuple[Any, ...]:
         return _named_row, (name, names, list(row))
@@ -441,7 +441,7 @@ def attributes(names: tuple[str, ...]) -> Convert:
 
 
 def _convert_some(converts: list[tuple[int, Convert]], first: Convert | None) -> Convert:
-    """Return a function that splits a record with `first` and converts the values at some positions."""
+    """Return a function that splits a record with `first` and converts the values at some indexes."""
     if not converts:
         return first or tuple
 

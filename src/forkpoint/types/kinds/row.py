@@ -8,9 +8,9 @@ from typing import Any
 
 
 class RowKind(Enum):
-    """Which change of a table a row stands for, as in Flink's changelogs; INSERT by default.
+    """The change of a table that a row represents, as in Flink's changelogs; INSERT by default.
 
-    Only the row object has a kind: ROW types do not store it, and refuse rows that are not INSERT.
+    Only the row object has a kind: ROW types do not store it, and refuse rows of other kinds than INSERT.
     """
 
     INSERT = 0
@@ -25,11 +25,11 @@ class RowKind(Enum):
 class Row:
     """A record of values with optional field names.
 
-    ``Row(1, "a")`` has positions only, ``Row(id=1, name="a")`` has names too. ``Person = Row("name", "age")`` followed
-    by ``Person("Ann", 30)`` makes named rows. Fields are read and written by position, ``row[0]``, or by name,
-    ``row["name"]`` or ``row.name``.
+    ``Row(1, "a")`` has positions only, ``Row(id=1, name="a")`` also has names. ``Person = Row("name", "age")`` followed
+    by ``Person("Ann", 30)`` creates named rows. Read and write fields by position, ``row[0]``, or by name, ``row["name"]``
+    or ``row.name``.
 
-    Two rows are equal when their kinds and values are and, where both have names, the names are too.
+    Two rows are equal if their kinds and values are equal and, if both have names, the names are equal.
     """
 
     __slots__ = ("_kind", "_names", "_values")
@@ -47,7 +47,7 @@ class Row:
 
     @classmethod
     def of(cls, names: tuple[str, ...] | None, values: Sequence[Any], kind: RowKind = RowKind.INSERT) -> Row:
-        """Return a row with these names and values, one for one."""
+        """Return a row with these names and values, in the same order."""
         row = cls.__new__(cls)
         _set(row, "_kind", kind)
         _set(row, "_names", names)
@@ -55,7 +55,7 @@ class Row:
         return row
 
     def with_values(self, values: Sequence[Any]) -> Row:
-        """A row with these values, and the names and kind of this one."""
+        """A row with these values, and with the names and kind of this row."""
         return Row.of(self._names, values, self._kind)
 
     @staticmethod
@@ -74,7 +74,7 @@ class Row:
         _set(self, "_kind", RowKind(row_kind))
 
     def __call__(self, *values: Any) -> Row:
-        """Return a row of these values, with this row's values as names."""
+        """Return a row with these values, named by this row's values."""
         if len(values) > len(self._values):
             raise TypeError(f"{len(values)} values for the fields {self._values}")
         return Row.of(tuple(str(name) for name in self._values[: len(values)]), values)
@@ -91,15 +91,15 @@ class Row:
         _set(self, "_names", tuple(field_names))
 
     def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
-        """Return the values in the order of `names`; in their own order if the row has no names."""
+        """Return the values in the order of `names`; in the order of the row if it has no names."""
         if self._names is None or self._names == tuple(names):
             return self._values
         return [self[name] for name in names]
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
-        """Return the fields by name. ``recursive``: rows within the values, also in lists and dicts, become dicts too.
+        """Return the fields by name. ``recursive``: also convert nested rows, including those in lists and dicts.
 
-        Raises TypeError if the row, or one within it, has no names.
+        Raises TypeError if the row, or a nested row, has no names.
         """
         if self._names is None:
             raise TypeError("a Row without field names has no dict form")

@@ -1,4 +1,4 @@
-"""Types whose values have no parts: numbers, text, bytes, dates and times, UUIDs, and ANY."""
+"""Scalar types: numbers, text, bytes, dates and times, UUIDs, and ANY."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _numbers(array: pa.Array) -> list[Any]:
 
 @dataclass(frozen=True)
 class ScalarSpec:
-    """How one kind of scalar works; `to_array` and `to_values` see no None.
+    """The behaviour of a kind of scalar; `to_array` and `to_values` receive no None.
 
-    `exact` is the condition, beside the class, under which a value ``@`` can be stored unchanged; `all_exact` checks it
+    `exact`: the condition, besides the class, under which a value ``@`` can be stored unchanged; `all_exact` checks it
     for many values of that class. `takes`: other classes whose values are converted.
     """
 
@@ -81,7 +81,7 @@ def _integer(label: str, arrow: pa.DataType, code: str) -> ScalarSpec:
     dtype, (low, high) = arrow.to_pandas_dtype(), _bounds(arrow.bit_width)
 
     def to_array(values: list[Any]) -> pa.Array:
-        # Not pa.array: it is slower, and silently cuts a float down to an int.
+        # Not pa.array, which is slower, and silently truncates a float to an int.
         return pa.array(np.frombuffer(machine_array(code, values), dtype))
 
     def all_exact(values: Sequence[Any]) -> bool:
@@ -96,7 +96,7 @@ def _integer(label: str, arrow: pa.DataType, code: str) -> ScalarSpec:
 
 
 def _bounded(spec: ScalarSpec) -> ScalarSpec:
-    """The integers of less than 64 bits, whose bounds msgspec does not check."""
+    """Adds a range check for integers with less than 64 bits, whose bounds msgspec does not check."""
     low, high = _bounds(spec.arrow.bit_width)
 
     def lower(value: Any) -> Any:
@@ -197,7 +197,7 @@ def _instants(values: list[Any]) -> pa.Array:
 
 
 def _from_instants(array: pa.Array) -> list[datetime]:
-    # Adding a timedelta is one C call for each value; datetime.replace(tzinfo=...) and to_pylist take far longer.
+    # Adding a timedelta is one C call per value; datetime.replace(tzinfo=...) and to_pylist are far slower.
     return list(map(_EPOCH_UTC.__add__, array.cast(pa.int64()).cast(pa.duration("us")).to_numpy().tolist()))
 
 
@@ -208,7 +208,7 @@ def _instant_lower(value: Any) -> Any:
 
 
 def _all_in_zone(zone: object) -> AllExact:
-    """Codecs drop `fold`, so values that have it are not exact."""
+    """A test for the zone and for `fold`, which codecs drop, so values with a fold are not exact."""
     zones = {zone}
     return lambda values: zones.issuperset(map(_tzinfo, values)) and not any(map(_fold, values))
 
@@ -233,7 +233,7 @@ SPECS: dict[str, ScalarSpec] = {
     "short": _bounded(_integer("SHORT", pa.int16(), "h")),
     "int": _bounded(_integer("INT", pa.int32(), "i")),
     "long": _integer("LONG", pa.int64(), "q"),
-    # Floats are not sortable: NaN has no place in an order.
+    # Floats are not sortable, because NaN has no order.
     "float": ScalarSpec(
         "FLOAT",
         float,
@@ -405,7 +405,7 @@ class ScalarType(TypeInformation):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnyType(ScalarType):
-    """`Types.ANY()`: a dynamic value, in a column as its encoded bytes; None is a value like others, not a null."""
+    """`Types.ANY()`: a dynamic value, which columns hold as encoded bytes; None is an ordinary value, not a null."""
 
     immutable = False
     encode = staticmethod(dynamic.encode_any)
@@ -418,7 +418,7 @@ _WITHOUT_CLASSES = replace(SPECS["any"], to_values=_parsed(dynamic.decode_withou
 
 
 class ClasslessAnyType(AnyType):
-    """ANY for programs that don't have the classes of its values: rows stand in for objects, names for members of Enums."""
+    """ANY for programs without the classes of its values: decodes objects to rows, and members of Enums to names."""
 
     decode = staticmethod(dynamic.decode_without_classes)
     accept = staticmethod(dynamic.accept_without_classes)
