@@ -298,7 +298,7 @@ def test_collations_that_merge_keys_are_warned_of(database: Database, tmp_path: 
         table = database.create_table(f"id VARCHAR(20) COLLATE {collation} PRIMARY KEY")
         at = At(fp.DatabaseSink(database.url, table, key="id"), tmp_path)
         at.sink.check(at.staged(Key, [Key("a")]).committables)
-        assert ("may be the same" in caplog.text) is warned, collation
+        assert ("may be equal" in caplog.text) is warned, collation
 
 
 class Person(NamedTuple):
@@ -473,7 +473,7 @@ def test_texts_for_numbers_are_warned_of(database: Database, tmp_path: Path, cap
     at = At(fp.DatabaseSink(database.url, table), tmp_path)
     at.write(Written, Written("12"))
     assert rows(database, table) == [(12,)]
-    assert ("a text that is no number fails the job" in caplog.text) is (database.name != "sqlite")
+    assert ("a text that is not a number fails the job" in caplog.text) is (database.name != "sqlite")
 
 
 class Large(NamedTuple):

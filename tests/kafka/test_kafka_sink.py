@@ -238,7 +238,7 @@ def test_a_client_that_does_not_return_is_replaced(
 
 
 def test_a_topic_that_is_missing_is_refused_before_anything_is_committed(kafka: Kafka, tmp_path: Path) -> None:
-    with pytest.raises(JobFailed, match="topic 'nowhere', which there is not; create it"):
+    with pytest.raises(JobFailed, match="topic 'nowhere', which does not exist; create it"):
         run(tmp_path, sink(kafka.bootstrap_servers, "nowhere"), restart=RestartStrategy.none())
     topic = kafka.create_topic(partitions=4)
     run(tmp_path, sink(kafka.bootstrap_servers, topic))

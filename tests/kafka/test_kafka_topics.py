@@ -23,7 +23,7 @@ from forkpoint.connectors.kafka.feed import close_feeds
 from forkpoint.errors import InputLost, StorageError
 from servers.kafka import Kafka
 
-GONE = "was deleted|created anew"  # the former, if the new topic appears only when the grace is over
+GONE = "was deleted|re-created"  # the former, if the new topic appears only when the grace is over
 
 
 @pytest.fixture(autouse=True)

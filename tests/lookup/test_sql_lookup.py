@@ -179,7 +179,7 @@ def test_a_job_with_a_cache(url: str, tmp_path: Path) -> None:
         (
             {"query": BY_ID.replace("id,", "id + 1 AS id,"), "key": "id"},
             JobFailed,
-            r"row for key 2 \(int\), which was not asked",
+            r"row for key 2 \(int\), which was not requested",
         ),
         ({"table": "customers", "key": "no"}, ForkpointError, "no"),
         ({"query": BY_ID, "table": "customers", "key": "id"}, ConfigError, "either a query or a table"),

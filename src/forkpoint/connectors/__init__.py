@@ -1,3 +1,3 @@
-"""Sources and sinks of forkpoint's own, one module or room for each system, and what connectors share.
+"""forkpoint's sources and sinks, one module or package per system, and their shared code.
 
-The interfaces are in ``forkpoint.contract``. Nothing imports this package but the API, and programs."""
+The interfaces are in ``forkpoint.contract``. Only the API and programs import this package."""

@@ -1,4 +1,4 @@
-"""What builders of sources have in common."""
+"""The base class of source builders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forkpoint.types.variables import T
 
 
 class SourceBuilder(Generic[T]):
-    """A builder of a source that has a client with properties, and records that may be malformed."""
+    """A builder of a source with client properties, and with records that may be malformed."""
 
     _source: ClassVar[str]
     """The source's class, for messages."""
@@ -21,14 +21,14 @@ class SourceBuilder(Generic[T]):
         self._on_parse_error: OnParseError = "fail"
 
     def set_on_parse_error(self, on_parse_error: OnParseError) -> Self:
-        """What to do with a record that cannot be deserialized: ``"fail"``, or ``"skip"``: log and skip it, or an
-        ``OutputTag("…", DeadLetter)``: send it to that side output, which ``get_side_output`` reads."""
+        """The handling of a record that cannot be deserialized: ``"fail"``; ``"skip"`` to log and skip it; or an
+        ``OutputTag("…", DeadLetter)`` to send it to that side output, which ``get_side_output`` reads."""
         check_on_parse_error(self._source, on_parse_error)
         self._on_parse_error = on_parse_error
         return self
 
     def set_property(self, key: str, value: str) -> Self:
-        """A property of the client, as it or Flink names it, or of Flink's source."""
+        """A property of the client, by its own or Flink's name, or of Flink's source."""
         self._properties[key] = str(value)
         return self
 
@@ -39,7 +39,7 @@ class SourceBuilder(Generic[T]):
         return self
 
     def _take_number(self, properties: dict[str, str], name: str, default: int, what: str = "a number") -> int:
-        """The value of a property of the source itself, which is removed."""
+        """Remove a property of the source itself, and return its value."""
         given = properties.pop(name, None)
         try:
             return default if given is None else int(given)

@@ -15,9 +15,9 @@ from forkpoint.types.variables import T
 class CollectionSource(Source[T]):
     """The elements of a list, in order; bounded.
 
-    The elements are part of the source and shipped to the tasks once, with the program; positions are indices into the list.
-    ``splits``: instead, a list for each split, like a partitioned topic: order holds within a split, and an epoch reads
-    first from those furthest behind. ``type``: a ``TypeInformation`` or annotation; without it elements pass unchanged.
+    The elements are part of the source and are shipped to the tasks once, with the program; positions are indices into the list.
+    ``splits``: alternatively, a list per split, like a partitioned topic: order holds within a split, and an epoch reads
+    first from the splits furthest behind. ``type``: a ``TypeInformation`` or annotation; without it, elements pass unchanged.
     """
 
     holds_elements = True
@@ -51,7 +51,7 @@ class _CollectionEnumerator(SplitEnumerator):
         self._announced = position is not None
         self._next = [0] * len(sizes)
         for split, index in (position or {}).items():
-            # Whether a missing split had been read completely is unknown.
+            # A missing split may or may not have been read completely.
             if int(split) >= len(sizes) or index > sizes[int(split)]:
                 raise RestoreRefused(
                     f"CollectionSource: the saved position is element {index} of split {split}, but the program's "
@@ -129,7 +129,7 @@ def in_pieces(split: str, start: int, count: int, pieces: int) -> list[SplitRang
 
 
 def fair_shares(left: list[int], done: list[int], budget: int) -> list[int]:
-    """How many of ``budget`` elements to take from each split, so that those furthest behind catch up first."""
+    """The part of ``budget`` elements to take from each split, so that the splits furthest behind catch up first."""
     shares = [0] * len(left)
     order = sorted(range(len(left)), key=lambda s: done[s])
     while budget > 0:

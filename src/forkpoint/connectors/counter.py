@@ -1,4 +1,4 @@
-"""Numbers from 0 up."""
+"""A source that counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forkpoint.types import TypeInformation, Types
 class CounterSource(Source[int]):
     """Counts from ``start`` to ``stop`` (exclusive), or forever.
 
-    ``per_epoch`` limits how far an epoch counts: without end, each would otherwise count up to the job's limit.
+    ``per_epoch`` limits the numbers of an epoch; an endless count would otherwise always reach the job's limit.
     """
 
     def __init__(self, stop: int | None = None, *, start: int = 0, per_epoch: int = 10_000) -> None:
@@ -46,7 +46,7 @@ class CounterSource(Source[int]):
 
 
 class NumberSequenceSource(CounterSource):
-    """PyFlink's: the numbers from ``start`` to ``end``, both inclusive, in order."""
+    """PyFlink's source of the numbers from ``start`` to ``end``, both inclusive, in order."""
 
     def __init__(self, start: int, end: int) -> None:
         if not (isinstance(start, int) and isinstance(end, int)):

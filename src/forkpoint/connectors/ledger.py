@@ -1,7 +1,7 @@
-"""Ledgers: what a sink notes in another system, beside its output, about the epochs that it has committed there.
+"""Ledgers: a sink's record of its committed epochs, which it keeps in the external system with its output.
 
-A commit may be repeated, and an older driver may wake up in the middle of one. So a committer looks at the ledger before it
-writes. The decisions about what it finds are here; reading and writing it are the sinks' own.
+A commit may be repeated, and a suspended driver may resume in the middle of one. So a committer reads the ledger before it
+writes. This module decides on the ledger's content; the sinks read and write it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ REDIS_HASH = "forkpoint:epochs"
 CASSANDRA_TABLE = "forkpoint_epochs"
 OPENSEARCH_INDEX = "forkpoint-epochs"
 
-_MAX_BYTES = 400  # of an entry's name; an id of OpenSearch's has at most 512
+_MAX_BYTES = 400  # of an entry's name; an id in OpenSearch has at most 512
 _DIGEST_CHARACTERS = 32
 
 
 def entry_name(context: CommitterContext, *, of_group: bool) -> str:
-    """The name of a sink's entry: ``incarnation/job/uid``, with ``/group`` for the one of a group. A name that is too
-    long ends in a digest."""
+    """The name of a sink's entry: ``incarnation/job/uid``, and ``/group`` for a group's entry. A name that is too long ends in a
+    digest."""
     parts = [context.incarnation, context.job, context.uid, *([context.group] if of_group else ())]
     name = "/".join(quote(part, safe="") for part in parts)
     if len(name) <= _MAX_BYTES:
@@ -33,7 +33,7 @@ def entry_name(context: CommitterContext, *, of_group: bool) -> str:
 
 
 def refuse_put_back(found: int, newest: int, place: str) -> None:
-    """Raise JobFailed if a ledger knows an epoch that the job doesn't. ``place``: the ledger's entry, for the message."""
+    """Raise JobFailed if a ledger has an epoch that the job does not know. ``place``: the ledger's entry, for the message."""
     if found > newest:
         raise JobFailed(
             f"{place} says that epoch {found} was committed, but the job's newest is {newest}. Was the state root put back to an "
@@ -46,8 +46,8 @@ def refuse_put_back(found: int, newest: int, place: str) -> None:
 class Span:
     """The versions of one epoch's rows: row ``i`` of a group has ``first + i``, which is below ``end``.
 
-    Versions are microseconds since 1970 as long as an epoch has fewer rows than microseconds: newer than what others wrote
-    before, and than those of all earlier epochs.
+    Versions are microseconds since 1970 as long as an epoch has fewer rows than microseconds. They are newer than those of
+    other writers' earlier rows, and of all earlier epochs.
     """
 
     epoch: int
@@ -56,11 +56,11 @@ class Span:
 
 
 def next_span(found: Span | None, epoch: int, rows: int, now_us: int) -> Span | None:
-    """The span of an epoch of which a group has ``rows`` rows, after what the ledger says; None if a newer epoch has begun, which
-    it does only when all of this one was written.
+    """The span of an epoch of which a group has ``rows`` rows, given the ledger's span; None if a newer epoch has begun, which
+    happens only once this epoch is written completely.
 
-    The first commit of an epoch decides where its versions begin. A repeated one gets the same, and so do other groups; they may
-    extend it.
+    The first commit of an epoch decides its first version. A repeated commit and other groups get the same; they may extend the
+    span.
     """
     if found is None or found.epoch < epoch:
         first = now_us if found is None else max(now_us, found.end)

@@ -1,4 +1,4 @@
-"""What sinks stage: rows of bytes as the other system's client sends them, and columns in Arrow's format of streams."""
+"""Encodes the output that sinks stage: rows of bytes for an external system's client, and columns in Arrow's stream format."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def unpack(packed: bytes) -> list[list[bytes | None]]:
 
 
 class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):
-    """Stages one subtask's rows of an epoch. ``encode``: makes the rows of elements. ``describe``: what else the committable
-    says about all rows."""
+    """Stages one subtask's rows of an epoch. ``encode`` makes rows of elements. ``describe`` returns more fields of the
+    committable, about all rows."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):
 
 def staged_rows(context: CommitterContext, committables: Iterable[JSON]) -> list[list[bytes | None]]:
     """All rows that `RowsWriter` staged for these committables, in their order."""
-    return [row for each in committables for row in unpack(context.staged(each["rows"]))]
+    return [row for committable in committables for row in unpack(context.staged(committable["rows"]))]
 
 
-# Written once and read once, mostly within the second: lz4 takes two thirds of the time of zstd or less, for twice the bytes.
+# Written and read once, mostly within a second: lz4 takes at most two thirds of the time of zstd, for twice the bytes.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -77,6 +77,5 @@ def pack_columns(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
 
 
 def unpack_columns(data: bytes) -> Iterator[pa.RecordBatch]:
-    """What ``pack_columns`` made."""
     with pa.ipc.open_stream(data) as reader:
         yield from reader

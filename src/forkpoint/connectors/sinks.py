@@ -21,15 +21,15 @@ _unpack = msgpack_decoder(list[bytes])
 class CollectSink(Sink):
     """Collects the elements of each committed epoch in the driver's process, where ``take`` returns them.
 
-    Elements travel in the manifest, encoded by ``type`` (a ``TypeInformation`` or annotation; by default the stream's type),
-    and are of its classes; those of an untyped stream are what `Types.ANY()` restores. So this is for results that fit into
-    memory. A commit that is repeated within the process collects its elements once. If the process dies, the last epoch's
-    elements are collected again at the restart; earlier ones that were not taken are lost.
+    Elements are part of the manifest, encoded by ``type`` (a ``TypeInformation`` or annotation; by default the stream's type),
+    and are restored as its classes, or by `Types.ANY()` for an untyped stream. So the sink is for results that fit into
+    memory. A commit repeated within the process collects its elements once. If the process dies, the restart collects the last
+    epoch's elements again; earlier elements that were not taken are lost.
     """
 
     def __init__(self, type: Any = None) -> None:
         self._type = None if type is None else type_of(type)
-        # The types of its streams, with their classes; those of an untyped one are found by the values.
+        # The types of its streams, with their classes. An untyped stream's values determine their classes.
         self._known: dict[TypeInformation, TypeInformation] = {Types.ANY(): Types.ANY()}
         self._ready: deque[Any] = deque()
         self._collected: int | None = None
@@ -70,7 +70,7 @@ class CollectSink(Sink):
                 return taken
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks need the description only.
+        # Tasks need only the type.
         return {"_type": self._type, "_known": {}, "_ready": deque(), "_collected": None, "_begins": False}
 
 
@@ -98,7 +98,7 @@ class PrintSink(Sink):
 
     A failed epoch prints nothing, a repeated one prints once. But standard output cannot take part in a commit: if the driver
     dies between the manifest and the last line, the epoch is printed again after the restart. The text is part of the epoch's
-    manifest: this is for looking at results, not for moving data.
+    manifest: the sink is for viewing results, not for moving data.
     """
 
     def __init__(self, prefix: str = "") -> None:

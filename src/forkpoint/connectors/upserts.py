@@ -1,4 +1,4 @@
-"""Elements as changes of rows by key: records are upserts, change records also deletions."""
+"""Converts elements to changes of rows by key: records are upserts, change records may be deletions, too."""
 
 from __future__ import annotations
 
@@ -15,31 +15,27 @@ from forkpoint.types import Row, RowKind
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row that is written, or one whose key is deleted. ``fields``: by name."""
+    """A row to write, or to delete by its key. ``fields`` by name."""
 
     deleted: bool
     fields: Mapping[str, Any]
 
 
 def changes_of(element: Any, key: Sequence[str]) -> Iterator[RowChange]:
-    """What an element changes in a table with this key: a record is written, a Row deleted if its kind is DELETE; a ``Change``
-    (of Debezium's or Canal's messages) is either, or both, if it changes the key. None changes nothing.
+    """The changes that an element makes in a table with this key: it writes a record; it deletes a Row of kind DELETE; a
+    ``Change`` (from Debezium's or Canal's messages) does either, or both if it changes the key. None makes no changes.
 
     Raises TypeError for an element without named fields.
     """
     if element is None:
         return
-    if _is_change(element):
+    if isinstance(element, tuple) and getattr(element, "_fields", ())[:3] == ("kind", "before", "after"):
         yield from _of_change(element, key)
     elif isinstance(element, Row):
         if element.get_row_kind() is not RowKind.UPDATE_BEFORE:
             yield RowChange(element.get_row_kind() is RowKind.DELETE, fields_of(element))
     else:
         yield RowChange(False, fields_of(element))
-
-
-def _is_change(element: Any) -> bool:
-    return isinstance(element, tuple) and getattr(element, "_fields", ())[:3] == ("kind", "before", "after")
 
 
 def _of_change(change: Any, key: Sequence[str]) -> Iterator[RowChange]:
@@ -73,7 +69,7 @@ def fields_of(record: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Write:
-    """One staged row: a deletion, a row as a whole, or a part of one, which leaves other fields as they are."""
+    """One staged row: a deletion, a complete row, or some fields, which leave other fields unchanged."""
 
     key: tuple[bytes | None, ...]
     deletes: bool
@@ -82,8 +78,8 @@ class Write:
 
 
 def needed(writes: Sequence[Write]) -> list[int]:
-    """The places of those writes that have an effect once all are done: of each key, the last, a deletion before it (it removes
-    fields that the last one doesn't have), and parts."""
+    """The indices of the writes that determine the final rows: per key, the last complete write, a deletion before it (which
+    removes fields that the write lacks), and later partial writes."""
     kept: dict[tuple[bytes | None, ...], list[int]] = {}
     for at, write in enumerate(writes):
         before = kept.get(write.key)

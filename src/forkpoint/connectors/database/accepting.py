@@ -1,4 +1,4 @@
-"""Writing rows without those that a table refuses."""
+"""Writes rows except those that a table refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Refused:
     def write(
         self, connection: Connection, write: Callable[[Sequence[Row]], None], columns: Sequence[str], rows: Sequence[Row]
     ) -> None:
-        """Write rows, in order: those of which the table refuses some in halves, within savepoints."""
+        """Write rows in order, within savepoints. Halves the rows if the table refuses some of them."""
         parts = [rows]
         while parts:
             part = parts.pop()

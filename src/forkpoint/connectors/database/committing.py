@@ -1,4 +1,4 @@
-"""Writing an epoch's rows in one transaction, which also notes the epoch's number."""
+"""Writes an epoch's rows in one transaction, which also records the epoch's number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,10 +47,10 @@ class DatabaseCommitter(Committer):
         self._context = context
         self._sink = entry_name(context, of_group=True)
         self._url = url
-        self._place = (table, schema, key)
+        self._location = (table, schema, key)
         self._what = f"writing to table {table!r} of {shown(url)}"
-        self._name_there = f"forkpoint {blake2b(self._sink.encode(), digest_size=16).hexdigest()}"
-        self._engine = create_engine(url, self._name_there)
+        self._application_name = f"forkpoint {blake2b(self._sink.encode(), digest_size=16).hexdigest()}"
+        self._engine = create_engine(url, self._application_name)
         self._connection: Connection | None = None
         self._used = 0.0
         self._described: Any = None
@@ -62,9 +64,9 @@ class DatabaseCommitter(Committer):
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                     raise
-                # Another attempt sleeps in the middle of its transaction: that of a suspended driver, say.
+                # Another attempt, for example of a suspended driver, is idle in its transaction.
                 self.close()
-                epochs.end_others(self._connected(), self._name_there)
+                epochs.end_others(self._connected(), self._application_name)
                 self._commit(output, newest)
 
     def commit_accepted(self, output: EpochOutput, newest: int, set_aside: Callable[[pa.Table], None]) -> None:
@@ -75,13 +77,13 @@ class DatabaseCommitter(Committer):
     def _commit(
         self, output: EpochOutput, newest: int, write: Write = _plainly, written: Callable[[], None] = lambda: None
     ) -> None:
-        """``write``: how rows are written. ``written``: called before the transaction is committed, if it was not before."""
-        sink, schema = self._sink, self._place[1]
+        """Write an epoch with ``write``, unless it is committed already. Calls ``written`` before the transaction commits."""
+        sink, schema = self._sink, self._location[1]
         connection = self._connected()
         with connection.begin():
-            there = epochs.newest(connection, schema, sink)
-            refuse_put_back(there, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
-            if output.epoch > there:
+            committed = epochs.newest(connection, schema, sink)
+            refuse_put_back(committed, newest, f"table {epochs.TABLE!r} of {shown(self._url)}, row {sink!r},")
+            if output.epoch > committed:
                 self._write(connection, output.committables, write)
                 epochs.note(connection, schema, sink, output.epoch)
                 written()
@@ -89,10 +91,10 @@ class DatabaseCommitter(Committer):
     def _connected(self) -> Connection:
         idle, self._used = time.monotonic() - self._used, time.monotonic()
         if self._connection is not None and idle > IDLE_SECONDS / 2:
-            self.close()  # servers, and what is between, close connections that are not used
+            self.close()  # servers and firewalls close idle connections
         if self._connection is None or not is_alive(self._connection):
             self._connection = self._engine.connect()
-            epochs.create(self._connection, self._place[1])
+            epochs.create(self._connection, self._location[1])
         return self._connection
 
     def _write(self, connection: Connection, committables: list[Any], write: Write) -> None:
@@ -100,7 +102,7 @@ class DatabaseCommitter(Committer):
             type = from_description(committables_of_type[0]["type"])
             assert isinstance(type, RecordType)
             target = self._target(connection, committables_of_type[0]["type"], type)
-            runs = (run for each in committables_of_type for run in staged_rows(self._context, each))
+            runs = (run for committable in committables_of_type for run in staged_rows(self._context, committable))
             to_rows = _to_rows(connection, target, changed_row(type) or type)
             if target.key:
                 upserted, deleted = _effects(runs, target, to_rows, is_change=changed_row(type) is not None)
@@ -114,7 +116,7 @@ class DatabaseCommitter(Committer):
 
     def _target(self, connection: Connection, described: Any, type: RecordType) -> Target:
         if self._described is None or self._described[0] != described:
-            self._described = described, target_table(connection, *self._place, type)
+            self._described = described, target_table(connection, *self._location, type)
         target: Target = self._described[1]
         return target
 
@@ -122,33 +124,26 @@ class DatabaseCommitter(Committer):
         connection, self._connection = self._connection, None
         self._described = None
         if connection is not None:
-            connection.invalidate()  # closes it without waiting for a server that may be away
+            connection.invalidate()  # closes it without waiting for a server that may be down
             connection.close()
 
 
 def _runs(committables: list[Any]) -> Iterable[list[Any]]:
-    """Committables whose rows have the same type: all of them, unless another version of the program wrote some."""
-    run: list[Any] = []
-    for each in committables:
-        if run and run[0]["type"] != each["type"]:
-            yield run
-            run = []
-        run.append(each)
-    if run:
-        yield run
+    """Group successive committables by the type of their rows, which only another version of the program changes."""
+    return (list(run) for _, run in groupby(committables, itemgetter("type")))
 
 
 def _to_rows(connection: Connection, target: Target, type: RecordType) -> Callable[[Iterable[Any]], list[Row]]:
     converters = writing.converters(connection, target, type)
     if not any(converters):
         return lambda elements: list(map(tuple, elements))
-    pairs = [(place, convert) for place, convert in enumerate(converters) if convert is not None]
+    pairs = [(index, convert) for index, convert in enumerate(converters) if convert is not None]
 
     def to_rows(elements: Iterable[Any]) -> list[Row]:
         rows = list(map(list, elements))
         for row in rows:
-            for place, convert in pairs:
-                row[place] = convert(row[place])
+            for index, convert in pairs:
+                row[index] = convert(row[index])
         return list(map(tuple, rows))
 
     return to_rows
@@ -158,7 +153,7 @@ def _effects(
     runs: Iterable[list[Any]], target: Target, to_rows: Callable[[Iterable[Any]], list[Row]], *, is_change: bool
 ) -> tuple[list[Row], list[Row]]:
     """What an epoch does to each key, the last of its changes: rows to be there, and keys to be gone."""
-    places = target.key_places
+    places = target.key_indices
     last: dict[Row, Row | None] = {}
     for run in runs:
         if is_change:

@@ -100,7 +100,7 @@ def create_engine(url: str, name_there: str = "forkpoint") -> Engine:
 
 @cache
 def _bounded_cursor() -> Any:
-    """A cursor that sends nothing larger than the server takes: that would close the connection, as an outage does."""
+    """A cursor that refuses statements beyond the server's limit: the server would close the connection, like in an outage."""
     from pymysql.constants.ER import NET_PACKET_TOO_LARGE
     from pymysql.cursors import Cursor
     from pymysql.err import DataError
@@ -124,7 +124,7 @@ def _bounded_cursor() -> Any:
 
 
 def too_large(what: str, limit: int) -> str:
-    """What to say of a statement, or a row, that is more than MySQL's server takes."""
+    """The message for a statement or row beyond the limit of MySQL's server."""
     return (
         f"{what}, and the server takes {limit} at once (max_allowed_packet). Raise that (SET GLOBAL max_allowed_packet = …, up "
         "to 1 GB, and in its configuration), or write smaller rows"
@@ -132,9 +132,9 @@ def too_large(what: str, limit: int) -> str:
 
 
 def max_packet(connection: Connection) -> int:
-    """How many bytes MySQL's server takes at once, as it said when the connection was made."""
-    made: Any = connection.connection.dbapi_connection
-    return int(made.max_allowed_packet)
+    """The limit of MySQL's server in bytes, read when the connection was made."""
+    driver_connection: Any = connection.connection.dbapi_connection
+    return int(driver_connection.max_allowed_packet)
 
 
 def _limit_mysql(connection: Any, _: Any) -> None:
@@ -142,7 +142,7 @@ def _limit_mysql(connection: Any, _: Any) -> None:
         cursor.execute("SELECT @@max_allowed_packet")
         connection.max_allowed_packet = int(cursor.fetchone()[0])
         cursor.execute("SET SESSION time_zone = '+00:00'")
-        # Whoever waits for a transaction that sleeps gets the lock when the server ends that.
+        # A client that waits for an idle transaction gets the lock when the server ends that transaction.
         lock_seconds = IDLE_SECONDS + _LONGER_THAN_IDLE
         cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {lock_seconds}, SESSION wait_timeout = {IDLE_SECONDS}")
         cursor.execute("SELECT VERSION()")

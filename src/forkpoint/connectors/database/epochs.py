@@ -1,4 +1,4 @@
-"""Which epoch of each sink a database has: a table of forkpoint's own, changed in the transaction that writes the epoch."""
+"""Records each sink's newest epoch in a database, in forkpoint's own table, in the transaction that writes the epoch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _table(schema: str | None) -> Table:
 
 
 def create(connection: Connection, schema: str | None) -> None:
-    """Create the table if there is none; a transaction of its own."""
+    """Create the table if it is missing, in a separate transaction."""
     from sqlalchemy import inspect
     from sqlalchemy.exc import IntegrityError, ProgrammingError
     from sqlalchemy.schema import CreateTable
@@ -31,21 +31,20 @@ def create(connection: Connection, schema: str | None) -> None:
     try:
         with connection.begin():
             connection.execute(CreateTable(_table(schema), if_not_exists=True))
-    except (IntegrityError, ProgrammingError):  # another task creates it, which PostgreSQL reports as a conflict of its catalogs
+    except (IntegrityError, ProgrammingError):  # another task creates it; PostgreSQL reports a conflict in its catalogs
         with connection.begin():
             if not inspect(connection).has_table(TABLE, schema):
                 raise
 
 
 def newest(connection: Connection, schema: str | None, sink: str) -> int:
-    """The newest epoch of a sink, or 0. Whoever else asks waits until this transaction ends."""
+    """The newest epoch of a sink, or 0. Other callers wait until this transaction ends."""
     from sqlalchemy import select
 
     table = _table(schema)
-    # Inserting comes first: it locks the row, and with SQLite the database, which a SELECT would not.
+    # Insert first: it locks the row, and in SQLite the database, which a SELECT would not.
     connection.execute(_insert_unless_present(connection, table), {"sink": sink, "epoch": 0})
-    found = connection.execute(select(table.c.epoch).where(table.c.sink == sink).with_for_update()).scalar_one()
-    return int(found)
+    return int(connection.execute(select(table.c.epoch).where(table.c.sink == sink).with_for_update()).scalar_one())
 
 
 def note(connection: Connection, schema: str | None, sink: str, epoch: int) -> None:
@@ -54,7 +53,7 @@ def note(connection: Connection, schema: str | None, sink: str, epoch: int) -> N
 
 
 def end_others(connection: Connection, name: str) -> None:
-    """End PostgreSQL's other connections of this name. Their transactions are undone."""
+    """End PostgreSQL's other connections of this name, which rolls their transactions back."""
     from sqlalchemy import text
 
     query = (

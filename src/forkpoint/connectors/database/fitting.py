@@ -1,7 +1,7 @@
-"""Which fields a column cannot hold, whatever their values are: what the database, or its driver, refuses in every case.
+"""Pairs of field and column types that cannot work: the database, or its driver, refuses all values.
 
-Databases read much from text and numbers: PostgreSQL's dates from 20260101, say. So this is known for some pairs of types only;
-all others are left to the database.
+Databases convert many texts and numbers: PostgreSQL reads a date from 20260101, for example. So only some pairs are listed; the
+database decides about all others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FAMILIES = {
     **dict.fromkeys(("timestamp", "instant"), "datetime"),
     **dict.fromkeys(("list", "tuple_of", "set", "frozenset"), "list"),
 }
-"""Kinds of types that are written in the same way; other kinds are families of their own."""
+"""Kinds of types that are written in the same way; any other kind is its own family."""
 
 # Fields by family → families of columns that refuse all of their values.
 _POSTGRESQL: Mapping[str, frozenset[str]] = {
@@ -53,12 +53,12 @@ _REFUSED = {"postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL, "sqli
 
 
 def refusing(connection: Connection) -> Mapping[str, frozenset[str]]:
-    """What the columns of this database refuse, by families."""
+    """The column families that refuse fields of a family, in this database."""
     from sqlalchemy import text
 
     name = connection.dialect.name
     if name in ("mysql", "mariadb") and "STRICT" not in str(connection.execute(text("SELECT @@sql_mode")).scalar()):
-        return {}  # it changes values until they fit
+        return {}  # the server adapts values until they fit
     return _REFUSED.get(name, {})
 
 
@@ -69,7 +69,7 @@ def family(type: TypeInformation[Any]) -> str:
 
 
 def column_family(type: Any) -> str | None:
-    """The family of a column's type, as SQLAlchemy has found it; None if it is none of those."""
+    """The family of a column's type in SQLAlchemy; None for any other type."""
     import sqlalchemy as sql
 
     kinds: dict[str, tuple[Any, ...]] = {

@@ -1,4 +1,4 @@
-"""DatabaseSink: rows of a stream to a table, exactly once."""
+"""DatabaseSink writes rows to a table, exactly once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class DatabaseSink(CommittingSink[T_contra]):
-    """Writes records to a table of PostgreSQL, MySQL, MariaDB or SQLite, exactly once: each epoch in one transaction, which also
-    notes the epoch's number in the table ``forkpoint_epochs``. Readers see whole epochs.
+    """Writes records to a table of PostgreSQL, MySQL, MariaDB or SQLite, exactly once: an epoch is one transaction, which also
+    records the epoch's number in the table ``forkpoint_epochs``. Readers see whole epochs.
 
-    ``url``: SQLAlchemy's, such as ``postgresql://user:password@host/database``. ``table``, in ``schema`` (default: the
-    connection's): exists, with a column for each field of the records. ``key``: the columns of its primary key or a unique
-    index. With it, rows replace those of the same key, and `Change` records update and delete; without it, rows are inserted.
+    ``url`` has SQLAlchemy's form, such as ``postgresql://user:password@host/database``. ``table``, in ``schema`` (default: the
+    connection's), must exist, with a column for each field of the records. ``key``: the columns of its primary key or a unique
+    index. With a key, rows replace those of the same key, and `Change` records update and delete; without it, rows are inserted.
 
     Raises ConfigError for a URL that is not supported.
     """
@@ -45,7 +45,7 @@ class DatabaseSink(CommittingSink[T_contra]):
 
     def check_type(self, type: TypeInformation[Any]) -> None:
         record = record_type(type, "DatabaseSink")
-        with self._looking() as connection:
+        with self._connected() as connection:
             if has_table(connection, self._table, self._schema):
                 self._check(connection, record)
 
@@ -54,7 +54,7 @@ class DatabaseSink(CommittingSink[T_contra]):
         largest = max((each.get("largest", 0) for each in committables), default=0)
         if not types and not largest:
             return
-        with self._looking() as connection:
+        with self._connected() as connection:
             for described in types:
                 if described not in self._checked:
                     type = from_description(described)
@@ -63,11 +63,9 @@ class DatabaseSink(CommittingSink[T_contra]):
             check_size(connection, self._table, largest)
 
     @contextmanager
-    def _looking(self) -> Iterator[Connection]:
-        with (
-            raising_errors(f"looking at table {self._table!r} of {shown(self._url)}"),
-            create_engine(self._url).connect() as connection,
-        ):
+    def _connected(self) -> Iterator[Connection]:
+        what = f"inspecting table {self._table!r} of {shown(self._url)}"
+        with raising_errors(what), create_engine(self._url).connect() as connection:
             yield connection
 
     def _check(self, connection: Connection, type: RecordType) -> None:

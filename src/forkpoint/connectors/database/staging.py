@@ -1,4 +1,4 @@
-"""Elements of a known type that a sink stages as columns, and its committer reads back."""
+"""Stages elements of a known type as columns, and reads them back in a committer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.kinds.records import RecordType
 
 LARGE_BYTES = 1 << 19
-"""Rows smaller than this are below all limits of servers that are worth to be checked."""
+"""Smaller rows are below all relevant limits of servers."""
 
-_ROWS = 20_000  # elements that a committer holds as objects at a time
+_ROWS = 20_000  # elements that a committer has as objects at a time
 
 
 class RowWriter(SinkWriter[Any]):
-    """Stages records. A committable: ``{"type": the type's description, "rows": what was staged, "count": how many}``, and if
-    there are large rows ``"largest"``, as of `largest_row`."""
+    """Stages records. A committable is ``{"type": the type's description, "rows": staged data, "count": number of rows}``, with
+    ``"largest"``, the result of `largest_row`, if there are large rows."""
 
     def __init__(self, context: SinkContext, feature: str) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class RowWriter(SinkWriter[Any]):
 
 
 def largest_row(batches: Sequence[pa.RecordBatch]) -> int:
-    """How many bytes of text or binary data the largest row has at least, not looking into collections; 0 if it is small."""
+    """A lower bound of the largest row's bytes of text and binary data, without collections; 0 if it is small."""
     largest = 0
     for batch in batches:
         if batch.nbytes < LARGE_BYTES:
@@ -66,7 +66,7 @@ def largest_row(batches: Sequence[pa.RecordBatch]) -> int:
 
 
 def record_type(type: TypeInformation[Any] | None, feature: str) -> RecordType:
-    """The type of elements with named fields. Raises TypeNotSupported for others."""
+    """The type of elements with named fields. Raises TypeNotSupported for any other type."""
     if not isinstance(type, RecordType):
         raise TypeNotSupported(
             f"{feature} writes records with named fields, but the stream's type is {type or 'not declared'}; declare a "
@@ -76,7 +76,7 @@ def record_type(type: TypeInformation[Any] | None, feature: str) -> RecordType:
 
 
 def staged_rows(context: CommitterContext, committable: JSON) -> Iterator[list[Any]]:
-    """The elements that a RowWriter has staged, in order and in runs; records of classes as namedtuples or Rows."""
+    """The elements that a RowWriter has staged, in order, in runs. Records of classes become namedtuples or Rows."""
     type = from_description(committable["type"])
     for batch in unpack_columns(context.staged(committable["rows"])):
         for start in range(0, len(batch), _ROWS):

@@ -1,4 +1,4 @@
-"""Whether a table can take a stream's rows."""
+"""Checks whether a table can take a stream's rows."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ log = logging.getLogger("forkpoint")
 
 
 def target_table(connection: Connection, name: str, schema: str | None, key: tuple[str, ...], type: RecordType) -> Target:
-    """The table with the columns that rows of ``type`` have. Raises ConfigError if it cannot take them."""
+    """The table with the columns of ``type``. Raises ConfigError if it cannot take such rows."""
     import sqlalchemy
     from sqlalchemy.exc import NoSuchTableError
 
     shown = name if schema is None else f"{schema}.{name}"
     row = changed_row(type)
     if row is not None and not key:
-        raise ConfigError(f"table {shown!r}: changes of rows need a key to find their rows by; give key=(…)")
+        raise ConfigError(f"table {shown!r}: changes of rows need a key that identifies the rows; give key=(…)")
     columns = (row or type).names
     try:
         table = sqlalchemy.Table(name, sqlalchemy.MetaData(), schema=schema, autoload_with=connection)
     except NoSuchTableError:
-        raise ConfigError(
-            f"there is no table {shown!r}; create it, with the columns {', '.join(columns)}{_perhaps_in_schema(name, schema)}"
-        ) from None
+        before, dot, after = name.rpartition(".")
+        hint = f". Or is it {after!r} in a schema? Then give table={after!r}, schema={before!r}" if dot and not schema else ""
+        raise ConfigError(f"there is no table {shown!r}; create it, with the columns {', '.join(columns)}{hint}") from None
     _check_columns(table, shown, columns, key)
     _check_types(connection, table, shown, row or type)
     if key:
@@ -44,15 +44,9 @@ def target_table(connection: Connection, name: str, schema: str | None, key: tup
 
 
 def has_table(connection: Connection, name: str, schema: str | None) -> bool:
-    """Whether there is such a table."""
     from sqlalchemy import inspect
 
     return bool(inspect(connection).has_table(name, schema))
-
-
-def _perhaps_in_schema(name: str, schema: str | None) -> str:
-    before, dot, after = name.rpartition(".")
-    return f". Or is it {after!r} in a schema? Then give table={after!r}, schema={before!r}" if dot and not schema else ""
 
 
 def _check_types(connection: Connection, table: Any, shown: str, row: RecordType) -> None:
@@ -67,15 +61,15 @@ def _check_types(connection: Connection, table: Any, shown: str, row: RecordType
 
 
 def warn_of_texts(connection: Connection, target: Target, row: RecordType) -> None:
-    """Warn of texts for columns of numbers: whether one is a number is not known before its epoch is committed."""
-    if connection.dialect.name == "sqlite":  # which takes any
+    """Warn of texts for columns of numbers: only the commit of an epoch shows whether they are numbers."""
+    if connection.dialect.name == "sqlite":  # it takes any text
         return
     for field in row.members:
         column = target.table.c[field.name]
         if family(field.type) == "text" and column_family(column.type) in ("integer", "number"):
             log.warning(
-                "table %r: column %r is %r, and the field is a str: a text that is no number fails the job when its epoch is "
-                "committed already. Declare the field as a number",
+                "table %r: column %r is %r, and the field is a str: a text that is not a number fails the job after its epoch "
+                "is committed. Declare the field as a number",
                 target.table.fullname,
                 field.name,
                 column.type,
@@ -83,7 +77,7 @@ def warn_of_texts(connection: Connection, target: Target, row: RecordType) -> No
 
 
 def check_size(connection: Connection, table: str, largest: int) -> None:
-    """Raise ConfigError if a row of so many bytes is more than the server takes."""
+    """Raise ConfigError if a row of this size is beyond the server's limit."""
     if largest and connection.dialect.name in ("mysql", "mariadb"):
         limit = max_packet(connection)
         if largest > limit:
@@ -129,7 +123,7 @@ def _check_key(connection: Connection, table: Any, shown: str, key: tuple[str, .
 
 
 def warn_of_collations(connection: Connection, target: Target) -> None:
-    """Warn of key columns in which different keys may be the same: those that differ only in case, or in spaces at the end."""
+    """Warn of key columns whose collation treats different keys as equal: keys that differ only in case or trailing spaces."""
     from sqlalchemy import text
 
     if connection.dialect.name not in ("mysql", "mariadb"):
@@ -143,8 +137,8 @@ def warn_of_collations(connection: Connection, target: Target) -> None:
     for name in target.key:
         if name in found and not found[name].endswith(("nopad_bin", "0900_bin")):
             log.warning(
-                "table %r: key column %r has the collation %s, to which different keys may be the same, such as 'a' and 'A' or "
-                "'a '; their rows replace each other. A binary collation without padding tells them apart",
+                "table %r: key column %r has the collation %s, in which different keys may be equal, such as 'a' and 'A' or "
+                "'a '; their rows replace each other. A binary collation without padding distinguishes them",
                 table.fullname,
                 name,
                 found[name],

@@ -1,4 +1,4 @@
-"""How rows get into a table, by database: the fastest way that takes part in a transaction."""
+"""Writes rows to a table, in the fastest transactional way of each database."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ CHUNK = 5_000  # rows in a statement
 
 @dataclass(frozen=True)
 class Target:
-    """A table, the columns that rows have, and those that identify a row (none: rows are only inserted)."""
+    """A table, the columns of the rows, and the key columns (none if rows are only inserted)."""
 
     table: Table
     columns: tuple[str, ...]
     key: tuple[str, ...] = ()
 
     @property
-    def key_places(self) -> list[int]:
+    def key_indices(self) -> list[int]:
         return [self.columns.index(name) for name in self.key]
 
 
 def insert(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
-    """Insert rows, in order."""
+    """Insert rows in order."""
     if connection.dialect.name == "postgresql":
         _copy(connection, _quoted(connection, target.table), target, rows)
     else:
@@ -47,7 +47,7 @@ def insert(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
 
 
 def upsert(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
-    """Insert rows, or update those whose key exists. Each key occurs once."""
+    """Insert rows, or update rows whose key exists. Every key must occur only once."""
     if connection.dialect.name == "postgresql":
         _upsert_copy(connection, target, rows)
     else:
@@ -55,7 +55,7 @@ def upsert(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
 
 
 def delete(connection: Connection, target: Target, keys: Sequence[Row]) -> None:
-    """Delete the rows with these keys, if there are any."""
+    """Delete the rows with these keys, if any."""
     from sqlalchemy import and_, bindparam
 
     matches = [target.table.c[name] == bindparam(f"k_{name}") for name in target.key]
@@ -93,7 +93,7 @@ def _copy(connection: Connection, into: str, target: Target, rows: Iterable[Row]
 
 
 def _upsert_copy(connection: Connection, target: Target, rows: Sequence[Row]) -> None:
-    """Rows that conflict are updated by one statement, from a table of the session's own."""
+    """Upsert rows in one statement, from a temporary table of the session."""
     from sqlalchemy import text
 
     table = _quoted(connection, target.table)
@@ -116,7 +116,7 @@ def _quoted(connection: Connection, name: Any) -> str:
 
 
 def converters(connection: Connection, target: Target, row: RecordType) -> list[Callable[[Any], Any] | None]:
-    """For each column, what makes the driver's value of a field's; None where they are the same."""
+    """For each column, a function from a field's value to the driver's; None if they are the same."""
     from sqlalchemy import ARRAY, JSON, DateTime
 
     postgres = connection.dialect.name == "postgresql"
@@ -125,10 +125,10 @@ def converters(connection: Connection, target: Target, row: RecordType) -> list[
         type = target.table.c[name].type
         of = of.of if isinstance(of, OptionalType) else of
         if isinstance(type, JSON):
-            as_text = _same if of.python_class is str else _json  # a str is JSON already
+            as_text: Callable[[Any], str] = str if of.python_class is str else _json  # a str is JSON already
             found.append(partial(_jsonb, as_text) if postgres else partial(_json_object, name, as_text))
         elif isinstance(of, RecordType | SequenceType | MapType) and not isinstance(type, ARRAY):
-            found.append(_json_text)  # MariaDB's JSON is text, too
+            found.append(lambda value: None if value is None else _json(value))  # MariaDB's JSON is text, too
         elif isinstance(type, DateTime) and not (postgres and type.timezone):
             found.append(_naive_utc)
         else:
@@ -137,12 +137,8 @@ def converters(connection: Connection, target: Target, row: RecordType) -> list[
 
 
 def _json(value: Any) -> str:
-    """As sinks of files write it."""
+    """The JSON of file sinks."""
     return _encode(to_jsonable(value)).decode()
-
-
-def _same(value: str) -> str:
-    return value
 
 
 def _jsonb(as_text: Callable[[Any], str], value: Any) -> Any:
@@ -152,19 +148,15 @@ def _jsonb(as_text: Callable[[Any], str], value: Any) -> Any:
 
 
 def _json_object(column: str, as_text: Callable[[Any], str], value: Any) -> Any:
-    """What SQLAlchemy makes JSON of."""
+    """The value that SQLAlchemy serializes to JSON."""
     try:
         return None if value is None else json.loads(as_text(value))
     except ValueError as error:
         raise JobFailed(f"column {column!r} takes JSON, which {value!r} is not: {error}") from None
 
 
-def _json_text(value: Any) -> Any:
-    return None if value is None else _json(value)
-
-
 def _naive_utc(value: Any) -> Any:
-    """Columns without a time zone get UTC."""
+    """A time in UTC, for a column without a time zone."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         from datetime import UTC
 
@@ -176,7 +168,7 @@ _UNCHANGED = (str, int, float, bytes, bool, datetime, date, time, type(None))
 
 
 def plain(value: Any) -> Any:
-    """A value as drivers know it: nested records as dicts, Enums as their values, sets and tuples as lists."""
+    """A value in a driver's types: nested records become dicts, Enums their values, sets and tuples lists."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, _UNCHANGED):

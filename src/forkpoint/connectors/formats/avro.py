@@ -1,4 +1,4 @@
-"""Avro: one value in each message, without a header, by PyFlink's names; and the types of Avro's schemas."""
+"""Avro with one value per message, without a header, by PyFlink's names; and the types of Avro's schemas."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
             data = io.BytesIO(message)
             try:
                 value = schemaless_reader(data, writer, reader)
-            except Exception as error:  # fastavro raises whatever the bytes lead to
+            except Exception as error:  # fastavro raises many kinds
                 raise Unreadable(f"not Avro of the schema ({_problem(error)})") from None
             if data.tell() != len(message):
                 raise Unreadable(f"not Avro of the schema ({len(message) - data.tell()} bytes are left)")
@@ -104,7 +104,7 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong with bytes that led to this error."""
+    """The problem with bytes that caused this error."""
     match error:
         case EOFError():
             return "it ends within a value, or a length in it is wrong"
@@ -147,23 +147,23 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
         out = io.BytesIO()
         try:
             schemaless_writer(out, self.schema, self.plain(element), strict_allow_default=True)
-        except Exception as error:  # fastavro raises whatever the value leads to
+        except Exception as error:  # fastavro raises many kinds
             raise self.misfit(element, error) from error
         return out.getvalue()
 
     def plain(self, element: Any) -> Any:
-        """An element as fastavro writes it."""
+        """An element in fastavro's form."""
         value = by_position(element)
         plain = to_plain(elements_of([value], self._type)[0] if is_nameless(value) else value)
         return _symbols(plain) if self._enums else plain
 
     def misfit(self, element: Any, error: Exception) -> TypeNotSupported:
-        """The error for an element that the schema has no place for."""
+        """The error for an element that does not fit the schema."""
         return TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}")
 
 
 def _symbols(value: Any) -> Any:
-    """A value with the symbols of Enums: their values if these are text, else their names."""
+    """A value with symbols instead of Enums: their values if these are text, otherwise their names."""
     if isinstance(value, dict):
         return {name: _symbols(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What forkpoint's own formats share: they read batches of messages into columns, and find the bad ones."""
+"""The base of forkpoint's formats, which read batches of messages into columns and find bad messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forkpoint.types.wire import shown
 
 @dataclass(frozen=True)
 class Part:
-    """What was read from some messages: ``indices`` are those of the elements' messages."""
+    """The elements of some messages. ``indices`` are those of the elements' messages."""
 
     elements: pa.RecordBatch
     indices: npt.NDArray[np.int64]
@@ -33,13 +33,13 @@ class Part:
         return Part(elements, np.arange(start, start + elements.num_rows))
 
     def at(self, places: npt.NDArray[np.int64]) -> Part:
-        """The same of messages that were at these places among others."""
-        bad = tuple(BadMessage(int(places[each.index]), each.problem) for each in self.bad)
+        """The same part, for messages with these indices in a larger batch."""
+        bad = tuple(BadMessage(int(places[message.index]), message.problem) for message in self.bad)
         return Part(self.elements, places[self.indices], bad)
 
 
 class Declared:
-    """For a dataclass that is shipped: it is pickled without what it has cached, as decoders cannot be pickled."""
+    """Pickles a dataclass without cached properties, because decoders cannot be pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # a mixin
@@ -55,7 +55,7 @@ class BatchDeserializationSchema(DeserializationSchema[T], Generic[T]):
 
     @abstractmethod
     def read(self, messages: pa.BinaryArray) -> Iterable[Part]:
-        """What is in messages, none of which is null."""
+        """Read messages, none of which is null."""
 
     def deserialize(self, message: bytes) -> T:
         found = self._deserialized(pa.array([message], pa.binary()))
@@ -90,7 +90,7 @@ class BatchDeserializationSchema(DeserializationSchema[T], Generic[T]):
             table = pa.Table.from_batches([part.elements for part in parts], schema).combine_chunks()
             elements = (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)])[0]
         indices = np.concatenate([np.empty(0, np.int64), *(part.indices for part in parts)])
-        if (np.diff(indices) < 0).any():  # parts of messages that were read together though they are not neighbours
+        if (np.diff(indices) < 0).any():  # a part has messages that are not neighbours
             order = np.argsort(indices, kind="stable")
             elements, indices = elements.take(pa.array(order)), indices[order]
         bad = tuple(sorted((each for part in parts for each in part.bad), key=lambda each: each.index))
@@ -106,7 +106,7 @@ class _Found:
 
 
 def read_each(messages: pa.BinaryArray, start: int, decode: Callable[[bytes], Any], converter: RecordConverter) -> Part:
-    """What is in messages, decoded one by one (``decode`` raises Unreadable) and converted together."""
+    """Decode messages one by one (``decode`` raises Unreadable), and convert them together."""
     raws: list[Any] = []
     indices: list[int] = []
     bad: list[BadMessage] = []
@@ -125,18 +125,18 @@ def read_each(messages: pa.BinaryArray, start: int, decode: Callable[[bytes], An
 
 
 def spans(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The bytes that messages are in, and where each starts and ends there."""
+    """The buffer of messages, and their starts and ends in it."""
     _, offsets, data = messages.buffers()
     limits = np.frombuffer(offsets or b"", np.int32)[messages.offset :][: len(messages) + 1]
     return np.frombuffer(data or b"", np.uint8), limits[:-1], limits[1:]
 
 
 def elements_of(values: list[Any], type: TypeInformation) -> list[Any]:
-    """Elements with the type's fields and no others: those of tuples and rows without names by position, of rows by name."""
+    """Elements with exactly the type's fields: tuples and rows without names match by position, other rows by name."""
     if type.fields is None or not _may_be_nameless(values):
         return values
     names = tuple(field.name for field in type.fields)
-    if all(_has_fields(each, names) for each in values):
+    if all(_has_fields(value, names) for value in values):
         return values
     return type.from_columns(type.to_columns(values))
 
@@ -156,17 +156,18 @@ def _has_fields(value: Any, names: tuple[str, ...]) -> bool:
 
 
 def _may_be_nameless(values: list[Any]) -> bool:
-    """A quick look at the values' classes."""
-    return any(each is tuple or issubclass(each, Row) for each in set(map(type, values)))
+    """A fast check of the values' classes."""
+    return any(cls is tuple or issubclass(cls, Row) for cls in set(map(type, values)))
 
 
 def is_nameless(value: Any) -> bool:
-    """Whether a record's fields have positions only."""
+    """Whether a record's fields have only positions."""
     return value.field_names is None if isinstance(value, Row) else type(value) is tuple
 
 
 def by_position(value: Any) -> Any:
-    """A value whose rows have no names if these only say the positions (f0, f1, …), as those of a ROW without names do."""
+    """A value with unnamed rows instead of rows whose names only give positions (f0, f1, …), like those of a ROW without
+    names."""
     if isinstance(value, Row) and value.field_names == tuple(f"f{i}" for i in range(len(value))):
         row = Row(*map(by_position, value))
         row.set_row_kind(value.get_row_kind())

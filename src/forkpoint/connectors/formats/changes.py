@@ -59,7 +59,7 @@ def change_type(row: TypeLike[Any]) -> RecordType:
 
 
 def changed_row(type: TypeInformation[Any] | None) -> RecordType | None:
-    """The type of the rows that changes of ``type`` are about; None if it is no type of changes."""
+    """The type of the rows in changes of ``type``; None if it is not a type of changes."""
     if not isinstance(type, RecordType) or type.name != "Change" or type.names != _Change._fields:
         return None
     row = type.children[_Change._fields.index("after")]
@@ -123,7 +123,7 @@ class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Ge
         return _object(value)
 
     def _convert(self, raws: list[Any]) -> tuple[list[Any], list[tuple[int, str]]]:
-        """The rows, None where there is none or a problem, and the problems with their places."""
+        """The rows, None if missing or unreadable, and the problems with their indices."""
         type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
         places = [at for at, raw in enumerate(raws) if raw is not None]
         batch, problems = self._rows(type).convert([raws[at] for at in places])
@@ -137,11 +137,11 @@ class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Ge
 
 
 _DEBEZIUM = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
-_MOST_SCHEMAS = 100  # that are kept: a topic has few
+_MOST_SCHEMAS = 100  # in the cache; a topic has few
 
 
 class _Message(msgspec.Struct):
-    """A message of Debezium with its schema, or without."""
+    """A Debezium message, with or without its schema."""
 
     schema: msgspec.Raw = msgspec.Raw()
     payload: Any = msgspec.UNSET
@@ -212,7 +212,7 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
         yield _Change(kind, before, after, _text(source, "db"), _text(source, "table"), _time(source, "ts_ms"))
 
     def _decoder(self, schema: bytes) -> Decode:
-        """What decodes rows by the schema in a message, of which a topic has few."""
+        """The decoder of rows for the schema in a message. A topic has few schemas."""
         decoder = self._decoders.get(schema)
         if decoder is None:
             if len(self._decoders) >= _MOST_SCHEMAS:

@@ -1,7 +1,7 @@
-"""Records of text as columns: Arrow's parsers of JSON and CSV where their result is that of `RecordConverter`.
+"""Parses records of text to columns with Arrow's parsers of JSON and CSV, if their result equals that of `RecordConverter`.
 
-The converter defines the result. Arrow's parsers take more than it does, and sometimes something else, so what they return is
-checked: times in other notations, numbers that are not finite, the sign of a zero, nulls that stand for a default.
+The converter defines the result. Arrow's parsers accept more than it does, and read some values differently, so their result is
+checked: times in other notations, numbers that are not finite, the sign of a zero, nulls that mean a default.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from forkpoint.types.kinds.literals import LiteralType
 _PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = _DAY + r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-# Of the notations that Arrow casts to a time, those that msgspec reads as the same one.
+# The notations that Arrow casts to the same time as msgspec.
 _TEMPORAL = {"date": f"^{_DAY}$", "timestamp": f"^{_MOMENT}$", "instant": f"^{_MOMENT}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$"}
-_YEAR_ONE = -62_135_596_800_000_000  # µs: Arrow reads a year 0, Python does not
+_YEAR_ONE = -62_135_596_800_000_000  # µs: Arrow has a year 0, Python does not
 
 
 Named = Callable[[Field], str]
 
 
 def text_schema(type: TypeInformation | None, named: Named = attrgetter("name")) -> pa.Schema | None:
-    """The columns of a record type as Arrow's parsers read them; None if they cannot read all of them."""
+    """The schema with which Arrow's parsers read a record type; None if they cannot read all columns."""
     if type is None or not type.fields or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields):
         return None
     return pa.schema([(named(f), _read_as(_inner(f.type))) for f in type.fields])
 
 
 def typed_columns(table: pa.Table, type: TypeInformation, named: Named = attrgetter("name")) -> pa.RecordBatch | None:
-    """The columns that Arrow read by `text_schema` as those of the type; None if the converter's could differ."""
+    """Convert the columns that Arrow read by `text_schema` to the type's; None if the converter's result could differ."""
     columns = []
     for field in type.fields or ():
         column = _typed(table.column(named(field)).combine_chunks(), field)
@@ -46,7 +46,7 @@ def typed_columns(table: pa.Table, type: TypeInformation, named: Named = attrget
 
 
 def allows(type: TypeInformation, column: pa.Array) -> bool:
-    """Whether all values of a column are among those of a Literal; True for another type."""
+    """Whether a Literal allows all values of a column; True for any other type."""
     of = _inner(type)
     if not isinstance(of, LiteralType):
         return True
@@ -83,7 +83,7 @@ def _read_as(type: TypeInformation) -> pa.DataType:
 def _typed(column: pa.Array, field: Field) -> pa.Array | None:
     kind = _inner(field.type).kind
     null_is_none = field.type.nullable and (not field.has_default or field.make_default() is None)
-    if column.null_count and not null_is_none:  # the converter inserts a default, or objects
+    if column.null_count and not null_is_none:  # the converter inserts a default, or refuses the record
         return None
     if not allows(field.type, column):
         return None

@@ -1,4 +1,4 @@
-"""CSV: one record in each message, by PyFlink's names."""
+"""CSV with one record per message, by PyFlink's names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from forkpoint.types.variables import T
 
 BOM = b"\xef\xbb\xbf"
 _ALWAYS_QUOTED = 24  # characters: Jackson does not look into longer values
-_LARGEST = 1 << 30  # bytes that are parsed at once: Arrow's block size is an int of 32 bits
+_LARGEST = 1 << 30  # the maximum number of bytes to parse at once: Arrow's block size is an int of 32 bits
 
 
 def read_csv(
@@ -56,14 +56,14 @@ def read_csv(
     if rows is not None and len(table) != rows:  # blank lines, or records that span lines
         return None
     for at, field in enumerate(type.arrow_schema):
-        if pa.types.is_temporal(field.type):  # these are read as text
+        if pa.types.is_temporal(field.type):  # read as text
             column = table.column(at)
             table = table.set_column(at, field.name, pc.if_else(pc.equal(column, ""), None, column))
     return typed_columns(table, type)
 
 
 def _strict(delimiter: str) -> str:
-    """Records in which nothing follows a closing quote."""
+    """Records without text after a closing quote."""
     end = re.escape(delimiter)
     return rf'\A(?:(?:"(?:[^"]|"")*"|[^"{end}\n][^{end}\n]*|)(?:{end}|\r?\n))*\z'
 
@@ -79,12 +79,12 @@ def split_record(record: bytes, **dialect: Any) -> list[str]:
 
 
 def what_csv_says(error: Exception) -> str:
-    """What the csv module says, except about a CR in the middle of a line."""
+    """The csv module's message, or a clearer one for a CR in the middle of a line."""
     return "a CR outside of quotes" if str(error).startswith("new-line character") else str(error)
 
 
 def named_values(row: list[str], names: Sequence[str]) -> dict[str, Any]:
-    """A record's values by name. Raises Unreadable if there are more or fewer."""
+    """A record's values by name. Raises Unreadable for too many or too few values."""
     if len(row) != len(names):
         raise Unreadable(f"{len(row)} values for the {len(names)} columns {', '.join(names)}")
     return dict(zip(names, row, strict=True))
@@ -92,7 +92,7 @@ def named_values(row: list[str], names: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """How CSV is written."""
+    """A dialect of CSV."""
 
     field_delimiter: str = ","
     array_element_delimiter: str = ";"
@@ -117,7 +117,7 @@ class CsvDialect:
         }
 
     def record(self, texts: list[str]) -> str:
-        """A record of values as they are written, without its line end; not a blank line, which readers skip."""
+        """A record of encoded values, without its line end; never a blank line, which readers skip."""
         line = self.field_delimiter.join(texts)
         return line or (self.quote_character or "") * 2
 
@@ -146,7 +146,7 @@ class CsvDialect:
 
 
 def java_float(value: float, *, single: bool = False) -> str:
-    """A number as Java's ``Double.toString`` or ``Float.toString`` writes it."""
+    """A number in the form of Java's ``Double.toString`` or ``Float.toString``."""
     text = str(np.float32(value)) if single else repr(value)
     if not np.isfinite(value):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text]
@@ -166,7 +166,7 @@ def java_float(value: float, *, single: bool = False) -> str:
 
 @dataclass(frozen=True)
 class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
-    """Reads one CSV record in each message, whose values are the fields of ``type_info`` in their order.
+    """Reads one CSV record per message. Its values are the fields of ``type_info`` in order.
 
     An empty value is None in an optional field, except in text; so is ``null_literal``, in text too. Lists are separated by
     ``array_element_delimiter``, and so are the values of a ROW, unless it is JSON, as other nested values are. With
@@ -259,7 +259,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
             return self
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what separates values, by default a comma."""
+            """Set the separator of values, by default a comma."""
             return self._set(field_delimiter=delimiter)
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
@@ -268,19 +268,19 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
             return self
 
         def set_array_element_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what separates the elements of a list, by default a semicolon."""
+            """Set the separator of a list's elements, by default a semicolon."""
             return self._set(array_element_delimiter=delimiter)
 
         def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what encloses values that contain special characters, by default a double quote."""
+            """Set the quote character of values with special characters, by default a double quote."""
             return self._set(quote_character=c)
 
         def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what stands before a special character; by default none does."""
+            """Set the escape character of special characters; by default there is none."""
             return self._set(escape_character=c)
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
-            """Set the text that stands for None, in text too."""
+            """Set the text that means None, also in text fields."""
             return self._set(null_literal=null_literal)
 
         def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
@@ -335,7 +335,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         return self.dialect.quoted(joined if plain else _json(value))
 
     def _plain(self, value: Any) -> str:
-        """The text of a value that isn't nested."""
+        """The text of a value that is not nested."""
         if value is None:
             return self.dialect.null_literal or ""
         if isinstance(value, bool):
@@ -355,32 +355,32 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
             return self
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """Set what separates values, by default a comma."""
+            """Set the separator of values, by default a comma."""
             return self._set(field_delimiter=c)
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """Set what ends a message, by default a newline; it may be empty."""
+            """Set the end of a message, by default a newline; it may be empty."""
             self._schema = replace(self._schema, line_delimiter=delimiter)
             return self
 
         def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """Set what separates the elements of a list, by default a semicolon."""
+            """Set the separator of a list's elements, by default a semicolon."""
             return self._set(array_element_delimiter=delimiter)
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
-            """Enclose no values; special characters then need an escape character."""
+            """Do not quote values; special characters then need an escape character."""
             return self._set(quote_character=None)
 
         def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """Set what encloses values that contain special characters, by default a double quote."""
+            """Set the quote character of values with special characters, by default a double quote."""
             return self._set(quote_character=c)
 
         def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """Set what stands before a special character; by default none does."""
+            """Set the escape character of special characters; by default there is none."""
             return self._set(escape_character=c)
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
-            """Set the text that stands for None."""
+            """Set the text that means None."""
             return self._set(null_literal=s)
 
         def build(self) -> CsvRowSerializationSchema[Any]:

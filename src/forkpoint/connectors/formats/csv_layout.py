@@ -1,4 +1,4 @@
-"""CSV files whose columns a schema lists in their order, read and written as Flink's CsvReaderFormat and CsvBulkWriters do."""
+"""CSV files with the columns of a schema in order, read and written like Flink's CsvReaderFormat and CsvBulkWriters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CsvColumn:
 
 @dataclass(frozen=True)
 class CsvLayout(Declared):
-    """The columns of CSV files by position, and how values are written.
+    """The columns of CSV files by position, and the notation of values.
 
     A header, if there is one, only has to have the columns' names if it is ``strict``.
     """
@@ -86,13 +86,13 @@ class CsvLayout(Declared):
 
     @property
     def is_divisible(self) -> bool:
-        """Whether line ends that delimit records can be told by counting quotes."""
+        """Whether counting quotes finds the line ends that delimit records."""
         quote = self.dialect.quote_character
         return self.dialect.escape_character is None and (quote is None or (quote.isascii() and not self.comments))
 
     @property
     def is_plain(self) -> bool:
-        """Whether Arrow reads values as `values` does."""
+        """Whether Arrow reads values like `values`."""
         dialect = self.dialect
         special = dialect.escape_character or dialect.null_literal is not None or self.comments
         nested = any(column.element is not None or column.digits or column.type.kind == "boolean" for column in self.columns)

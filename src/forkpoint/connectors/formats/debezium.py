@@ -32,7 +32,7 @@ _TIME = "io.debezium.time."
 _DECIMAL = _CONNECT + "Decimal"
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 _JSON = "io.debezium.data.Json"
-_MOST_DIGITS = 100_000  # of a scale, as a Decimal with more would be too large to compute with
+_MOST_DIGITS = 100_000  # of a scale; a Decimal with more would be too large to compute with
 _NANOS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 _DATES = {_TIME + "Date", _CONNECT + "Date"}
 _TIMES = {_TIME + "Time": "ms", _CONNECT + "Time": "ms", _TIME + "MicroTime": "us", _TIME + "NanoTime": "ns"}
@@ -50,7 +50,7 @@ _SEQUENCES = ("list", "tuple_of", "set", "frozenset")
 
 @dataclass(frozen=True)
 class Modes:
-    """How a connector is configured, by Debezium's names. None: not known."""
+    """A connector's configuration, by Debezium's names. None: unknown."""
 
     decimal_handling_mode: DecimalHandlingMode | None = None
     time_precision_mode: TimePrecisionMode | None = None
@@ -170,7 +170,7 @@ def _likely(type: TypeInformation) -> list[TypeInformation]:
 
 
 def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
-    """The values of ANY: what the schema says they are."""
+    """Values of ANY, converted by the schema."""
     if name == _JSON:
         return _from_json(None)
     for names, of in (

@@ -29,9 +29,9 @@ from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import T
 
-_LARGEST = 1 << 30  # bytes that are parsed at once: Arrow's block size is an int of 32 bits
+_LARGEST = 1 << 30  # the maximum number of bytes to parse at once: Arrow's block size is an int of 32 bits
 _DEEPEST = 200  # levels of nesting that msgspec reads, whatever the stack's depth
-# What Arrow reads, and msgspec does not, even where it is ignored.
+# Text that Arrow accepts and msgspec does not, even in ignored fields.
 _NOT_FINITE = r"[:,\[\s]-?(?:NaN|Inf(?:inity)?)[\s,}\]]"
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SMALLEST_SPLIT = 1024
@@ -39,7 +39,7 @@ _JSON_NAME = attrgetter("encoded_name")
 
 
 class JsonText:
-    """Reads JSON as values of a type. ``of``: the class of what is decoded, which has fields that hold such values."""
+    """Reads JSON as values of a type. ``of``: the class to decode, with fields of such values."""
 
     def __init__(self, type: TypeInformation | None, of: Any = Any) -> None:
         self._type = type
@@ -84,7 +84,7 @@ class JsonText:
 
 
 def _depth(text: bytes) -> int:
-    """How deeply arrays and objects are nested."""
+    """The depth of nested arrays and objects."""
     marks = np.frombuffer(_TEXT.sub(b"", text), np.uint8)
     opened = (marks == ord("[")) | (marks == ord("{"))
     closed = (marks == ord("]")) | (marks == ord("}"))
@@ -92,7 +92,7 @@ def _depth(text: bytes) -> int:
 
 
 def _may_be_too_deep(data: bytes, rows: int) -> bool:
-    """Whether values could be nested too deeply for msgspec."""
+    """Whether values may be nested too deeply for msgspec."""
     if data.count(b"[") + data.count(b"{") < rows + _DEEPEST:
         return False
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
@@ -105,7 +105,7 @@ def _may_be_too_deep(data: bytes, rows: int) -> bool:
 
 @dataclass(frozen=True)
 class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
-    """Reads one JSON value in each message as an element of ``type_info``: a type, or a class such as a dataclass.
+    """Reads one JSON value per message as an element of ``type_info``: a type, or a class such as a dataclass.
 
     Fields are found by name, and others ignored. A missing field gets its default, or None if it is optional; with
     ``fail_on_missing_field`` the message is bad. With ``ignore_parse_errors``, bad messages are skipped silently.
@@ -180,7 +180,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             return self
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
-            """Treat messages without one of the fields as bad."""
+            """Treat messages that lack a field as bad."""
             self._fail_on_missing_field = True
             return self
 
@@ -271,7 +271,7 @@ _FORMATS: dict[str, TypeInformation[Any]] = {"date": Types.SQL_DATE(), "time": T
 
 
 def json_schema_type(text: str) -> TypeInformation[Any]:
-    """The type of a JSON schema. Raises ConfigError for what has no type, such as several alternatives."""
+    """The type of a JSON schema. Raises ConfigError for a schema without a type, such as one with alternatives."""
     try:
         schema = msgspec.json.decode(text)
     except msgspec.DecodeError as error:

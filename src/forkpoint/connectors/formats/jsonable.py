@@ -1,4 +1,4 @@
-"""Elements as JSON, as a file sink writes them on lines and a message carries them."""
+"""Encodes elements as JSON, for the lines of file sinks and for messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from forkpoint.types import Row, TypeInformation
 from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.wire import shown, type_name
 
-# The kinds of values that msgspec encodes as `to_jsonable` leaves them.
+# The kinds of values that `to_jsonable` leaves unchanged for msgspec.
 _SCALARS = {
     "optional",
     "boolean",
@@ -47,36 +47,36 @@ _SCALARS = {
 }
 _INFINITY = float("inf")
 _FIELDS, _JSON_NAMES = attrgetter("__struct_fields__"), attrgetter("__struct_encode_fields__")
-_KEYS = frozenset({str, int, float, Decimal, date, time, datetime, timedelta, UUID, bytes})  # that msgspec makes text
+_KEYS = frozenset({str, int, float, Decimal, date, time, datetime, timedelta, UUID, bytes})  # msgspec makes text of them
 
 
 def _hook(value: Any) -> Any:
-    # np.float64 and np.str_ are a float and a str, but not to msgspec.
-    made = to_jsonable(value.item() if isinstance(value, np.generic) else value)
-    if made is value:  # msgspec would ask again and again
+    # msgspec does not accept np.float64 and np.str_, although they are a float and a str.
+    jsonable = to_jsonable(value.item() if isinstance(value, np.generic) else value)
+    if jsonable is value:  # msgspec would call this hook forever
         raise TypeNotSupported(f"{shown(value)} ({type_name(type(value))}) cannot be written as JSON; map it to a type that can")
-    return made
+    return jsonable
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_hook)
 
 
 def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
-    """The elements as JSON, each on a line that ends with a newline."""
+    """The elements as JSON lines, each with a final newline."""
     names = _flat_fields(type)
     flat = names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields")
     if flat and type is not None and names is not None and _all_finite(values, type):
         try:
             object_of = _object_class(tuple(names))
-        except ValueError:  # a name that has to be escaped
+        except ValueError:  # a name needs escaping
             return _encoder.encode_lines([dict(zip(names, v, strict=True)) for v in values])
         return _encoder.encode_lines(list(starmap(object_of, values)))
     return _encoder.encode_lines(list(map(to_jsonable, values)))
 
 
 def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None:
-    """What `encode_lines` makes of the elements in these columns of the type, without making the elements; None if it is made of
-    nested values, or of others that `to_jsonable` would change."""
+    """The result of `encode_lines` for the elements in these columns of the type, without creating them; None for nested values,
+    or other values that `to_jsonable` would change."""
     schema = type.arrow_schema
     fields = type.fields or ()
     plain = isinstance(type, RecordType) and type.flavor != "tuple" and all(f.type.kinds() <= _SCALARS for f in fields)
@@ -90,21 +90,21 @@ def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None
 
 @lru_cache(maxsize=256)
 def _object_class(names: tuple[str, ...]) -> type[msgspec.Struct]:
-    """A class whose objects are encoded with these names. The garbage collector, which takes more time than all else, does not
-    track them."""
+    """A class whose objects are encoded with these names. The garbage collector, which would take most of the time, ignores
+    them."""
     fields = {f"f{i}": name for i, name in enumerate(names)}
     return msgspec.defstruct("Object", [(field, Any) for field in fields], rename=fields, gc=False)
 
 
 def to_plain(value: Any) -> Any:
-    """Records, however nested, as dicts by field name; everything else as it is."""
+    """Records at any depth as dicts by field name; other values unchanged."""
     return _by_name(value, to_plain, _FIELDS)
 
 
 def to_jsonable(value: Any) -> Any:
-    """As `to_plain`, but with the names that Structs give their fields in JSON, and for what msgspec encodes.
+    """Like `to_plain`, but for msgspec's encoder, and with the JSON names of the fields of Structs.
 
-    An infinite number, of which msgspec would make null, becomes the text by which Jackson writes it, and so Flink and Spark.
+    An infinite number, for which msgspec would write null, becomes Jackson's text, which Flink and Spark also write.
     """
     if isinstance(value, float) and (value == _INFINITY or value == -_INFINITY):
         return "Infinity" if value > 0 else "-Infinity"
@@ -114,16 +114,12 @@ def to_jsonable(value: Any) -> Any:
 
 
 def _with_any_keys(map: dict[Any, Any]) -> Any:
-    """A map whose keys are not all text in JSON: bools and enums as text, else an array of pairs, which we read, too."""
+    """A map with keys that msgspec does not make text: bools and enums become text; with others, the map becomes an array of
+    pairs, which `RecordConverter` reads, too."""
     if all(isinstance(key, bool | Enum) or type(key) in _KEYS for key in map):
-        return {_key(key): to_jsonable(value) for key, value in map.items()}
+        names = {True: "true", False: "false"}
+        return {names[k] if isinstance(k, bool) else to_jsonable(k): to_jsonable(v) for k, v in map.items()}
     return [[to_jsonable(key), to_jsonable(value)] for key, value in map.items()]
-
-
-def _key(key: Any) -> Any:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return to_jsonable(key)
 
 
 def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], tuple[str, ...]]) -> Any:
@@ -143,7 +139,7 @@ def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], 
     if isinstance(value, Row):
         return inner(list(value) if value.field_names is None else value.as_dict())
     if isinstance(value, Enum) and not isinstance(value.value, str | int):
-        return value.name  # as the enum's type does
+        return value.name  # like the enum's type
     if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.longdouble | np.clongdouble):
         return inner(value.tolist())
     if hasattr(type(value), "model_fields"):  # of pydantic

@@ -1,4 +1,4 @@
-"""Protobuf: one message of a declared kind in each message; its descriptors, which can be shipped, and its types."""
+"""Protobuf with one message of a declared kind per message; its descriptors, which can be shipped, and its types."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ProtobufDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
         def decode(message: bytes) -> Any:
             try:
                 return values(parse(message))
-            except Exception as error:  # DecodeError, or a time beyond what Python has
+            except Exception as error:  # DecodeError, or a time beyond Python's range
                 raise Unreadable(f"not a {self.kind.name} ({shorten(str(error))})") from None
 
         yield read_each(messages, 0, decode, self._converter)
@@ -103,7 +103,7 @@ class ProtobufSerializationSchema(Declared, SerializationSchema[Any]):
             value = elements_of([value], self.kind.element_type)[0] if is_nameless(value) else value
             _fill(message, to_plain(value))
             data: bytes = message.SerializeToString(deterministic=True)
-        except Exception as error:  # Protobuf raises whatever the value leads to
+        except Exception as error:  # Protobuf raises many kinds
             raise TypeNotSupported(f"{element!r} cannot be written as a {self.kind.name}: {error}") from error
         return data
 
@@ -314,7 +314,7 @@ class ProtobufMessage(Declared):
 
 
 def with_imports(file: Any) -> Iterator[Any]:
-    """A file after all that it imports, directly or not, each once."""
+    """A file after all its direct and indirect imports, without duplicates."""
     seen: dict[str, Any] = {}
 
     def visit(file: Any) -> None:

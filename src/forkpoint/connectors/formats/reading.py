@@ -1,6 +1,6 @@
-"""Reading records in a format, in a task: what becomes of those that cannot be read, and the times of all others.
+"""The base class of readers of formats: it handles records that cannot be read, and the times of all others.
 
-All sources that take formats share this: their readers say where a bad record is, and what is in it.
+All sources with formats share it. Their readers give a bad record's location and content.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class DeadLetter:
     """A record that a source could not read.
 
-    ``source``: the source's uid. ``place``: where the record is, such as ``{"topic": "orders", "partition": "0", "offset": "7"}``
-    or ``{"file": "/in/a.json", "line": "3"}``. ``data``: its bytes. ``key``: those of its key, if it has one. ``problem``: why it
+    ``source``: the source's uid. ``place``: the record's location, such as ``{"topic": "orders", "partition": "0", "offset":
+    "7"}`` or ``{"file": "/in/a.json", "line": "3"}``. ``data``: its bytes. ``key``: its key's bytes, if any. ``problem``: why it
     cannot be read. ``time``: the processing time of the epoch that read it.
     """
 
@@ -42,7 +42,7 @@ class DeadLetter:
 
 
 OnParseError: TypeAlias = Literal["fail", "skip"] | OutputTag[DeadLetter]
-"""What a source does with a record that it cannot read: fail, log and skip it, or send a `DeadLetter` to a side output."""
+"""A source's handling of a record that it cannot read: fail, log and skip it, or send a `DeadLetter` to a side output."""
 
 
 def check_on_parse_error(source: str, given: Any) -> None:
@@ -63,7 +63,7 @@ def side_outputs_of(on_parse_error: OnParseError) -> Collection[OutputTag[Any]]:
 
 @dataclass(frozen=True)
 class Unread:
-    """A bad record. ``what``: how an error begins, up to the problem; all else as in a `DeadLetter`."""
+    """A bad record. ``what``: the beginning of the error message, before the problem. Other fields: see `DeadLetter`."""
 
     what: str
     place: Mapping[str, str]
@@ -72,7 +72,7 @@ class Unread:
 
 
 class FormatReader(SourceReader[T]):
-    """Base of readers. ``remedy``: what an error ends with."""
+    """The base class of readers. ``remedy`` ends error messages."""
 
     def __init__(self, on_parse_error: OnParseError, remedy: str, log: logging.Logger) -> None:
         self._on_parse_error = on_parse_error
@@ -90,7 +90,7 @@ class FormatReader(SourceReader[T]):
         describe: Callable[[int], Unread],
         timestamps: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[Elements[T] | SourceBatch[T]]:
-        """What was found in ``size`` records, with ``timestamps`` of their own. ``describe``: a bad record, by its index."""
+        """The elements of ``size`` records, with the records' ``timestamps``. ``describe`` returns a bad record by its index."""
         letters = self._refused(found, describe) if found.bad else []
         if timestamps is None and not letters:
             if len(found.elements):
@@ -114,7 +114,8 @@ class FormatReader(SourceReader[T]):
         yield SourceBatch(found.elements, of_elements, [side])
 
     def _refused(self, found: Deserialized[T], describe: Callable[[int], Unread]) -> list[tuple[int, DeadLetter]]:
-        """The dead letters of bad records, with their indices. Raises RecordParseError, or logs, if there are to be none."""
+        """The dead letters of bad records, with their indices. With ``"fail"``, raises RecordParseError; with
+        ``"skip"``, logs bad records."""
         letters = []
         for bad in sorted(found.bad, key=lambda each: each.index):
             record = describe(bad.index)

@@ -1,7 +1,7 @@
-"""Converting the values of files and messages (objects, text, Arrow's values) to the elements of a type, checked one by one.
+"""Converts the values of files and messages (objects, text, Arrow's values) to elements of a type, and checks every value.
 
 JSON and CSV have fewer types than Python: times are ISO 8601 text, bytes base64, durations ISO 8601 (``PT1H30M``),
-Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. CSV has text only, so numbers
+Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. CSV has only text, so numbers
 and booleans are parsed from text, and lists or objects from JSON in a field.
 """
 
@@ -11,7 +11,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from itertools import chain
@@ -37,9 +37,9 @@ _ENCODED = {"any", "union", "enum", "uuid", "big_int", "big_dec"}
 class RecordConverter:
     """Converts records to columns of a type; without a type, leaves them unchanged.
 
-    ``defaults``: whether a missing field gets its default, or None if it is optional; if not, the record is bad. ``as_encoded``:
-    whether fields are found by the names that msgspec encodes them with (``rename``), as in JSON. ``columns``: whether records
-    come from typed columns, in which an integer is no other notation of a float.
+    ``defaults``: a missing field gets its default, or None if it is optional; otherwise the record is bad. ``as_encoded``: fields
+    have the names by which msgspec encodes them (``rename``), as in JSON. ``columns``: records come from typed columns, in which
+    an integer is not a notation of a float.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RecordConverter:
         self._default = _default if defaults else _no_default
 
     def convert(self, raws: list[Any]) -> tuple[Elements, list[tuple[int, str]]]:
-        """The converted elements, and for each record that cannot be converted its index and the problem."""
+        """The converted elements, and the index and problem of each record that cannot be converted."""
         if self._type is None:
             return raws, []
         try:
@@ -69,7 +69,7 @@ class RecordConverter:
         return self._batch(self._type, [raw for i, raw in enumerate(raws) if i not in bad]), problems
 
     def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The columns of the type, None if Arrow cannot cast to them without loss or illegal nulls."""
+        """The columns of the type; None if Arrow cannot cast to them without loss or illegal nulls."""
         type = self._type
         if type is None:
             return None
@@ -122,7 +122,7 @@ class RecordConverter:
         return columns
 
     def _values(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
-        """Elements of a type, converted together, so that nested records are made from columns, too."""
+        """Elements of a type, converted together, so that nested records also come from columns."""
         kind = type.kind
         if self._from_text and kind in _NESTED and any(isinstance(raw, str) for raw in raws):
             texts = [raw for raw in raws if isinstance(raw, str)]
@@ -157,7 +157,7 @@ class RecordConverter:
     def _maps(self, type: TypeInformation, raws: list[Any]) -> list[Any]:
         key_type, value_type = type.children
         pairs = [_as_pairs(raw) for raw in raws]
-        # JSON's keys are text, whatever their type.
+        # JSON's keys are always text.
         keys_from = RecordConverter(key_type, from_text=True)
         keys = [k for one in pairs for k, _ in one]
         text = all(isinstance(k, str) for k in keys)
@@ -166,7 +166,9 @@ class RecordConverter:
         return [{next(key_values): next(values) for _ in one} for one in pairs]
 
     def _member(self, type: TypeInformation, raw: Any) -> Any:
-        for member in self._candidates(type, raw):
+        # Prefer members that represent the value unchanged.
+        exact = [] if self._from_text else [member for member in type.children if self._is_like(member, raw)]
+        for member in exact or type.children:
             try:
                 values = self._values(member, [raw])
                 member.to_arrow(values)
@@ -174,13 +176,6 @@ class RecordConverter:
             except (TypeNotSupported, Unreadable):
                 continue
         raise Unreadable(f"{shorten(repr(raw))} does not fit any of the types of {type!r}")
-
-    def _candidates(self, type: TypeInformation, raw: Any) -> Iterable[TypeInformation]:
-        """The members that a value may belong to: those that have it as it is; only if there are none, others that take it."""
-        if self._from_text:
-            return type.children
-        exact = [member for member in type.children if self._is_like(member, raw)]
-        return exact or type.children
 
     def _is_like(self, member: TypeInformation, raw: Any) -> bool:
         if member.fields is not None and isinstance(raw, dict):
@@ -191,7 +186,7 @@ class RecordConverter:
 
 
 class Unreadable(Exception):
-    """A record, or a value in it, cannot be read; says why."""
+    """A record, or a value in it, cannot be read. The message gives the reason."""
 
 
 def shorten(text: str, limit: int = 200) -> str:
@@ -199,7 +194,7 @@ def shorten(text: str, limit: int = 200) -> str:
 
 
 def _object(raw: Any, type: TypeInformation, fields: tuple[Field, ...]) -> dict[str, Any]:
-    """A record that is no object. An array is one only if the fields have positions and no names of their own."""
+    """A record from a value that is not an object: an array, if the fields have only positions."""
     if not isinstance(raw, list | tuple):
         raise Unreadable(f"expected an object, got {shorten(repr(raw), 80)}")
     names = [field.name for field in fields]
@@ -227,7 +222,7 @@ def _no_default(field: Field) -> Any:
 
 
 def _castable(found: pa.DataType, type: TypeInformation) -> bool:
-    """Whether Arrow's cast gives the same as a conversion of values."""
+    """Whether Arrow's cast equals a conversion of the values."""
     kinds = {type.kind, *(c.kind for c in type.children)} if type.kind == "optional" else {type.kind}
     if found == type.arrow_type:
         return True
@@ -269,7 +264,7 @@ _BEYOND_MICROS = re.compile(r"([.,][0-9]{6})[0-9]+")
 def _via(cls: Any) -> Callable[[Any], Any]:
     """Converts text with msgspec; accepts values of the class, which come from Arrow.
 
-    Digits beyond microseconds are cut off. Rounding could move an event into the next window.
+    Truncates digits beyond microseconds, because rounding could move an event into the next window.
     """
 
     def convert(raw: Any) -> Any:
@@ -294,7 +289,7 @@ def _datetime(raw: Any) -> datetime:
 
 
 def _duration_from_text(raw: Any) -> Any:
-    if isinstance(raw, str) and _MICROS.fullmatch(raw):  # as the CSV sink once wrote them
+    if isinstance(raw, str) and _MICROS.fullmatch(raw):  # the form that an old CSV sink wrote
         try:
             return timedelta(microseconds=int(raw))
         except (OverflowError, ValueError):
@@ -302,7 +297,7 @@ def _duration_from_text(raw: Any) -> Any:
     return _duration(raw)
 
 
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as Jackson, and so Flink and Spark, write them in JSON
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # Jackson's JSON, also of Flink and Spark
 
 
 def _float(raw: Any) -> float:
@@ -312,7 +307,7 @@ def _float(raw: Any) -> float:
 
 
 def _nearest_float(number: Any) -> float:
-    """A number, or its text, as a float. A number beyond the largest one is no infinity."""
+    """A number, or its text, as a float. A number beyond the largest float is an error, not an infinity."""
     try:
         value = float(number)
     except OverflowError:
@@ -400,7 +395,7 @@ def _as_pairs(raw: Any) -> list[tuple[Any, Any]]:
 
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple_of": tuple, "set": set, "frozenset": frozenset}
 _NESTED = {*_SEQUENCES, "map", "record"}
-# The classes of objects and of Arrow's values that stand for a value of each kind, and for no other member of a union.
+# The classes of objects and of Arrow's values that represent only this kind, and no other member of a union.
 _LIKE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(_SEQUENCES, (list, tuple)),
     **dict.fromkeys(("byte", "short", "int", "long", "big_int"), (int,)),

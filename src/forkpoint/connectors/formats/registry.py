@@ -1,4 +1,4 @@
-"""Messages whose schema is in a Confluent Schema Registry: a header with the schema's id, then Avro, JSON or Protobuf."""
+"""Messages with a schema in a Confluent Schema Registry: a header with the schema's id, then Avro, JSON or Protobuf."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SchemaRegistry:
         return found
 
     def references(self, schema: Any) -> list[Any]:
-        """The schemas that a schema refers to, directly or not, each after those that it refers to itself."""
+        """The schemas that a schema refers to, directly or indirectly, in the order of their dependencies."""
         found = []
         for reference in schema.references or ():
             version = self._ask(methodcaller("get_version", reference.subject, reference.version))
@@ -69,14 +69,14 @@ class SchemaRegistry:
         return found
 
     def register(self, subject: str, schema: Any) -> int:
-        """The id of a schema that is registered for a subject, unless it is already."""
+        """Register a schema for a subject, unless it is registered already. Returns its id."""
         id = self._ask(lambda client: client.register_schema(subject, schema))
         if id is None:
             raise ConfigError(f"the schema registry {self.url} does not register schemas for {subject}")
         return int(id)
 
     def lookup(self, subject: str, schema: Any) -> tuple[int, int]:
-        """The id and version of a schema that is registered for a subject. Raises ConfigError if it is not."""
+        """The id and version of a schema registered for a subject. Raises ConfigError if it is not registered."""
         found = self._ask(lambda client: client.lookup_schema(subject, schema))
         if found is None:
             raise ConfigError(
@@ -85,7 +85,7 @@ class SchemaRegistry:
         return int(found.schema_id), int(found.version)
 
     def _ask(self, request: Callable[[Any], Any]) -> Any:
-        """What the registry answers, None if it has not found something."""
+        """The registry's answer; None if it found nothing."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         client = _client(self, os.getpid())
@@ -100,13 +100,13 @@ class SchemaRegistry:
             if status in (409, 422):
                 raise ConfigError(f"the schema registry {self.url} refuses the schema: {error}") from error
             raise StorageError(f"the schema registry {self.url} refused a request: {error}") from error
-        except Exception as error:  # of the HTTP client, whose package depends on the version of confluent-kafka
+        except Exception as error:  # from the HTTP client, whose package depends on the version of confluent-kafka
             raise SystemUnavailable(f"the schema registry {self.url} does not answer: {error}") from error
 
 
 @lru_cache(maxsize=64)
 def _client(registry: SchemaRegistry, process: int) -> Any:
-    """One client in each process; it remembers schemas and ids."""
+    """The process's client, which caches schemas and ids."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     return SchemaRegistryClient({"url": registry.url, **dict(registry.config)})
@@ -119,7 +119,7 @@ _Deserialization = AvroRowDeserializationSchema | JsonRowDeserializationSchema[A
 
 @dataclass(frozen=True)
 class ConfluentRegistryDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
-    """Reads messages with Confluent's header, whose rest is of ``format``: AvroRowDeserializationSchema,
+    """Reads messages with Confluent's header, followed by ``format``: AvroRowDeserializationSchema,
     JsonRowDeserializationSchema or ProtobufDeserializationSchema.
 
     Avro is read by the writer's schema, from the registry, and resolved to the schema of ``format``.
@@ -141,15 +141,14 @@ class ConfluentRegistryDeserializationSchema(Declared, BatchDeserializationSchem
         headed = ends - starts >= _HEADER.size
         headed[headed] = data[starts[headed]] == 0
         if not headed.all():
-            places = np.flatnonzero(~headed)
-            yield self._all_bad(places, "no header of a schema registry (0, and an id of 4 bytes)")
+            yield self._all_bad(np.flatnonzero(~headed), "no header of a schema registry (0, and an id of 4 bytes)")
         at = starts[headed][:, None] + np.arange(1, _HEADER.size)
         ids = data[at].copy().view(">u4")[:, 0] if len(at) else np.empty(0, np.uint32)
         for id in np.unique(ids):
-            places = np.flatnonzero(headed)[ids == id]
-            some = messages if len(places) == len(messages) else messages.take(pa.array(places))
-            for part in self._parts(int(id), _without(some, _HEADER.size)):
-                yield part.at(places)
+            indices = np.flatnonzero(headed)[ids == id]
+            of_schema = messages if len(indices) == len(messages) else messages.take(pa.array(indices))
+            for part in self._parts(int(id), _without(of_schema, _HEADER.size)):
+                yield part.at(indices)
 
     def _parts(self, id: int, messages: pa.BinaryArray) -> Iterator[Part]:
         if isinstance(self.format, ProtobufDeserializationSchema):
@@ -188,7 +187,7 @@ class ConfluentRegistryDeserializationSchema(Declared, BatchDeserializationSchem
 
 
 def _without(messages: pa.BinaryArray, header: int) -> pa.BinaryArray:
-    """What follows a header of this size. (Arrow's binary_slice fails on messages of different sizes.)"""
+    """The messages without a header of this size. (Arrow's binary_slice fails on messages of different sizes.)"""
     return pa.array([message[header:] for message in messages.to_pylist()], pa.binary())
 
 
@@ -197,7 +196,7 @@ def _avro_schema(registry: SchemaRegistry, id: int) -> Any:
     schema = registry.schema(id)
     if (schema.schema_type or "AVRO") != "AVRO":
         raise Unreadable(f"the schema with id {id} is {schema.schema_type}, not AVRO")
-    return parse_schema(schema.schema_str, tuple(each.schema_str for each in registry.references(schema)))
+    return parse_schema(schema.schema_str, tuple(reference.schema_str for reference in registry.references(schema)))
 
 
 @lru_cache(maxsize=1024)
@@ -222,7 +221,7 @@ def _varints(data: bytes) -> list[int]:
 
 
 def _end_of_indexes(message: bytes) -> int:
-    """Where the message indexes end; the message's end if they do not."""
+    """The end of the message indexes, or the message's end if it truncates them."""
     count = None
     at = left = 0
     while at < len(message):
@@ -247,8 +246,8 @@ _Serialization = AvroRowSerializationSchema | JsonRowSerializationSchema[Any] | 
 class ConfluentRegistrySerializationSchema(Declared, SerializationSchema[T], Generic[T]):
     """Writes elements in ``format`` after Confluent's header, with the id of the format's schema.
 
-    ``subject``: under which name the schema is registered; for the usual strategy ``f"{topic}-value"`` or ``f"{topic}-key"``.
-    With ``auto_register=False``, the schema must be registered. ``json_schema``: the JSON schema, if the format is JSON.
+    ``subject``: the name of the schema in the registry; by the usual strategy ``f"{topic}-value"`` or ``f"{topic}-key"``.
+    With ``auto_register=False``, the schema must be registered already. ``json_schema``: the JSON schema, if the format is JSON.
     """
 
     format: _Serialization
@@ -279,7 +278,7 @@ class ConfluentRegistrySerializationSchema(Declared, SerializationSchema[T], Gen
 
 @lru_cache(maxsize=1024)
 def _id(schema: ConfluentRegistrySerializationSchema[Any], process: int) -> int:
-    """The id of a schema, asked for once in each process."""
+    """The id of a schema, requested once per process."""
     from confluent_kafka.schema_registry import Schema, SchemaReference
 
     registry, inner, subject = schema.registry, schema.format, schema.subject
@@ -291,13 +290,13 @@ def _id(schema: ConfluentRegistrySerializationSchema[Any], process: int) -> int:
         return find(subject, Schema(inner.avro_schema_string, "AVRO"))
     if isinstance(inner, JsonRowSerializationSchema):
         return find(subject, Schema(schema.json_schema, "JSON"))
-    known: dict[str, Any] = {}  # file → reference to it
+    references: dict[str, Any] = {}  # by file
     *imported, own = schemas_of(inner.kind.descriptor)
     for name, text, imports in imported:
-        declared = Schema(text, "PROTOBUF", [known[each] for each in imports if each in known])
+        declared = Schema(text, "PROTOBUF", [references[file] for file in imports if file in references])
         find(name, declared)
-        known[name] = SchemaReference(name, name, registry.lookup(name, declared)[1])
-    return find(subject, Schema(own[1], "PROTOBUF", [known[each] for each in own[2] if each in known]))
+        references[name] = SchemaReference(name, name, registry.lookup(name, declared)[1])
+    return find(subject, Schema(own[1], "PROTOBUF", [references[file] for file in own[2] if file in references]))
 
 
 def _encoded(indexes: list[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""Text and bytes: a message's bytes are the element."""
+"""Formats of messages whose bytes are the element: text and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forkpoint.types import TypeInformation, Types
 
 @dataclass(frozen=True)
 class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
-    """A message is text in this encoding. As in Java, bytes that are none become U+FFFD, and no message is bad."""
+    """A message is text in this encoding. As in Java, invalid bytes become U+FFFD, so that no message is bad."""
 
     charset: str = "UTF-8"
 
@@ -65,7 +65,7 @@ class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
 
 @dataclass(frozen=True)
 class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
-    """A message's bytes, as they are."""
+    """A message's unchanged bytes."""
 
     def get_produced_type(self) -> TypeInformation[bytes]:
         return Types.BYTES()
@@ -114,7 +114,7 @@ class RowFieldExtractorSchema(SerializationSchema[Any]):
 
 
 def _indices(messages: pa.BinaryArray) -> list[int] | None:
-    """The indices of messages that have a value; None if all have."""
+    """The indices of messages with a value; None if all have one."""
     if not messages.null_count:
         return None
     return [index for index, valid in enumerate(messages.is_valid().to_pylist()) if valid]

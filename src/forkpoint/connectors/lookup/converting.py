@@ -12,14 +12,14 @@ from forkpoint.types import TypeInformation
 
 
 class Converter:
-    """Makes values of the type; without one, it leaves them as they are. ``as_encoded``: as for `RecordConverter`."""
+    """Converts values to the type, if any. ``as_encoded``: see `RecordConverter`."""
 
     def __init__(self, type: TypeInformation | None, *, as_encoded: bool = False) -> None:
         self._type = type
         self._records = RecordConverter(type, as_encoded=as_encoded)
 
     def convert(self, raws: Sequence[Any]) -> tuple[list[Any], str | None]:
-        """The values, or the first problem if there is one."""
+        """The values, or the first problem, if any."""
         if self._type is None:
             return list(raws), None
         elements, problems = self._records.convert(list(raws))

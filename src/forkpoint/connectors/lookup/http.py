@@ -1,4 +1,4 @@
-"""HttpLookup: JSON of an HTTP service."""
+"""HttpLookup looks up JSON of an HTTP service."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from forkpoint.types.variables import V
 if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
-_CONNECTIONS = 5  # of one client: the time that httpx takes for a request grows with them
+_CONNECTIONS = 5  # per client: httpx takes more time per request with more connections
 _REQUEST_TIMEOUT = timedelta(seconds=10)
 _TEMPORARY = {408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529}
 
 
 class HttpLookup(AsyncLookupFunction[Any, V]):
-    """Looks up JSON of an HTTP service, with a GET for each key, many concurrently.
+    """Looks up JSON of an HTTP service, with one GET per key, many concurrently.
 
     ``url_template``: ``"https://host/customers/{key}"``; for keys that are tuples, ``"https://host/{0}/{1}"``. Keys are
-    percent-encoded. ``headers``: sent with each request, such as ``{"Authorization": "Bearer …"}``.
+    percent-encoded. ``headers`` are sent with every request, such as ``{"Authorization": "Bearer …"}``.
 
-    What is found is the JSON, or of ``result_type``: fields are found by name, and others ignored. Before that, ``extract(json)``
-    picks what to use. A key is missing if the answer has one of ``missing_statuses``, 204, or is or becomes null.
+    The result is the JSON, or a value of ``result_type``, whose fields match by name; other fields are ignored. First,
+    ``extract(json)`` selects the part to use. A key is missing if the response has one of ``missing_statuses`` or 204, or its
+    JSON or extracted part is null.
 
-    ``capacity``: how many requests a subtask has in flight at most. ``request_timeout`` (timedelta or int ms) is that of one
-    attempt. ``client_options``: for ``httpx.AsyncClient``, such as ``auth``, or ``verify`` with the path of a
+    ``capacity``: the maximum number of a subtask's requests in flight. ``request_timeout`` (timedelta or int ms) applies to one
+    attempt. ``client_options`` go to ``httpx.AsyncClient``, such as ``auth``, or ``verify`` with the path of a
     file of trusted certificates.
 
-    SystemUnavailable if the service does not answer, or answers that it is overloaded (429) or fails (5xx); ConfigError if it
-    refuses the credentials (401, 403, 407); JobFailed for other answers.
+    Raises SystemUnavailable if the service does not answer, is overloaded (429) or fails (5xx); ConfigError if it refuses the
+    credentials (401, 403, 407); JobFailed for other responses.
     """
 
     max_batch_size = 1
@@ -109,7 +110,7 @@ class HttpLookup(AsyncLookupFunction[Any, V]):
             if isinstance(options["verify"], str):
                 options["verify"] = ssl.create_default_context(cafile=options["verify"])
             elif options["verify"] is True:
-                options["verify"] = httpx.create_ssl_context()  # once, as it takes milliseconds
+                options["verify"] = httpx.create_ssl_context()  # once, because it takes milliseconds
             for _ in range(-(-self.capacity // _CONNECTIONS)):
                 self._clients.append(httpx.AsyncClient(headers=self._headers, **options))
         except (TypeError, ValueError, OSError) as error:
@@ -209,16 +210,10 @@ def _transport_error(error: Exception, where: str) -> ForkpointError:
 
 def _refusal(response: Response, where: str) -> ForkpointError:
     status = response.status_code
-    said = f"{where} answers {status} {_phrase(status)}: {shorten(response.text, 200)}".removesuffix(": ")
+    phrase = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else ""
+    message = f"{where} answers {status} {phrase}: {shorten(response.text, 200)}".removesuffix(": ")
     if status in (401, 403, 407):
-        return ConfigError(f"{said}. The credentials are wrong or missing; correct the headers of HttpLookup, or its auth")
+        return ConfigError(f"{message}. The credentials are wrong or missing; correct the headers of HttpLookup, or its auth")
     if status in _TEMPORARY:
-        return SystemUnavailable(said)
-    return JobFailed(f"{said}. Correct the URL of HttpLookup, or add the status to missing_statuses")
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
+        return SystemUnavailable(message)
+    return JobFailed(f"{message}. Correct the URL of HttpLookup, or add the status to missing_statuses")

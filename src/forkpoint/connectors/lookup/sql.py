@@ -1,4 +1,4 @@
-"""SqlLookup: rows of a database."""
+"""SqlLookup looks up rows of a database."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ _REMEDY = "Correct the query, the names of the table and its columns, or the typ
 class SqlLookup(LookupFunction[Any, V]):
     """Looks up rows in a database, with one query for many keys. Needs the extra ``database``, ``postgres`` or ``mysql``.
 
-    ``url``: SQLAlchemy's, such as ``"postgresql://user:password@host/database"``, ``"mariadb://…"`` or
-    ``"sqlite:////path/to/file"``. ``key``: the column, or the columns, that hold the key: ``SqlLookup(url, "SELECT id, name FROM
+    ``url`` has SQLAlchemy's form, such as ``"postgresql://user:password@host/database"``, ``"mariadb://…"`` or
+    ``"sqlite:////path/to/file"``. ``key``: the column or columns of the key: ``SqlLookup(url, "SELECT id, name FROM
     customers WHERE id IN :keys", key="id")``, or ``SqlLookup(url, table="customers", key="id")`` with the ``columns`` to read, by
     default all. A key of several columns is a tuple: ``WHERE (a, b) IN :keys``, ``key=("a", "b")``.
 
-    What is found is a row: a dict, or of ``result_type``. That is a record type (a dataclass, a NamedTuple …) with fields of the
-    columns' names, or any other type for the only column besides the key. With ``many``, it is the list of all rows with the key.
+    The result is a row: a dict, or a value of ``result_type``. That is a record type (a dataclass, a NamedTuple …) with fields of
+    the columns' names, or any other type for the only column besides the key. With ``many``, the result is the list of all rows
+    with the key.
 
-    ``max_batch_size``: of how many keys one query is. ``engine_options``: for SQLAlchemy's ``create_engine``.
+    ``max_batch_size``: the maximum number of keys in a query. ``engine_options`` go to SQLAlchemy's ``create_engine``.
 
-    ConfigError for a wrong URL, and at run time if the database refuses the user.
+    Raises ConfigError for a wrong URL, and at run time if the database refuses the user.
     """
 
     @overload
@@ -97,8 +98,8 @@ class SqlLookup(LookupFunction[Any, V]):
         self.max_batch_size = max_batch_size
         self._options = dict(engine_options or {})
         self._engine: Any = None
-        self._connection: Any = None  # the driver's, of which there is one
-        self._asking = self._closed = False
+        self._connection: Any = None  # the driver's only connection
+        self._querying = self._closed = False
 
     @property
     def where(self) -> str:
@@ -126,18 +127,18 @@ class SqlLookup(LookupFunction[Any, V]):
 
     def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, V]:
         self._check_keys(keys)
-        self._asking = True
+        self._querying = True
         try:
             with raising_errors(self.where, _REMEDY), self._engine.connect() as connection:
                 given = list(keys) if self._single else list(map(tuple, keys))
                 rows = [dict(row) for row in connection.execute(self._prepared, {"keys": given}).mappings()]
         finally:
-            self._asking = False
+            self._querying = False
         return self._by_key(keys, rows)
 
     def close(self) -> None:
         self._closed = True
-        if self._asking:  # it hangs, on another thread: end that
+        if self._querying:  # a query hangs on another thread: end it
             _shut_down(self._connection)
         if self._engine is not None:
             self._engine.dispose()
@@ -182,19 +183,19 @@ class SqlLookup(LookupFunction[Any, V]):
     # -- the result
 
     def _by_key(self, keys: Sequence[Any], rows: list[dict[str, Any]]) -> dict[Any, Any]:
-        asked = {key if self._single else tuple(key): key for key in keys}
+        requested = {key if self._single else tuple(key): key for key in keys}
         found: dict[Any, Any] = {}
         values, problem = self._convert(list(map(self._value, rows)))
         if problem is not None:
             raise JobFailed(f"{self.where} returned a row that cannot be used: {problem}. Correct the result_type, or the query")
         for row, value in zip(rows, values, strict=True):
             key = self._key_of(row)
-            if key not in asked:
+            if key not in requested:
                 raise JobFailed(
-                    f"{self.where} returned a row for key {key!r} ({type(key).__name__}), which was not asked for: it "
-                    "compares keys in another way, such as without case. Let the query convert or compare them exactly"
+                    f"{self.where} returned a row for key {key!r} ({type(key).__name__}), which was not requested: it "
+                    "compares keys in another way, such as ignoring case. Let the query convert or compare them exactly"
                 )
-            key = asked[key]
+            key = requested[key]
             if self._many:
                 found.setdefault(key, []).append(value)
             elif key in found:
@@ -234,13 +235,13 @@ class SqlLookup(LookupFunction[Any, V]):
 
 
 def _as_declared(row: dict[str, Any], column: str, type: TypeInformation) -> None:
-    """SQLite and MySQL have no booleans, but 0 and 1."""
+    """Convert the 0 and 1 of SQLite and MySQL, which lack booleans."""
     if {"boolean"} <= type.kinds() <= {"boolean", "optional"} and row.get(column) in (0, 1):
         row[column] = bool(row[column])
 
 
 def _shut_down(connection: Any) -> None:
-    """Close a driver's connection from another thread than the one that waits for it, which then fails."""
+    """Close a driver's connection while another thread waits for it. That thread's query then fails."""
     with suppress(Exception):
         descriptor = connection.fileno() if hasattr(connection, "fileno") else connection._sock.fileno()
         with socket.socket(fileno=os.dup(descriptor)) as copy:

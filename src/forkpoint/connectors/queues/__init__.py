@@ -1,1 +1,1 @@
-"""Sources that read systems without positions: what a broker delivers is stored, and acknowledged after the commit."""
+"""Sources for systems without positions: they store the broker's messages, and acknowledge them after the commit."""

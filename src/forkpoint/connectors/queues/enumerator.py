@@ -1,7 +1,7 @@
-"""Plans what an epoch reads of a queue: messages that have been received, stored below the state root for the tasks.
+"""Plans the messages that an epoch reads from a queue: received messages, stored below the state root for the tasks.
 
-The epoch's manifest commits to what they have led to, so they are acknowledged after that, and their file is removed. Before, the
-broker has them; a run that dies loses nothing, and the next one receives them again.
+Once the epoch's manifest is written, the messages are acknowledged and their file is removed. Until then the broker has them, so
+that a run that dies loses nothing, and the next run receives them again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from forkpoint.contract.sink import stage
 from forkpoint.contract.source import JSON, SourceContext, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError
 
-MIN_ROWS = 100  # of a piece: a file for fewer costs more than it saves
+MIN_ROWS = 100  # of a piece: a file for fewer rows costs more than it saves
 
 
 class QueueEnumerator(SplitEnumerator):
-    """Position: that of the ledger. ``name``: of the source, for people. ``split``: of the only split. ``window``: how many
-    messages may be unacknowledged. ``connect``: see `Receiver`."""
+    """The position is the ledger's. ``name``: the source's, for messages. ``split``: the only split's name. ``window``: the
+    maximum number of unacknowledged messages. ``connect``: see `Receiver`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class QueueEnumerator(SplitEnumerator):
         self._announced = position is not None
         self._directory = JobPaths(context.job).received(context.uid)
         self._own = f"{self._directory}/{uuid.uuid4().hex}"
-        self._stored: list[tuple[int, list[str]]] = []  # files, with the number of the last message in them
+        self._stored: list[tuple[int, list[str]]] = []  # the number of the last message in some files, and the files
         self._receiver: Receiver | None = None
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
@@ -89,7 +89,7 @@ class QueueEnumerator(SplitEnumerator):
         self._ledger.commit(taken)
         if self._receiver is not None:
             self._receiver.remove([path for last, paths in self._stored if last <= taken for path in paths])
-        self._stored = [each for each in self._stored if each[0] > taken]
+        self._stored = [(last, paths) for last, paths in self._stored if last > taken]
 
     def close(self) -> None:
         if self._receiver is None:

@@ -1,7 +1,7 @@
-"""Which messages a source has received, planned and acknowledged.
+"""Tracks the messages that a source has received, planned and acknowledged.
 
-A message is acknowledged once an epoch that read it has been committed. What a broker delivers again in spite of that is known
-by its id: it was read, and its acknowledgement got lost with a connection, a process or a broker.
+A message is acknowledged once the epoch that read it is committed. If the broker delivers it again, because the acknowledgement
+was lost with a connection, a process or a broker, the ledger recognizes its id.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 from forkpoint.connectors.queues.messages import Received
 from forkpoint.errors import RestoreRefused
 
-RESTORED_SECONDS = 600.0  # how long an earlier run's connection may last: some heartbeats
-ACKNOWLEDGED_SECONDS = 60.0  # how long a broker may take to store an acknowledgement
+RESTORED_SECONDS = 600.0  # the maximum lifetime of an earlier run's connection: some heartbeats
+ACKNOWLEDGED_SECONDS = 60.0  # the maximum time in which a broker stores an acknowledgement
 _DIGEST_BYTES = 12
 _VERSION = 1
 
 
 def digest(id: str) -> bytes:
-    """A message's id, in few bytes."""
+    """A short digest of a message's id."""
     return blake2b(id.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True)
 class Due:
-    """Deliveries to acknowledge: all up to ``up_to`` (None for none), and some later ones."""
+    """Deliveries to acknowledge: all up to ``up_to`` (None for none), and some later ones, ``others``."""
 
     up_to: int | None
     others: tuple[int, ...]
@@ -41,11 +41,11 @@ class Due:
 
 
 class Ledger:
-    """Thread-safe: one thread receives and acknowledges, the driver's plans.
+    """Thread-safe: one thread receives and acknowledges, the driver's thread plans.
 
-    Position: ``{"version": 1, "taken": n, "unacknowledged": ids, "acknowledged": ids}``: how many messages were planned, and
-    digests of those that a broker may deliver again: they may not be acknowledged yet, or were a short time ago. ``keep``: how
-    many of the latter there are at most.
+    Position: ``{"version": 1, "taken": n, "unacknowledged": ids, "acknowledged": ids}``: the number of planned messages, and
+    digests of those that a broker may deliver again, because they are unacknowledged or were acknowledged recently. ``keep``
+    limits the number of the latter.
     """
 
     def __init__(self, position: Any, keep: int) -> None:
@@ -61,8 +61,8 @@ class Ledger:
         self._waiting: deque[Received] = deque()
         self._deliveries: dict[int, Received] = {}  # by tag, in the order of tags
         self._by_id: dict[bytes, Received] = {}
-        self._orphans: list[Received] = []  # planned, and lost with their connection before they were committed
-        self._changed = False  # whether anything may have become due
+        self._orphans: list[Received] = []  # planned messages whose connection was lost before their commit
+        self._changed = False  # whether deliveries may have become due
         ids = {} if position is None else position
         self._restored = dict.fromkeys(_ids(ids.get("unacknowledged", "")), now + RESTORED_SECONDS)
         self._acknowledged = OrderedDict.fromkeys(_ids(ids.get("acknowledged", "")), now + ACKNOWLEDGED_SECONDS)
@@ -70,7 +70,7 @@ class Ledger:
     # -- the thread that receives
 
     def receive(self, tag: int, message: Received) -> bool:
-        """Add a delivery; returns whether it is new. Tags increase as long as a connection lasts."""
+        """Add a delivery and return whether it is new. Tags increase within a connection."""
         with self._lock:
             known = None if message.id is None else self._known(message.id)
             self._deliveries[tag] = known or message
@@ -82,7 +82,7 @@ class Ledger:
             return known is None
 
     def skip(self, tag: int) -> None:
-        """Add a delivery that is acknowledged and not read."""
+        """Add a delivery to acknowledge without reading it."""
         with self._lock:
             self._deliveries[tag] = Received(b"", number=0)
             self._changed = True
@@ -95,7 +95,7 @@ class Ledger:
         return None
 
     def due(self) -> Due:
-        """What can be acknowledged."""
+        """The deliveries to acknowledge now."""
         with self._lock:
             if not self._changed:
                 return Due(None, ())
@@ -103,7 +103,7 @@ class Ledger:
             return _due([(tag, m.number is not None and m.number <= self._committed) for tag, m in self._deliveries.items()])
 
     def acknowledged(self, due: Due) -> None:
-        """The broker knows of these acknowledgements."""
+        """Record that the broker has these acknowledgements."""
         with self._lock:
             tags = [tag for tag in self._deliveries if due.up_to is not None and tag <= due.up_to]
             expires = time.monotonic() + ACKNOWLEDGED_SECONDS
@@ -117,7 +117,7 @@ class Ledger:
             self._expire()
 
     def lost(self) -> None:
-        """The connection was lost: the broker will deliver everything again that it knows no acknowledgement of."""
+        """Record that the connection was lost: the broker will redeliver everything unacknowledged."""
         with self._lock:
             for message in self._waiting:
                 if message.id is not None:
@@ -139,20 +139,20 @@ class Ledger:
             return taken
 
     def commit(self, taken: int) -> None:
-        """The messages up to this number have been read by committed epochs."""
+        """Record that committed epochs have read the messages up to this number."""
         with self._lock:
             self._committed = max(self._committed, taken)
             self._changed = True
             self._restore_orphans()
 
     def _restore_orphans(self) -> None:
-        """Those that have been committed are like those of an earlier run."""
+        """Treat committed orphans like an earlier run's messages."""
         expires = time.monotonic() + RESTORED_SECONDS
         for message in self._orphans:
             settled = message.id is not None and (message.number or 0) <= self._committed
             if settled and self._by_id.pop(message.id or b"", None) is not None:
                 self._restored[message.id or b""] = expires
-        self._orphans = [each for each in self._orphans if (each.number or 0) > self._committed]
+        self._orphans = [message for message in self._orphans if (message.number or 0) > self._committed]
 
     @property
     def taken(self) -> int:

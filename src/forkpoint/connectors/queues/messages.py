@@ -1,4 +1,4 @@
-"""Messages that were received, as the columns that tasks read."""
+"""Received messages, and the columns that tasks read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SCHEMA = pa.schema(
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A message. ``key``: its routing key or topic. ``attributes``: other properties, as JSON. ``id``: by which it is known if it
-    is delivered again. ``number``: its place among all messages that the source has read; None until it is planned."""
+    """A message. ``key``: its routing key or topic. ``attributes``: other properties, as JSON. ``id`` identifies a redelivery.
+    ``number``: its position among all messages that the source has read; None until it is planned."""
 
     value: bytes
     key: str = ""
@@ -33,5 +33,4 @@ def pack(messages: Sequence[Received]) -> bytes:
 
 
 def unpack(data: bytes) -> pa.RecordBatch:
-    """What ``pack`` made."""
     return next(unpack_columns(data))

@@ -1,4 +1,4 @@
-"""Reads messages that were received, in a task."""
+"""Reads received messages in a task."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _REMEDY = "Correct the format, or set on_parse_error='skip' to acknowledge and s
 
 
 class QueueReader(FormatReader[T]):
-    """``deserialize``: a batch of messages to elements. ``name``: of the source, for people. ``key``: what a message's key is
-    called there."""
+    """``deserialize`` makes elements of a batch of messages. ``name``: the source's, for messages. ``key``: the system's name for
+    a message's key."""
 
     def __init__(
         self,

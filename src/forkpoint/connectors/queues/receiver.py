@@ -16,23 +16,23 @@ from forkpoint.storage.base import open_storage
 log = logging.getLogger("forkpoint.queues")
 
 POLL_SECONDS = 0.05
-BACK_OFF_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last one again and again
-STEADY_SECONDS = 1.0  # a connection that has lasted so long begins the back-off anew
-UNAVAILABLE_SECONDS = 30.0  # without a connection, until the job is told
+BACK_OFF_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last one repeatedly
+STEADY_SECONDS = 1.0  # a connection that has lasted so long resets the back-off
+UNAVAILABLE_SECONDS = 30.0  # without a connection, before the source fails
 CLOSE_SECONDS = 5.0
 
 
 class Connection(ABC):
-    """A connection that consumes messages; used by one thread. Every method raises SystemUnavailable if it is lost, and any other
-    error of forkpoint's if a new one would not help."""
+    """A connection that consumes messages, used by one thread. Every method raises SystemUnavailable if the connection is lost,
+    and another ForkpointError if reconnecting would not help."""
 
     @abstractmethod
     def serve(self, seconds: float) -> None:
-        """Receive what comes within this time, into the ledger."""
+        """Receive messages into the ledger for this time."""
 
     @abstractmethod
     def acknowledge(self, due: Due) -> None:
-        """Acknowledge deliveries; returns once the broker knows of it, as far as it says so."""
+        """Acknowledge deliveries. Returns once the broker confirms, if it does."""
 
     @abstractmethod
     def close(self) -> None:
@@ -40,8 +40,8 @@ class Connection(ABC):
 
 
 class Receiver:
-    """``connect``: connects and begins to consume, into the ledger. ``directory``: a storage's URL, and where below it the
-    messages of this source are stored; ``own``: those of this receiver."""
+    """``connect`` connects and begins to consume into the ledger. ``storage``: a URL; ``directory`` below it has the messages of
+    this source; ``own`` those of this receiver."""
 
     def __init__(
         self, name: str, ledger: Ledger, connect: Callable[[], Connection], storage: str, directory: str, own: str
@@ -60,17 +60,17 @@ class Receiver:
         self._thread.start()
 
     def ready(self) -> bool:
-        """Whether it has ever been connected. Raises what the source fails with."""
+        """Whether it has ever been connected. Raises the source's failure."""
         if self._failure is not None:
             raise self._failure
         return self._seen
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove files of messages that have been read, soon."""
+        """Remove files of read messages asynchronously."""
         self._garbage.extend(paths)
 
     def close(self) -> None:
-        """Stop, after what is due has been acknowledged."""
+        """Stop after acknowledging all due messages."""
         self._closed.set()
         self._thread.join(CLOSE_SECONDS)
 
@@ -125,7 +125,7 @@ class Receiver:
     # -- files
 
     def _clean(self) -> None:
-        """Remove what receivers of earlier runs have left: their epochs were committed, or never will be."""
+        """Remove the files of earlier runs' receivers: their epochs were committed, or never will be."""
         try:
             storage = open_storage(self._storage)
             found = storage.list(self._directory)

@@ -1,4 +1,4 @@
-"""Deserializing messages with all that a broker says about them."""
+"""Deserializes messages with all their attributes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ E = TypeVar("E")
 def deserialize_whole(
     messages: pa.RecordBatch, make: Callable[[bytes, str, dict[str, Any]], M], deserialize: Callable[[M], E]
 ) -> Deserialized[E]:
-    """Elements one by one. ``make``: a message from its value, key and attributes."""
+    """Deserialize messages one by one. ``make`` creates a message from its value, key and attributes."""
     columns = (messages.column(name).to_pylist() for name in ("value", "key", "attributes"))
 
     def deserialize_row(row: tuple[bytes, str, str | None]) -> E:
