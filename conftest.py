@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,15 +47,43 @@ settings.load_profile(os.environ.get("EXAMPLES", "same"))
 
 
 def pytest_collection_finish() -> None:
-    """The garbage collector need not look at thousands of tests and modules again."""
+    """The garbage collector need not look at thousands of tests and modules again, nor at young objects as often: a tenth of the
+    time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first (`durations`)."""
     seconds = recorded()
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], UNKNOWN_S))
+
+
+# Tests that share a server, each in one process: a broker takes seconds to start, and a twentieth of a core when it is idle.
+SHARING = {
+    "kafka": (
+        "tests/kafka/",
+        "tests/servers/test_kafka_broker.py",
+        "tests/pyflink/test_pyflink_former_kafka.py",
+        "tests/parity/pyflink/test_pyflink_examples.py",
+    ),
+    "page": ("tests/page/",),
+    "database": ("tests/database/",),
+    "object stores": ("tests/object_stores/",),
+    "recovery": ("tests/recovery/",),
+}
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((name for name, files in SHARING.items() if file.startswith(files)), file)
+
+    return ByServer(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(QUICK_JVM))

@@ -231,6 +231,7 @@ def preload() -> list[str]:
     sys.path[:] = path
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
     return path
 
 

@@ -665,16 +665,19 @@ def test_a_suspended_driver_gives_its_locks_back(
             wake.wait()
 
     def commit() -> None:
-        try:
-            at.commit(output)
-        except SystemUnavailable as problem:
-            problems.append(problem)
+        """As drivers do it: again, where a busy machine has reached the limit."""
+        while True:
+            try:
+                return at.commit(output)
+            except SystemUnavailable as problem:
+                if asleep.is_set() and threading.current_thread() is first:
+                    return problems.append(problem)
 
     first = threading.Thread(target=commit)
     monkeypatch.setattr(committing.DatabaseCommitter, "_write", sleeping)
     first.start()
     asleep.wait()
-    at.commit(output)
+    commit()
     wake.set()
     first.join()
     assert len(problems) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,3 +59,33 @@ class TestKinesisSink(SinkContract):
 
     def read(self, target: str) -> list[Row]:
         return rows(data.decode() for _, data in self.server.read(target))
+
+
+class JsonLines(fp.SerializationSchema[Row]):
+    """Firehose joins records without a separator, and texts may hold line ends."""
+
+    def serialize(self, element: Row) -> bytes:
+        return json.dumps(element).encode() + b"\n"
+
+
+class TestFirehoseSink(SinkContract):
+    exactly_once = False
+    server: Kinesis
+
+    @pytest.fixture(autouse=True)
+    def use(self, kinesis: Kinesis) -> None:
+        self.server = kinesis
+
+    def create(self) -> str:
+        return self.server.create_delivery_stream(f"accepts-{uuid.uuid4().hex[:8]}")
+
+    def sink(self, target: str) -> Any:
+        built = fp.FirehoseSink.builder().set_delivery_stream_name(target).set_serialization_schema(JsonLines())
+        return built.set_firehose_client_properties(self.server.properties).build()
+
+    @staticmethod
+    def element(row: Row) -> Row:
+        return row
+
+    def read(self, target: str) -> list[Row]:
+        return [(number, text) for number, text in map(json.loads, self.server.delivered(target).splitlines())]

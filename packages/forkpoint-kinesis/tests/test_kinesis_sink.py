@@ -200,6 +200,17 @@ def test_a_refusal_may_fail_the_job(kinesis: Kinesis, tmp_path: Path) -> None:
 # -- a service that is away for a while
 
 
+def test_a_group_is_not_repeated_when_another_one_fails(
+    kinesis: Kinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch is committed again as a whole, and some of its groups have put their records."""
+    monkeypatch.setattr(committer, "PATIENCE_S", 0.0)
+    stream = kinesis.create_stream()
+    kinesis.misbehave(stream, fail=4)
+    run(tmp_path, builder(kinesis, stream).build())
+    assert received(kinesis, stream) == expected()
+
+
 def test_a_service_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record is repeated: the process knows which have been put."""
     monkeypatch.setattr(committer, "PATIENCE_S", 0.3)

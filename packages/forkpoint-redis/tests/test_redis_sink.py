@@ -205,9 +205,10 @@ def test_a_server_without_memory(own_server: Redis, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_replica_that_is_waited_for(own_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "REPLICA_WAIT_MS", 300)
-    with pytest.raises(SystemUnavailable, match="0 of 1 replicas have received epoch 1"):
-        committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "REPLICA_WAIT_MS", 300)
+        with pytest.raises(SystemUnavailable, match="0 of 1 replicas have received epoch 1"):
+            committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
     replica = Redis(tmp_path / "replica", "--replicaof", "127.0.0.1", str(own_server.port), "--repl-diskless-sync-delay", "0")
     try:
         while own_server.client.wait(1, 100) < 1:

@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
+from forkpoint.decoding import convert
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.storage.base import Storage
 
@@ -44,7 +45,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def from_content(cls, content: Any) -> Self:
         """The record with this content. Raises ValidationError."""
-        return msgspec.convert(cls.fields_of(content), cls)
+        return convert(cls.fields_of(content), cls)
 
     @staticmethod
     def fields_of(content: Any) -> Any:
@@ -201,7 +202,7 @@ def _fails_alone(key: str, entries: dict[str, Any], message: str, model: type[Re
     entries.clear()
     entries[key] = others[key]
     try:
-        msgspec.convert(fields, model)
+        convert(fields, model)
         return False
     except ValidationError as error:
         return str(error) == message

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from forkpoint.contract.sink import CommitterContext, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.types.variables import T_contra
 
 StagedRow: TypeAlias = Sequence[bytes | None]
@@ -18,7 +19,7 @@ StagedRow: TypeAlias = Sequence[bytes | None]
 _CODEC = "lz4"
 _SIZE_BYTES = 8
 _packer = msgspec.msgpack.Encoder()
-_unpacker = msgspec.msgpack.Decoder(list[list[bytes | None]])
+_unpack = msgpack_decoder(list[list[bytes | None]])
 
 
 def pack(rows: Sequence[StagedRow]) -> bytes:
@@ -29,7 +30,7 @@ def pack(rows: Sequence[StagedRow]) -> bytes:
 
 def unpack(packed: bytes) -> list[list[bytes | None]]:
     size = int.from_bytes(packed[:_SIZE_BYTES], "little")
-    return _unpacker.decode(pa.decompress(packed[_SIZE_BYTES:], size, codec=_CODEC, asbytes=True))
+    return _unpack(pa.decompress(packed[_SIZE_BYTES:], size, codec=_CODEC, asbytes=True))
 
 
 class RowsWriter(SinkWriter[T_contra], Generic[T_contra]):

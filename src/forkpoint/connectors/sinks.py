@@ -11,10 +11,11 @@ import msgspec
 
 from forkpoint.contract.sink import Sink, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.types import TypeInformation, Types, from_description, type_of
 
 _packer = msgspec.msgpack.Encoder()
-_unpacker = msgspec.msgpack.Decoder(list[bytes])
+_unpack = msgpack_decoder(list[bytes])
 
 
 class CollectSink(Sink):
@@ -51,7 +52,7 @@ class CollectSink(Sink):
         for committable in committables:
             described = from_description(committable["type"])
             type = self._type or self._known.get(described, described)
-            elements += map(type.decode, _unpacker.decode(base64.b64decode(committable["elements"])))
+            elements += map(type.decode, _unpack(base64.b64decode(committable["elements"])))
         self._ready.extend(elements)
         self._collected = epoch
 

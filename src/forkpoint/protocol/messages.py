@@ -8,12 +8,12 @@ ignore fields that a later release adds to an answer.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from msgspec import DecodeError, Struct, ValidationError, field, json
+from msgspec import DecodeError, Struct, ValidationError, field
 
+from forkpoint.decoding import json_decoder
 from forkpoint.errors import ForkpointError
 
 S = TypeVar("S", bound=Struct)
@@ -425,23 +425,17 @@ class Refused(ForkpointError):
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.+)`")
 _TYPES = {"bool": "a boolean", "str": "a string", "int": "an integer", "object": "an object", "array": "an array"}
 
-_decoders: dict[Any, json.Decoder[Any]] = {}
-_building = threading.Lock()
 
-
-def _decoder(kind: type[T]) -> json.Decoder[T]:
-    """A cached decoder. A lock guards its creation, because the process crashes if one thread uses a struct while msgspec
-    inspects its fields in another."""
-    if kind not in _decoders:
-        with _building:
-            _decoders[kind] = json.Decoder(kind)
-    return _decoders[kind]
+_decoders: dict[Any, Callable[[bytes], Any]] = {}
 
 
 def read(data: bytes, kind: type[T]) -> T:
     """The message in ``data``. Raises DecodeError for any error."""
+    if kind not in _decoders:
+        _decoders[kind] = json_decoder(kind)
+    decode: Callable[[bytes], T] = _decoders[kind]
     try:
-        return _decoder(kind).decode(data)
+        return decode(data)
     except (UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error)) from None
 

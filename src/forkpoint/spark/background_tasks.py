@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import msgspec
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from forkpoint import logs
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.logs import TaskLogging
 from forkpoint.spark.exchange import failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
@@ -21,7 +21,7 @@ from forkpoint.spark.tasks import BackgroundStage, extend_import_path, import_pa
 from forkpoint.types import dumps
 
 _LEAST_LOG, _MOST_LOG = 2_000, 1_000_000  # bytes of one task's log, and of all of a stage's
-_decoder = msgspec.msgpack.Decoder(tuple[bytes, list[str]])
+_decode = msgpack_decoder(tuple[bytes, list[str]])
 
 
 def read_frame(
@@ -76,7 +76,7 @@ def map_arguments(
     stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex, how, dict(logs.about_here()))
     with raising_originals(stage.token, partial(failed_hosts, sc)):
         done = map_bytes(sc, stage, arguments, partitions, hosts)
-    results = [_decoder.decode(each) for each in done]
+    results = [_decode(each) for each in done]
     logs.relay(line for _, said in results for line in said)
     return [result for result, _ in results]
 

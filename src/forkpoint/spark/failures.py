@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import msgspec
 
 from forkpoint import logs
+from forkpoint.decoding import json_decoder
 from forkpoint.errors import ConfigError, ForkpointError, StorageUnavailable, UserFunctionError, error_of
 from forkpoint.spark.shipping.environment import PYTHON, interpreter
 
@@ -87,7 +88,7 @@ def unpack_failure(error: BaseException, token: str) -> BaseException | None:
     if found is None:
         return None
     try:
-        failed = msgspec.json.decode(base64.b64decode(found[1], validate=True), type=_Failed)
+        failed = json_decoder(_Failed)(base64.b64decode(found[1], validate=True))
     except ValueError:  # truncated by Spark, for example
         return UserFunctionError(f"a task failed and its exception arrived damaged; Spark reports: {str(error)[:4000]}")
     logs.relay(failed.said)

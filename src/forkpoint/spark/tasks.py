@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
@@ -111,7 +112,7 @@ def remove_earlier(local_dir: str) -> None:
 
 def prepare_on_host(encoded: bytes) -> bytes:
     """``prepare_store`` in a cluster."""
-    work = msgspec.msgpack.decode(encoded, type=Preparation)
+    work = msgpack_decoder(Preparation)(encoded)
     here = msgspec.structs.replace(work, local_dir=executors_directory(work.local_dir))
     return prepare_store(msgspec.msgpack.encode(here))
 

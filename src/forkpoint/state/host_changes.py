@@ -20,12 +20,13 @@ from pathlib import Path
 
 import msgspec
 
+from forkpoint.decoding import json_decoder
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.state.files import read_changes
 from forkpoint.state.store import Changes
 from forkpoint.storage.private import make_own_directory, open_new
 
-_decode_accepted = msgspec.json.Decoder(dict[int, str]).decode
+_decode_accepted = json_decoder(dict[int, str])
 
 
 class HostChanges:

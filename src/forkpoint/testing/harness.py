@@ -17,6 +17,7 @@ import numpy as np
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.checkpoint.states import state_id
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import GraphError
 from forkpoint.functions import MetricGroup, OutputTag, WatermarkStrategy
 from forkpoint.functions.watermarks import epoch_ms
@@ -133,7 +134,7 @@ class Harness:
         clock: ManualClock | None = None,
         restore: bytes | None = None,
     ) -> None:
-        saved = None if restore is None else msgspec.msgpack.decode(restore, type=HarnessSnapshot)
+        saved = None if restore is None else msgpack_decoder(HarnessSnapshot)(restore)
         self._operator = _single_operator(build, input_types, parallelism, max_parallelism)
         self._max_parallelism = max_parallelism
         self._clock = clock or ManualClock(0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copyreg
 import inspect
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import Meta, msgpack
 
+from forkpoint.decoding import BUILDING, msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 
 NativeClasses = Mapping[type, Mapping[str, Any] | None]
@@ -85,14 +85,13 @@ _META = (
 # msgspec gives Meta no pickle support, and a class whose annotations mention one could not be sent to a worker.
 copyreg.pickle(Meta, lambda meta: (partial(Meta, **{name: getattr(meta, name) for name in _META}), ()))
 
-_LOCK = threading.RLock()
 _CACHE = "__msgspec_cache__"
 
 
 def unpacker(wire: Any, native: NativeClasses) -> Callable[[bytes], Any]:
     """Return the C function that decodes msgpack bytes to `wire`. Raises TypeError if msgspec does not support it."""
-    with _LOCK, _resolved(native):
-        return msgpack.Decoder(wire).decode
+    with BUILDING, _resolved(native):
+        return msgpack_decoder(wire)
 
 
 @contextmanager

@@ -74,9 +74,9 @@ class Target(Protocol):
 
 @dataclass
 class _Epoch:
-    """The records of an epoch, and which of them are still to be put."""
+    """The records of an epoch, and which of them are still to be put: none if all have been accepted."""
 
-    number: int
+    output: EpochOutput
     records: list[Outgoing]
     queue: Queue
 
@@ -89,12 +89,12 @@ class PutCommitter(Committer):
         self._target = target
 
     def commit(self, output: EpochOutput, newest: int) -> None:
-        epoch = _unfinished.take(self._context, output.epoch) or self._epoch(output)
+        epoch = _last.take(self._context, output) or self._epoch(output)
         try:
             self._put(epoch)
-        except SystemUnavailable:
-            _unfinished.keep(self._context, epoch)
-            raise
+            epoch.records.clear()
+        finally:
+            _last.keep(self._context, epoch)
 
     def _epoch(self, output: EpochOutput) -> _Epoch:
         target, records, orders = self._target, list[Outgoing](), list[str]()
@@ -104,7 +104,7 @@ class PutCommitter(Committer):
             for index, (key, data) in enumerate(unpack(self._context.staged(committable["records"]))):
                 records.append(target.outgoing(key, data, f"{prefix}-{index}"))
                 orders.append(key or "")
-        return _Epoch(output.epoch, records, Queue(records, orders if target.ordered else None, target.limits))
+        return _Epoch(output, records, Queue(records, orders if target.ordered else None, target.limits))
 
     def _put(self, epoch: _Epoch) -> None:
         target, pause_s, since = self._target, RETRY_S, time.monotonic()
@@ -135,21 +135,22 @@ class PutCommitter(Committer):
             pause_s = min(LONGEST_RETRY_S, 2 * pause_s)
 
 
-class _Unfinished:
-    """Epochs of this process that could not be put completely; the next attempt here goes on with what is left."""
+class _Last:
+    """The epoch that this process put last, by group. An epoch is committed again if one of its groups fails: the group goes on
+    with what is left of it, which is nothing if another group failed."""
 
     def __init__(self) -> None:
         self._epochs: dict[CommitterContext, _Epoch] = {}
         self._lock = Lock()
 
-    def take(self, context: CommitterContext, number: int) -> _Epoch | None:
+    def take(self, context: CommitterContext, output: EpochOutput) -> _Epoch | None:
         with self._lock:
             found = self._epochs.pop(context, None)
-        return found if found is not None and found.number == number else None
+        return found if found is not None and found.output == output else None
 
     def keep(self, context: CommitterContext, epoch: _Epoch) -> None:
         with self._lock:
             self._epochs[context] = epoch
 
 
-_unfinished = _Unfinished()
+_last = _Last()

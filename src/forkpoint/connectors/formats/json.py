@@ -24,6 +24,7 @@ from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
+from forkpoint.decoding import json_decoder
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import T
@@ -43,7 +44,7 @@ class JsonText:
     def __init__(self, type: TypeInformation | None, of: Any = Any) -> None:
         self._type = type
         exact = type is not None and "big_dec" in kinds(type)
-        self._decode = msgspec.json.Decoder(of, float_hook=Decimal if exact else None).decode
+        self._decode = json_decoder(of, float_hook=Decimal if exact else None)
         schema = text_schema(type, _JSON_NAME)
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from forkpoint.connectors.formats.columns import allows
 from forkpoint.contract.source import Elements
+from forkpoint.decoding import convert as convert_to
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly
@@ -276,7 +277,7 @@ def _via(cls: Any) -> Callable[[Any], Any]:
             return raw
         if isinstance(raw, str):
             try:
-                return msgspec.convert(_BEYOND_MICROS.sub(r"\1", raw), cls)
+                return convert_to(_BEYOND_MICROS.sub(r"\1", raw), cls)
             except msgspec.ValidationError as e:
                 raise Unreadable(f"{e}: {shorten(raw, 80)!r}") from None
         raise Unreadable(f"expected {cls.__name__} as text, got {shorten(repr(raw), 80)}")

@@ -32,6 +32,7 @@ from forkpoint.runtime.tasks.preflight import (
     Finding,
     Probe,
     connectors_in_use,
+    decode_finding,
     marker,
     probe_file,
     storage_variables,
@@ -95,7 +96,7 @@ def try_hosts(executor: Executor, storage: Storage, directories: dict[str, str],
         )
         found = executor.run_on_hosts(try_host, msgspec.msgpack.encode(probe))
         answered_ms = _now_ms()
-    return [_report(msgspec.msgpack.decode(blob, type=Finding), sent_ms, answered_ms) for blob in found]
+    return [_report(decode_finding(blob), sent_ms, answered_ms) for blob in found]
 
 
 def _report(finding: Finding, sent_ms: int, answered_ms: int) -> HostReport:

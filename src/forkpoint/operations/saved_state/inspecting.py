@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.decoding import BUILDING, json_decoder
 from forkpoint.errors import ConfigError, SavepointNotFound, TypeNotSupported
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
@@ -163,9 +164,10 @@ def key_of(text: str, type: TypeInformation) -> Any:
 
 def _native(text: str, type: TypeInformation) -> Any:
     try:  # directly, without Python values, to preserve decimals exactly
-        return msgspec.json.decode(text, type=type.wire, strict=False)
+        return json_decoder(type.wire, strict=False)(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return msgspec.convert(_json_or(text), type.wire, strict=False)
+        with BUILDING:
+            return msgspec.convert(_json_or(text), type.wire, strict=False)
 
 
 def _json_or(text: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from forkpoint.checkpoint.states import StateInfo
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.graph.job import JobGraph
 from forkpoint.logs import TaskLogging
 from forkpoint.state import Amount, StoreKind, StoreSize
@@ -249,10 +250,10 @@ def decode_context(text: str) -> EpochContext:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decode_context = msgspec.msgpack.Decoder(EpochContext).decode
+_decode_context = msgpack_decoder(EpochContext)
 encode_part: Callable[[SubtaskPart], bytes] = _encoder.encode
-decode_part = msgspec.msgpack.Decoder(SubtaskPart).decode
+decode_part = msgpack_decoder(SubtaskPart)
 encode_commit: Callable[[CommitRow], bytes] = _encoder.encode
-decode_commit = msgspec.msgpack.Decoder(CommitRow).decode
+decode_commit = msgpack_decoder(CommitRow)
 encode_progress: Callable[[list[SplitProgress]], bytes] = _encoder.encode
-decode_progress = msgspec.msgpack.Decoder(list[SplitProgress]).decode
+decode_progress = msgpack_decoder(list[SplitProgress])

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, msgpack
+from msgspec import Raw
 
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.wire import pack, shown
@@ -110,4 +111,4 @@ class Guard:
         return Types.LIST(self.type)
 
 
-_split = msgpack.Decoder(list[Raw]).decode
+_split = msgpack_decoder(list[Raw])

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import AlreadyExists, ForkpointError, NotFound, StorageUnavailable
 from forkpoint.storage.base import Storage, open_storage
 
@@ -57,7 +58,8 @@ class Finding(msgspec.Struct, frozen=True):
     now_ms: int
 
 
-_decode_probe = msgspec.msgpack.Decoder(Probe).decode  # built here: see preparing.py
+_decode_probe = msgpack_decoder(Probe)
+decode_finding = msgpack_decoder(Finding)
 
 
 def probe_file(token: str) -> str:

@@ -7,11 +7,14 @@ makes up for as in any other: by ``catch_up``. So a store that is missing, or on
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.runtime.exchange.control import CatchUp, JobSpec
 from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
@@ -34,9 +37,8 @@ class Preparation(msgspec.Struct, frozen=True):
     epoch: int
 
 
-# Built here, as tasks run side by side: msgspec cannot build a struct's first decoder in two threads at once.
-_decode_preparation = msgspec.msgpack.Decoder(Preparation).decode
-_decode_catch_up = msgspec.msgpack.Decoder(CatchUp | None).decode
+_decode_preparation = msgpack_decoder(Preparation)
+_decode_catch_up: Callable[[bytes], CatchUp | None] = msgpack_decoder(cast(Any, CatchUp | None))
 
 
 def preparations(spec: JobSpec, epoch: int) -> list[bytes]:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from forkpoint.checkpoint.format import verify
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import ForkpointError, SavepointCorrupt, error_of
 from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.storage.base import Storage
@@ -51,12 +52,12 @@ class _Result(msgspec.Struct):
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 """Encodes dataclasses, which may contain records such as ``StateInfo``."""
-_decode_result = msgspec.msgpack.Decoder(_Result).decode
+_decode_result = msgpack_decoder(_Result)
 
 
 def decoder_of(kind: type[A]) -> Callable[[bytes], A]:
     """The inverse of ``encode`` for a type."""
-    return msgspec.msgpack.Decoder(kind).decode
+    return msgpack_decoder(kind)
 
 
 @dataclass(frozen=True)

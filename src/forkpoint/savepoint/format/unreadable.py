@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import MsgspecError, Raw, msgpack
+from msgspec import MsgspecError, Raw
 
 from forkpoint.checkpoint.savepoint_manifest import LeftOutState, UnreadableEntry
 from forkpoint.checkpoint.states import StateInfo
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.format.entries import Codec, codec_of
@@ -24,7 +25,7 @@ from forkpoint.types.wire import pack, shown
 
 SHOWN = 20  # entries listed for each state
 
-_split = msgpack.Decoder(list[Raw]).decode
+_split = msgpack_decoder(list[Raw])
 _STAMPS = Types.LIST(Types.LONG())
 
 

@@ -19,6 +19,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from forkpoint.decoding import json_decoder
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.inspect import sandbox
 from forkpoint.savepoint.inspect.query_limits import QueryLimits
@@ -62,7 +63,7 @@ def run_within(limits: QueryLimits, sql: str, views: Sequence[View], scratch: Pa
         if b"memory" in complained.lower() or b"bad_alloc" in complained or ended.returncode < 0:
             raise EditRefused(_too_much(f"needs more memory than {limits.memory_bytes >> 20} MiB"))
         raise EditRefused(f"the query failed: {complained.decode(errors='replace').strip()[-1000:]}")
-    answer = msgspec.json.decode(said, type=_Answer)
+    answer = json_decoder(_Answer)(said)
     if answer.error is not None:
         raise EditRefused(answer.error)
     with pa.OSFile(str(result)) as file, pa.ipc.open_stream(file) as reader:
@@ -74,7 +75,7 @@ def _too_much(what: str) -> str:
 
 
 def _main() -> None:
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
+    request = json_decoder(_Request)(sys.stdin.buffer.read())
     os.nice(_NICE)
     signal.alarm(int(request.limits.seconds) + 1)  # should whoever asked be gone
     most = request.limits.memory_bytes + _OWN_BYTES

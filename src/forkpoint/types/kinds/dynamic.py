@@ -20,9 +20,9 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from msgspec import msgpack
 from msgspec.msgpack import Ext
 
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
 from forkpoint.types.kinds.objects import (
@@ -290,7 +290,7 @@ def _decoder(own: dict[int, Callable[..., Any]]) -> Callable[[Any], Any]:
             )
         return lift(bytes(data))
 
-    unpack = msgpack.Decoder(ext_hook=ext).decode
+    unpack = msgpack_decoder(Any, ext_hook=ext)
 
     def decode(data: Any) -> Any:
         return _lift(unpack(data))

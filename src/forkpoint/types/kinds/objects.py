@@ -17,8 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from msgspec import msgpack
-
+from forkpoint.decoding import msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.information import RenamedFrom
 from forkpoint.types.kinds.classes import absent, dataclass_build, flavor_of, struct_build
@@ -236,8 +235,8 @@ def split_header(data: bytes) -> tuple[bytes, bytes]:
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
-_header = msgpack.Decoder(tuple[str, str, str, tuple[str, ...]]).decode
-_member = msgpack.Decoder(tuple[str, str, int | str, str | None]).decode
+_header = msgpack_decoder(tuple[str, str, str, tuple[str, ...]])
+_member = msgpack_decoder(tuple[str, str, int | str, str | None])
 
 
 @lru_cache(maxsize=4096)
