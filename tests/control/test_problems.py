@@ -299,7 +299,7 @@ def test_runs_whose_driver_does_not_answer() -> None:
         "elsewhere": "does not answer; its driver ran on another machine",
     }
     assert all(problem_of_run(state, "r1", None) is None for state in ("finished", "stopped", "cancelled", "superseded"))
-    assert problem_of_run("failed", "r1", None) == Problem("critical", "failed", None, "failed: the reason is not on record")
+    assert problem_of_run("failed", "r1", None) == Problem("critical", "failed", None, "failed: no reason was recorded")
 
 
 # -- in general

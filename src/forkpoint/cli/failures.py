@@ -84,7 +84,7 @@ def user_traceback(error: BaseException, program: str) -> str:
     """The traceback as ``python`` would show it, from the program's first frame on."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != program:
-        trace = trace.tb_next  # None in the end for a syntax error in the program, which has no frame of its own
+        trace = trace.tb_next  # ends with None for a syntax error in the program, which has no frame
     return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 

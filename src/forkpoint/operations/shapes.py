@@ -1,6 +1,6 @@
 """Results of operations as JSON, the same on the command line and over HTTP. Pure.
 
-`forkpoint list` needs nothing of savepoints, so each function imports what it needs of them.
+`forkpoint list` does not need savepoints, so the other functions import the code for them when called.
 """
 
 from __future__ import annotations

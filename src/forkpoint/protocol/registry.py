@@ -109,7 +109,7 @@ def problem_of_run(state: str, run: str, reason: str | None) -> Problem | None:
         case "lost":
             return Problem("critical", "lost", None, f"lost: the driver of run {run} was killed; run its program again")
         case "failed":
-            return Problem("critical", "failed", None, f"failed: {one_line(reason or 'the reason is not on record')}")
+            return Problem("critical", "failed", None, f"failed: {one_line(reason or 'no reason was recorded')}")
         case "silent":
             return Problem("critical", "silent", None, "does not answer, although its driver is alive")
         case "elsewhere":

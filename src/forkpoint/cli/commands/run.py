@@ -292,35 +292,35 @@ class _Background(_LastWords, Reporter):
 class _Foreground(_LastWords):
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._saying: threading.Timer | None = None
+        self._remark: threading.Timer | None = None  # prints the current step if it takes long
         self.has_begun = False
 
     def starting(self, step: str) -> None:
-        self._hush()
-        self._saying = threading.Timer(_LONG_SECONDS, self._output.remark, [step])
-        self._saying.daemon = True
-        self._saying.start()
+        self._cancel_remark()
+        self._remark = threading.Timer(_LONG_SECONDS, self._output.remark, [step])
+        self._remark.daemon = True
+        self._remark.start()
 
-    def _hush(self) -> None:
-        if self._saying is not None:
-            self._saying.cancel()
+    def _cancel_remark(self) -> None:
+        if self._remark is not None:
+            self._remark.cancel()
 
     def exiting(self, message: str) -> None:
-        self._hush()
+        self._cancel_remark()
         super().exiting(message)
 
     def failed(self, code: str, message: str, exit_code: int) -> None:
-        self._hush()
+        self._cancel_remark()
 
     def running(self, driver: JobDriver) -> None:
-        self._hush()
+        self._cancel_remark()
         self.has_begun = True
         data = {"job": driver.job, "run": driver.run_id, "state_root": plain_place(driver.history.storage.url)}
         state = "standby" if driver.standby else "running"
         self._output.event(state, data, f"job {driver.job}, run {driver.run_id}: {state}")
 
     def ended(self, driver: JobDriver, result: Result) -> None:
-        self._hush()
+        self._cancel_remark()
         self.has_begun = True
         savepoint = None if result.savepoint is None else plain_place(result.savepoint)
         data = {"job": driver.job, "run": driver.run_id, "outcome": result.outcome, "epoch": result.epoch, "savepoint": savepoint}

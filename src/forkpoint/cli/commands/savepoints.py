@@ -125,7 +125,7 @@ def _show_sources(out: TextOutput, savepoint: Savepoint) -> None:
 
 
 def parent_text(parent: Parent) -> str:
-    """What a run started from, in words."""
+    """The initial state of a run, in words."""
     match parent.kind:
         case "savepoint":
             where = f" at {parent.savepoint_path}" if parent.savepoint_path is not None else ""
@@ -154,7 +154,7 @@ def dispose(savepoint: str, force: bool) -> None:
 @click.option("--force", is_flag=True, help="Take the label from the job's savepoint that has it.")
 @click.option("--remove", is_flag=True, help="Remove the label, and the note unless --note gives a new one.")
 def label(savepoint: str, label: str | None, note: str | None, force: bool, remove: bool) -> None:
-    """Set the label or note of SAVEPOINT (path, URL, id or label), or both. What is not given stays."""
+    """Set the label or note of SAVEPOINT (path, URL, id or label), or both. The other stays."""
     settings = current()
     if label is None and note is None and not remove:
         raise click.UsageError("give a label, --note, or --remove")
@@ -214,7 +214,7 @@ def edit(
 ) -> None:
     """Write a changed copy of SAVEPOINT (path, URL, id, label, or `latest`), and print its path.
 
-    SAVEPOINT stays as it is. All options use the names in SAVEPOINT: renames are applied last.
+    SAVEPOINT stays unchanged. All options use the names in SAVEPOINT: renames are applied last.
     """
     settings = current()
     base = operations.show(savepoint, state_root=settings.given_root)
@@ -246,7 +246,7 @@ def _parsed(position: str) -> Any:
 
 
 class _Names:
-    """Finds uid and state in UID.STATE by the names in a savepoint, as both may contain dots and colons."""
+    """Splits UID.STATE by the names in a savepoint, because both parts may contain dots and colons."""
 
     def __init__(self, savepoint: Savepoint) -> None:
         operators = [operator.uid for operator in savepoint.operators]

@@ -67,8 +67,8 @@ def recover(job: str, *, dry_run: bool = False, state_root: str | None = None, o
 
 @dataclass(frozen=True)
 class Published:
-    """A job all of whose output up to ``epoch``, its newest one, is published. ``run``: the one that has committed that.
-    ``skipped``: the records that were refused."""
+    """A job with all its output published, up to its newest ``epoch``. ``run``: the run that committed this epoch. ``skipped``:
+    the refused records."""
 
     job: str
     run: str
@@ -85,11 +85,11 @@ class _Steps(Announcer):
 
 
 def publish(job: str, *, skip_refused: bool = False, state_root: str | None = None, observer: Observer = SILENT) -> Published:
-    """Publish what a job has committed and its last run left unpublished, as it was killed or gave up, without starting the job.
+    """Publish the committed output that a job's last run left because it was killed or gave up, without starting the job.
 
-    Runs the recorded program up to there, in this process; call it on the main thread. It can be repeated. ``skip_refused``:
-    write records that a sink's system refuses to files, and publish the others; otherwise raises OutputRefused. Raises
-    ConfigError if the job is running, as it publishes by itself then.
+    This runs the recorded program in this process to get its sinks; call it on the main thread. It can be repeated.
+    ``skip_refused``: write records that a sink's system refuses to files, and publish the others; otherwise raises OutputRefused.
+    Raises ConfigError if the job is running, because it then publishes its output itself.
     """
     root = StateRoot(StateRoot(state_root).place)
     history = History(root.storage, JobPaths(job))
@@ -99,7 +99,7 @@ def publish(job: str, *, skip_refused: bool = False, state_root: str | None = No
     live = find_client(root.storage, job)
     if live is not None:
         live.close()
-        raise ConfigError(f"job {job!r} is running (run {live.endpoint.run}), and publishes its output by itself")
+        raise ConfigError(f"job {job!r} is running (run {live.endpoint.run}), and publishes its output itself")
     skipped: list[Skipped] | None = [] if skip_refused else None
     request = RunRequest(f"{PREFIX}{_recorded_run(history, newest)}", name=job)
     ended = drive(request, _Steps(observer), state_root=root.place, work=lambda driver: driver.publish(skipped))
@@ -112,13 +112,13 @@ def publish(job: str, *, skip_refused: bool = False, state_root: str | None = No
 
 
 def _recorded_run(history: History, newest: Manifest) -> str:
-    """The last run whose program is on record."""
+    """The last run with a recorded program."""
     at: Manifest | None = newest
     while at is not None:
         if load_program(history.storage, at.job, at.run) is not None:
             return at.run
         at = history.before(at.epoch)
     raise ForkpointError(
-        f"job {newest.job!r}: no program is on record for run {newest.run}: {NO_RECORD}. Start its program again with `forkpoint "
-        "run`: that publishes what is left first, even if it then refuses to go on"
+        f"job {newest.job!r}: run {newest.run} has no recorded program: {NO_RECORD}. Start its program again with `forkpoint "
+        "run`: that first publishes the rest, even if it then refuses to start"
     )

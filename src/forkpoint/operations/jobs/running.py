@@ -37,7 +37,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True)
 class Rescaled:
-    """A job that goes on at another parallelism, from ``epoch`` on."""
+    """A job that runs at another parallelism from ``epoch`` on."""
 
     job: str
     run: str
@@ -64,8 +64,8 @@ class Cancelled:
 
 
 def list_jobs(*, ended: bool = False, state_root: str | None = None) -> list[RunView]:
-    """Running jobs, those whose driver was killed, and those with output to be published; with ``ended``, all other runs
-    too. Newest first."""
+    """Running jobs, jobs whose driver was killed, and jobs with unpublished output; with ``ended``, also all other runs. Newest
+    first."""
     views = list_runs(StateRoot(state_root).existing)
     return [v for v in views if ended or v.may_be_live or (v.newest and (v.state == "lost" or v.unpublished is not None))]
 
@@ -82,8 +82,8 @@ def savepoint(
 ) -> SavepointTaken:
     """Take a savepoint of a job while it runs.
 
-    It is a new directory below ``directory``, a path or URL; by default below the state root. ``skip_unreadable``: leave
-    out saved entries that do not fit their types. Raises JobNotFound, and JobFailed if the savepoint failed.
+    The savepoint is a new directory below ``directory``, a path or URL; by default below the state root. ``skip_unreadable``:
+    leave out entries that do not fit their types. Raises JobNotFound, and JobFailed if the savepoint failed.
     """
     with find_live(StateRoot(state_root).storage, job) as client:
         pending = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
@@ -92,9 +92,9 @@ def savepoint(
 
 
 def rescale(job: str, parallelism: int, *, state_root: str | None = None, observer: Observer = SILENT) -> Rescaled:
-    """Change the parallelism of a job while it runs. Its stores are built beside the epochs, then it switches within moments.
+    """Change the parallelism of a job while it runs. It builds stores while epochs run, then switches within moments.
 
-    Raises JobNotFound, and JobFailed if it stays at its parallelism: above its max parallelism, during a trial.
+    Raises JobNotFound, and JobFailed if the job keeps its parallelism: above its max parallelism, or during a trial.
     """
     what = f"rescaling {job} to {parallelism}"
     with find_live(StateRoot(state_root).storage, job) as client:
@@ -113,7 +113,7 @@ def stop(
     state_root: str | None = None,
     observer: Observer = SILENT,
 ) -> Stopped:
-    """Stop a job with a savepoint; nothing is committed after it. ``drain``: fire all timers and windows first."""
+    """Stop a job with a savepoint; no epoch is committed after it. ``drain``: fire all timers and windows first."""
     root = StateRoot(state_root)
     with find_live(root.storage, job) as client:
         pending = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
@@ -126,7 +126,7 @@ def stop(
 
 
 def _died_stopping(storage: Storage, endpoint: Endpoint, gone: DriverGone) -> JobFailed:
-    """The error if a driver died while it was stopped: also what it had done by then."""
+    """The error if a driver died during a stop, with the work that it had completed."""
     from forkpoint.savepoint.catalog.listing import list_savepoints, readable  # `forkpoint list` needs none of it
 
     history = History(storage, JobPaths(endpoint.job))
@@ -155,14 +155,14 @@ def cancel(job: str, *, state_root: str | None = None) -> Cancelled:
 
 
 def wait_for_savepoint(client: RunClient, pending: Pending[SavepointAnswer], what: str, observer: Observer) -> str:
-    """Wait for a requested savepoint; return its path."""
+    """Wait for a requested savepoint; returns its path."""
     waiting = _remarks(client, what, observer)
     with observer.progress(what) as report:
         return plain_place(client.wait(pending, lambda progress: report(progress.done, progress.total), waiting))
 
 
 def _remarks(client: RunClient, what: str, observer: Observer) -> Callable[[str], None]:
-    """Tells people about a long epoch that a request waits for, now and then."""
+    """Reports a long epoch that delays a request, at most every ``REMARK_SECONDS``."""
     remarked = -REMARK_SECONDS
 
     def waiting(doing: str) -> None:
@@ -184,10 +184,9 @@ def wait_gone(client: RunClient) -> None:
         endpoint = client.endpoint
         doing = client.status().doing
         passed = f"{ENDING_SECONDS:.0f} s" if doing is None else f"{ENDING_SECONDS:.0f} s: it is at {doing}"
-        look = f"check process {endpoint.pid} on machine {endpoint.machine!r}" + (
-            f" and its log {endpoint.log}" if endpoint.log else ""
-        )
-        raise ForkpointError(f"job {endpoint.job!r} has not ended after {passed}; {look}")
+        log = f" and its log {endpoint.log}" if endpoint.log else ""
+        process = f"process {endpoint.pid} on machine {endpoint.machine!r}"
+        raise ForkpointError(f"job {endpoint.job!r} has not ended after {passed}; check {process}{log}")
 
 
 def _directory(given: str | None) -> str | None:

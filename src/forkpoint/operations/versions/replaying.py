@@ -1,4 +1,4 @@
-"""Where a bounded replay stops, and where its output goes."""
+"""The end of a bounded replay, and the destination of its output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from forkpoint.functions.watermarks import epoch_ms
 from forkpoint.savepoint.catalog.naming import named_savepoint
 from forkpoint.storage.base import Storage
 
-POSITIONS = "positions:"  # prefix of a file's path, by which `ab` says how far to read
+POSITIONS = "positions:"  # prefix of the path of a file with `ab`'s final positions
 
 
 def until_from(storage: Storage, given: str) -> Until:
-    """Parse ``--until``: a time if it can be one, else a savepoint (path, URL, id or label)."""
+    """Parse ``--until``: a time, or else a savepoint (path, URL, id or label)."""
     if given.startswith(POSITIONS):
         found = json.loads(Path(given.removeprefix(POSITIONS)).read_text())
-        return UntilPositions({uid: SourcePosition.from_content(each) for uid, each in found["sources"].items()}, found["name"])
+        return UntilPositions({uid: SourcePosition.from_content(p) for uid, p in found["sources"].items()}, found["name"])
     time_ms = _time_ms(given)
     if time_ms is not None:
         return UntilTime(time_ms, given)
@@ -40,7 +40,7 @@ def until_from(storage: Storage, given: str) -> Until:
 
 
 def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -> str:
-    """Write positions to a file; return it in the form that ``--until`` takes."""
+    """Write positions to a file; returns it as a value of ``--until``."""
     path.write_text(json.dumps({"name": name, "sources": {uid: p.content() for uid, p in sources.items()}}))
     return f"{POSITIONS}{path}"
 
@@ -56,5 +56,5 @@ def _time_ms(given: str) -> int | None:
 
 
 def capturing(directory: str) -> Callable[[str], Sink]:
-    """Replaces each sink, by uid, with one that writes JSON lines below the directory."""
+    """Returns a function that creates, for a sink's uid, a sink that writes JSON lines below the directory."""
     return lambda uid: FileSink.json(Path(directory) / escape(uid))

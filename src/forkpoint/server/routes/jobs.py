@@ -60,20 +60,20 @@ def status(entry: Job) -> m.JobStatusShown:
 
 @router.get("/jobs/{job}/execution-result", response_model=m.ExecutionResult, response_model_exclude_none=True)
 def execution_result(entry: Job) -> m.ExecutionResult:
-    """How a job's newest run has ended."""
+    """The end of a job's newest run."""
     return flink.execution_result(entry)
 
 
 @router.get("/jobs/{job}/plan", response_model=m.PlanAnswer)
 def plan(entry: Job, served: Served) -> m.PlanAnswer:
-    """The operators of a job and how they are connected."""
+    """The operators of a job and their connections."""
     service = served.service
     return m.PlanAnswer(plan=flink.plan(entry, service.plan(entry), service.record(entry)))
 
 
 @router.get("/jobs/{job}/config", response_model=m.JobConfig)
 def config(entry: Job, served: Served) -> m.JobConfig:
-    """The options that a job's newest run was started with, as far as they are recorded."""
+    """The recorded options of a job's newest run."""
     return flink.config(entry, served.service.record(entry))
 
 
@@ -85,13 +85,13 @@ def exceptions(entry: Job, served: Served) -> m.JobExceptions:
 
 @router.get("/jobs/{job}/checkpoints", response_model=m.Checkpoints)
 def checkpoints(entry: Job, served: Served) -> m.Checkpoints:
-    """A running job's latest epochs, newest first: each is a checkpoint."""
+    """A running job's latest epochs as checkpoints, newest first."""
     return flink.checkpoints(entry, served.service.journal(entry))
 
 
 @router.get("/jobs/{job}/checkpoints/config", response_model=m.CheckpointsConfig)
 def checkpoints_config(entry: Job, served: Served) -> m.CheckpointsConfig:
-    """When and where a job takes checkpoints."""
+    """A job's configuration of checkpoints."""
     return flink.checkpoints_config(entry, served.service.record(entry))
 
 
@@ -101,8 +101,8 @@ def checkpoint(entry: Job, epoch: int, served: Served) -> m.Checkpoint:
     found = next((e for e in flink.checkpoints(entry, served.service.journal(entry)).history if e.id == epoch), None)
     if found is None:
         raise CheckpointNotFound(
-            f"job {entry.name!r} has no checkpoint {epoch} among the latest, which its driver remembers while it runs; see "
-            "/checkpoints"
+            f"job {entry.name!r} has no checkpoint {epoch} among the latest, which its driver keeps while it runs; "
+            "see /checkpoints"
         )
     return found
 
@@ -141,11 +141,11 @@ def savepoints(entry: Job) -> dict[str, Any]:
 def log(entry: Job, lines: Annotated[int, Query(ge=1, le=LOG_LINES)] = 200) -> str:
     """The last lines of the log of a job that runs in the background."""
     endpoint, root = entry.view.endpoint, entry.root
-    place = None if endpoint is None or endpoint.log is None else Path(endpoint.log).resolve()
-    if place is None or not place.is_relative_to((Path(root.log_directory) / LOGS).resolve()):
+    path = None if endpoint is None or endpoint.log is None else Path(endpoint.log).resolve()
+    if path is None or not path.is_relative_to((Path(root.log_directory) / LOGS).resolve()):
         raise JobNotFound(f"job {entry.name!r} has no log below the state root: it does not run in the background")
     try:
-        with place.open("rb") as file:
+        with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - LOG_BYTES)
             file.seek(start)
             if start:
@@ -157,7 +157,7 @@ def log(entry: Job, lines: Annotated[int, Query(ge=1, le=LOG_LINES)] = 200) -> s
 
 @router.post("/jobs/{job}/savepoints", status_code=202, response_model=m.RequestId, openapi_extra=command("savepoint"))
 def take_savepoint(entry: Job, body: m.SavepointBody, request: Request, served: Served) -> m.RequestId:
-    """Take a savepoint of a running job; with `cancel-job`, the job is stopped with it."""
+    """Take a savepoint of a running job; `cancel-job` stops the job with it."""
     directory = served.service.directory(body.target_directory, entry)
     if body.label is not None:
         check_label(body.label)
@@ -184,7 +184,7 @@ def take_savepoint(entry: Job, body: m.SavepointBody, request: Request, served: 
 
 @router.post("/jobs/{job}/stop", status_code=202, response_model=m.RequestId, openapi_extra=command("stop"))
 def stop(entry: Job, body: m.StopBody, request: Request, served: Served) -> m.RequestId:
-    """Stop a job with a savepoint. The answer is found where that of a savepoint is."""
+    """Stop a job with a savepoint. Poll for the answer at the path for savepoints."""
     directory = served.service.directory(body.target_directory, entry)
     served.service.client(entry).close()
 

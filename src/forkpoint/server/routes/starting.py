@@ -202,7 +202,7 @@ def restart(entry: Job, body: RestartBody, request: Request, served: Served) -> 
         raise JobRunning(f"job {entry.name!r} runs (run {entry.view.run} is {entry.view.state}); stop it first")
     if all(each.run != run for each in entry.runs):
         raise JobNotFound(f"job {entry.name!r} has no run {run!r}")
-    find_program(at.storage, run)  # raises if none is on record
+    find_program(at.storage, run)  # raises if none is recorded
     restored = body.savepoint
     if restored not in (None, "latest"):
         _, restored = served.service.savepoint(restored, at.place)
