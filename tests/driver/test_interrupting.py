@@ -89,7 +89,7 @@ def test_an_interrupt_at_the_end_reaches_nothing_behind_it():
 
 
 def test_an_interrupt_while_a_thread_is_started_reaches_the_right_one() -> None:
-    """CPython 3.11 gives a new thread its creator's id for a moment: the error ended the new one, for which the creator waited."""
+    """CPython 3.11 gives a new thread its creator's id for a moment: the error ended it, and its creator waited for it."""
     interruptible, over, received = Interruptible(), threading.Event(), 0
 
     def start_threads() -> None:

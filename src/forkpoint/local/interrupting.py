@@ -59,8 +59,8 @@ class Interruptible:
                 signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or network wait
 
     def _is_starting_a_thread(self, ident: int) -> bool:
-        """Whether the thread waits for a new thread that does not run yet. Up to CPython 3.11, a new thread has its creator's id for
-        a moment: the error would end the new thread, and its creator would wait for it forever. A thread may still be started
+        """Whether the thread waits for a new thread that does not run yet. Up to CPython 3.11, a new thread has its creator's id
+        for a moment: the error would end the new thread, and its creator would wait for it forever. A thread may still be started
         between this check and the sending of the error; then the next interrupt ends the wait."""
         frame = sys._current_frames().get(ident)
         while frame is not None and frame.f_code is not threading.Thread.start.__code__:
