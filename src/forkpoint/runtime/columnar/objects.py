@@ -38,9 +38,18 @@ def as_columns(batch: Batch) -> Batch:
         columns = None
     if columns is None:
         return batch
-    columnar = batch.slice(0, batch.size)
-    columnar.table, columnar.pending = pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema), None
-    return columnar
+    return Batch(
+        batch.size,
+        batch.positions,
+        batch.splits,
+        batch.sequence,
+        values=values,
+        table=pa.RecordBatch.from_arrays(columns, schema=batch.type.arrow_schema),
+        type=batch.type,
+        timestamps=batch.timestamps,
+        keys=batch.keys,
+        ordered=batch.ordered,
+    )
 
 
 def _fits(values: list[Any], type: TypeInformation) -> bool:

@@ -105,7 +105,7 @@ def targets_of(
     """The target subtask of operator ``uid`` for each element; None if it does not depend on the element."""
     match partitioning:
         case KeyBy() as key:
-            return np.asarray(subtask_of(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism))
+            return subtasks(key_groups(batch, key, max_parallelism, uid), parallelism, max_parallelism)
         case Rebalance(by="element"):
             return batch.sequence % parallelism
         case Custom() as custom:
@@ -141,6 +141,10 @@ def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tup
             parts.append((target, by_target.slice(start, end)))
         start = end
     return parts
+
+
+def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -> npt.NDArray[Any]:
+    return np.asarray(subtask_of(groups, parallelism, max_parallelism))
 
 
 def group_by_key(batch: Batch, key: KeyBy) -> Groups:
