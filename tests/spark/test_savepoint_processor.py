@@ -70,7 +70,7 @@ def test_frames_in_and_out_and_a_job_that_goes_on(session: SparkSession, tmp_pat
         SavepointWriter.new_savepoint("bank").with_state("bank", Bank.account, past, key_type=int).write(tmp_path / "wrong")
 
     nulls = past.select("key", f.when(f.col("key") < 2000, f.col("value")).alias("value"))
-    with pytest.raises(fp.EditRefused, match=r"column 'value' holds \d+ nulls"):
+    with pytest.raises(fp.EditRefused, match=r"column 'value' has \d+ nulls"):
         SavepointWriter.new_savepoint("bank").with_state("bank", Bank.past, nulls, key_type=int).write(tmp_path / "wrong")
 
     env = fp.StreamExecutionEnvironment()
