@@ -114,5 +114,5 @@ os._exit(0)
 
 
 def test_an_interrupt_while_a_thread_is_started_reaches_the_right_one() -> None:
-    """CPython 3.11 gives a new thread its creator's id for a moment: the error ended it, and its creator waited for it forever."""
+    """CPython 3.11 gives a new thread its creator's id for a moment: the error ended it, and its creator waited for it."""
     assert subprocess.run([sys.executable, "-c", STARTING], stderr=subprocess.DEVNULL).returncode == 0
