@@ -47,8 +47,7 @@ settings.load_profile(os.environ.get("EXAMPLES", "same"))
 
 
 def pytest_collection_finish() -> None:
-    """The garbage collector need not look at thousands of tests and modules again, nor at young objects as often: a tenth of the
-    time."""
+    """The garbage collector need not look at thousands of tests and modules again, nor at young objects as often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)

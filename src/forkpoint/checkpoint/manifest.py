@@ -209,6 +209,11 @@ class Manifest(Record, frozen=True, kw_only=True):
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def is_final(self) -> bool:
+        """Whether this is an epoch whose output may be published: it is never rolled back."""
+        return self.kind != "start" and not self.withheld
+
+    @property
     def drained_early(self) -> bool:
         """Whether the job was stopped with a drain: all timers and windows fired before the sources ended."""
         read = [p for p in self.sources.values() if p.kind != "watermarks"]

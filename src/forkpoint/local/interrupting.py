@@ -50,26 +50,21 @@ class Interruptible:
     def interrupt(self) -> None:
         """Raise EpochInterrupted once. Callers repeat this, because code may catch all errors or block in C."""
         with self._lock:
-            if self._thread is None or self._thread == threading.get_ident() or self._is_starting_a_thread(self._thread):
+            if self._thread is None or self._thread == threading.get_ident():
+                return
+            before, self._starting = self._starting, _thread_started_by(self._thread)
+            if self._starting is not None:
+                # Up to CPython 3.11, a new thread has its creator's id for a moment: the error would end the new thread, and its
+                # creator would wait for it forever. That happens if it is started after this look; then the next interrupt ends
+                # the wait.
+                if self._starting is before:
+                    self._starting._started.set()
                 return
             self._sent = True
             thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(EpochInterrupted)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)  # raised at its next Python instruction
             if self._thread == threading.main_thread().ident and callable(signal.getsignal(signal.SIGURG)):
                 signal.pthread_kill(self._thread, signal.SIGURG)  # ends a sleep or network wait
-
-    def _is_starting_a_thread(self, ident: int) -> bool:
-        """Whether the thread waits for a new thread that does not run yet. Up to CPython 3.11, a new thread has its creator's id
-        for a moment: the error would end the new thread, and its creator would wait for it forever. A thread may still be started
-        between this check and the sending of the error; then the next interrupt ends the wait."""
-        frame = sys._current_frames().get(ident)
-        while frame is not None and frame.f_code is not threading.Thread.start.__code__:
-            frame = frame.f_back
-        before, starting = self._starting, None if frame is None else frame.f_locals["self"]
-        self._starting = starting if starting is not None and starting.ident is None else None
-        if self._starting is not None and self._starting is before:
-            self._starting._started.set()
-        return self._starting is not None
 
     def activity(self) -> str | None:
         """The operator that the thread runs, and the line of user code: "in operator 'x' (spin, app.py:7)"."""
@@ -88,6 +83,15 @@ class Interruptible:
             return f"in operator {operator.uid!r}"
         user = frames[innermost - 1]
         return f"in operator {operator.uid!r} ({user.f_code.co_name}, {Path(user.f_code.co_filename).name}:{user.f_lineno})"
+
+
+def _thread_started_by(ident: int) -> Any:
+    """The thread that a thread waits for in ``Thread.start``, and that does not run yet; None if there is none."""
+    frame = sys._current_frames().get(ident)
+    while frame is not None and frame.f_code is not threading.Thread.start.__code__:
+        frame = frame.f_back
+    started = None if frame is None else frame.f_locals["self"]
+    return started if started is not None and started.ident is None else None
 
 
 def _receive() -> None:

@@ -23,11 +23,10 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from forkpoint.decoding import msgpack_decoder
 from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
-from forkpoint.runtime.tasks.preparing import Preparation, prepare_store
+from forkpoint.runtime.tasks.preparing import decode_preparation, prepare_store
 from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
@@ -112,7 +111,7 @@ def remove_earlier(local_dir: str) -> None:
 
 def prepare_on_host(encoded: bytes) -> bytes:
     """``prepare_store`` in a cluster."""
-    preparation = msgpack_decoder(Preparation)(encoded)
+    preparation = decode_preparation(encoded)
     local = msgspec.structs.replace(preparation, local_dir=executors_directory(preparation.local_dir))
     return prepare_store(msgspec.msgpack.encode(local))
 

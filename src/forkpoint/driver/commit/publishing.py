@@ -177,17 +177,24 @@ class Publisher:
             self._changed.notify_all()
         self._report()
 
-    def publish_now(self, manifest: Manifest, newest: Manifest, *, own: bool = True) -> None:
-        """Block until all output that this manifest lists is published: the unpublished output of earlier epochs, and unless
-        ``own`` is false the epoch's own. ``newest``: the run's newest manifest."""
+    def publish_now(self, manifest: Manifest, newest: Manifest) -> None:
+        """Block until all output that this manifest lists is published: the unpublished output of earlier epochs, and the epoch's
+        own. ``newest``: the run's newest manifest."""
+        outputs = {uid: list(manifest.unpublished.get(uid, ())) for uid in self._sinks}
+        for uid in self._sinks:
+            if committables := manifest.sinks.get(uid):
+                outputs[uid].append(EpochOutput(epoch=manifest.epoch, committables=committables))
+        self._commit_now(outputs, newest)
+        publish(self._graph, manifest)
+
+    def publish_earlier(self, manifest: Manifest, newest: Manifest) -> None:
+        """Block until the unpublished output of the epochs before this one, whose own is withheld, is published."""
+        self._commit_now(manifest.unpublished, newest)
+
+    def _commit_now(self, outputs: Mapping[str, Sequence[EpochOutput]], newest: Manifest) -> None:
         for uid, sink in self._sinks.items():
-            outputs = list(manifest.unpublished.get(uid, ()))
-            if own and (committables := manifest.sinks.get(uid)):
-                outputs.append(EpochOutput(epoch=manifest.epoch, committables=committables))
-            for batch in batches(sink, outputs):
+            for batch in batches(sink, outputs.get(uid, ())):
                 self._commit(uid, sink, newest, batch)
-        if own:
-            publish(self._graph, manifest)
 
     def unpublished(self) -> dict[str, list[EpochOutput]]:
         """Output that may be unpublished, by uid."""
@@ -390,7 +397,7 @@ class Republisher:
             own = last.run == self.run
             continued = (start.parent.job, start.parent.epoch, start.parent.run) == (last.job, last.epoch, last.run)
             if last.withheld and not continued:
-                self.publisher.publish_now(last, newest, own=False)
+                self.publisher.publish_earlier(last, newest)
                 return not own
             if last.withheld or not self.ended_well(last.run):
                 self._publish_again(last, newest, must=own or continued)

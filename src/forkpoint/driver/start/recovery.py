@@ -139,7 +139,7 @@ def go_back(history: History, run: str, epoch: int, reason: str) -> Manifest:
         now = "no run leads the job" if newest is None else f"run {newest.run} has led the job since"
         raise JobFailed(f"job {history.paths.job!r}: run {run} is not rolled back because {now}")
     since, _ = _load_all(history, [committed for committed in history.epochs() if committed > epoch])
-    if any(manifest.kind != "start" and not manifest.withheld for manifest in since.values()):
+    if any(manifest.is_final for manifest in since.values()):
         raise JobFailed(f"job {history.paths.job!r}: run {run} is not rolled back because its output has been published")
     manifest = _resumed(origin, uuid.uuid4().hex[:12], newest.generation + 1, newest.epoch + 1)
     _commit(history, manifest, newest.epoch, reason)

@@ -219,7 +219,7 @@ class _Supervisor:
             endpoint = ENDPOINT.load_if_whole(storage, paths.endpoint_file(newest.run))
             if endpoint is not None and probe(storage, endpoint) is not None:
                 alive = time.monotonic()
-                if newest.kind != "start" and not newest.withheld:
+                if newest.is_final:
                     return newest.run
             self.pause(_LOOK_MS)
         return None

@@ -120,7 +120,7 @@ class Replacement:
                     downtime_ms = self._watch(started, last)
                 except Unreachable:
                     ended = self._ended(started) or "its driver does not answer"
-                    raise (self._failed if last is None else self._end_of)(started, ended) from None
+                    raise (self._failed if last is None else self._trial_failure)(started, ended) from None
                 path = self._saved(new, saving, started)
         except DriverFailed as problem:
             return self._never_stopped(old, problem) if last is None else self._go_back(last, problem)
@@ -189,8 +189,8 @@ class Replacement:
                 raise
             raise JobFailed(
                 f"job {self.job!r}: run {started.run} of the new version passed its trial and published its output, and then: "
-                f"{ended}. There is no savepoint of the last epoch of run {self.run}. To resume the new version: forkpoint "
-                f"--state-root {self.root.place} run -d {PREFIX}{started.run}"
+                f"{ended}. There is no savepoint of the last epoch of run {self.run}. To resume the new version: "
+                f"{self._start_command(started.run)}"
             ) from None
 
     def _succeeded(self, run: str) -> int | None:
@@ -209,7 +209,7 @@ class Replacement:
         if probe(self.root.storage, endpoint) is None:
             raise JobFailed(
                 f"job {self.job!r}: run {self.run} ended while the new version was being prepared: {problem}. Resume it with: "
-                f"forkpoint --state-root {self.root.place} run -d {PREFIX}{self.run}"
+                f"{self._start_command(self.run)}"
             )
         self.observer.remark(f"the new version failed: {problem}\nrun {self.run} was never stopped")
         return Upgraded(self.job, "rolled-back", self.run, self.run, None, 0, str(problem), endpoint.pid, endpoint.log)
@@ -279,7 +279,7 @@ class Replacement:
         while self.epochs and not self._passed(started.run):
             ended = self._ended(started)
             if ended is not None and not self._passed(started.run):
-                raise self._end_of(started, ended)
+                raise self._trial_failure(started, ended)
             if time.monotonic() > until:
                 self._end(started)
                 if self._passed(started.run):  # in the meantime
@@ -295,13 +295,16 @@ class Replacement:
         """The error if a user has cancelled the new version, which is not rolled back."""
         return JobFailed(
             f"run {started.run} of the new version was cancelled during its trial, so job {self.job!r} does not run, and nothing "
-            f"of the new version remains. To start the old one: forkpoint --state-root {self.root.place} run -d {source}"
-            f"{PREFIX}{self.run}"
+            f"of the new version remains. To start the old one: {self._start_command(self.run, source)}"
         )
+
+    def _start_command(self, run: str, source: str = "") -> str:
+        """The command that starts the program of a run. ``source``: its option for what to restore."""
+        return f"forkpoint --state-root {self.root.place} run -d {source}{PREFIX}{run}"
 
     def _passed(self, run: str) -> bool:
         newest = self.history.newest()
-        return newest is not None and newest.run == run and newest.kind != "start" and not newest.withheld
+        return newest is not None and newest.run == run and newest.is_final
 
     def _ended(self, started: Started) -> str | None:
         """Why the run has ended; None while it runs."""
@@ -316,7 +319,7 @@ class Replacement:
             return "its driver was killed" if endpoint is not None else None
         return record.reason or f"it was {record.outcome} before its first epochs were committed"
 
-    def _end_of(self, started: Started, ended: str) -> DriverFailed | _Cancelled:
+    def _trial_failure(self, started: Started, ended: str) -> DriverFailed | _Cancelled:
         """The exception for a run that led the job and ended during its trial."""
         record = RUN.load_if_whole(self.root.storage, JobPaths(self.job).run_file(started.run))
         return _Cancelled() if record is not None and record.outcome == "cancelled" else self._failed(started, ended)
@@ -358,7 +361,7 @@ class Replacement:
             source = "" if savepoint is None else f"-s {savepoint} "
             message = (
                 f"the old program did not start again either, so job {self.job!r} is not running: {failed}\n{kept} stays; "
-                f"resume with: forkpoint --state-root {self.root.place} run -d {source}{PREFIX}{self.run}"
+                f"resume with: {self._start_command(self.run, source)}"
             )
             raise DriverFailed(message, failed.code, FAILED, failed.log_tail) from None
         downtime_ms = self._downtime_ms(started.run, last)

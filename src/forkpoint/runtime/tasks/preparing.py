@@ -37,7 +37,7 @@ class Preparation(msgspec.Struct, frozen=True):
     epoch: int
 
 
-_decode_preparation = msgpack_decoder(Preparation)
+decode_preparation = msgpack_decoder(Preparation)
 _decode_catch_up: Callable[[bytes], CatchUp | None] = msgpack_decoder(cast(Any, CatchUp | None))
 
 
@@ -56,7 +56,7 @@ def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
 def prepare_store(encoded: bytes) -> bytes:
     """The task, from an encoded ``Preparation`` to an encoded ``CatchUp`` or None. It holds no changes in memory, because the
     tasks that use the store may run in other processes."""
-    work = _decode_preparation(encoded)
+    work = decode_preparation(encoded)
     directory = Path(work.local_dir) / str(work.subtask)
     make_own_directory(str(directory))
     share = Share(work.subtask, *key_group_range(work.subtask, work.parallelism, work.max_parallelism))
