@@ -1,12 +1,12 @@
 # Everything runs from a fresh clone: each target first sets up .venv and Java (scripts/setup.sh).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
+.PHONY: help setup prepare lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
 	build format bench bench-cluster bench-kafka \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
-SPARK_WORKERS ?= 2
+SPARK_WORKERS ?= 1
 RERUNS ?= 0
 SECONDS_EACH ?= 60
 ROUNDS ?= 3
@@ -24,7 +24,10 @@ WITHOUT_SPARK = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(RE
 # After a failure, if repeating was asked for: what has failed of these tests, one after the other.
 OR_ALONE = $(if $(filter-out 0,$(RERUNS)),|| pytest --last-failed --last-failed-no-failures none $(REPEATING) $(1))
 CORE = tests --ignore tests/typing
-WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal $(REPEATING)
+SPARK_CACHE = -o cache_dir=.pytest_cache/spark
+WITH_SPARK = pytest -n $(SPARK_WORKERS) --dist worksteal $(SPARK_CACHE) $(REPEATING)
+# Beside other tests, their output comes at their end.
+SHOWN = $(if $(SPARK_OUTPUT),mkdir -p build; { $(1); } >$(SPARK_OUTPUT) 2>&1; code=$$?; cat $(SPARK_OUTPUT); exit $$code,$(1))
 # Collecting takes seconds in each process: the tests with Spark are looked for where the marker is.
 SPARK_FILES = $$(grep -rl "mark.spark" tests --include="test_*.py")
 
@@ -43,14 +46,11 @@ demo: setup ## a job on flight data: stopped with a savepoint, changed, and resu
 demo-kafka: setup ## a real Kafka through state to Kafka, PostgreSQL and a Delta table; the job is killed twice
 	$(RUN) PYTHONPATH=tests python scripts/demo_kafka.py
 
-test: REPEATING = -p no:rerunfailures
-test: setup ## the core's tests but the slow ones: without Spark, then with Spark, SPARK_WORKERS side by side; RERUNS=1 repeats what failed, once, alone
-	$(RUN) failed=0; \
-		$(WITHOUT_SPARK) -m "not spark and not slow" --junitxml build/tests.xml $(CORE) \
-			$(call OR_ALONE,-m "not spark and not slow" $(CORE)) || failed=1; \
-		$(WITH_SPARK) -m "spark and not slow" --junitxml build/spark.xml $(SPARK_FILES) \
-			$(call OR_ALONE,-m "spark and not slow" $(SPARK_FILES)) || failed=1; \
-		exit $$failed
+test: prepare ## the core's tests but the slow ones: test-fast and, beside it, test-spark; RERUNS=1 repeats what failed, once
+	@$(MAKE) --no-print-directory -j2 --keep-going test-fast test-spark SPARK_OUTPUT=build/spark.log
+
+prepare: setup ## download what the tests' servers need: packages of Debian, jars
+	$(RUN) PYTHONPATH=tests python -m servers.prepare
 
 test-changed: setup ## the tests closest to what has changed, for about a minute; SINCE=main
 	$(RUN) python scripts/test_changed.py $(if $(SINCE),--since $(SINCE))
@@ -62,14 +62,16 @@ test-packages: setup ## the tests of packages/* that have changed since they pas
 test-all: setup ## everything that is tested, before an issue is called resolved: make test, test-packages ALL=1, test-slow
 	@$(MAKE) test; tests=$$?; $(MAKE) test-packages ALL=1; packages=$$?; $(MAKE) test-slow && [ $$tests$$packages = 00 ]
 
-test-slow: setup ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
+test-slow: prepare ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
 	$(RUN) failed=0; \
 		$(WITHOUT_SPARK) -m "slow and not spark" || failed=1; \
 		$(WITH_SPARK) -m "slow and spark" || failed=1; \
 		exit $$failed
 
-test-fast: setup ## the tests of `make test` without Spark
-	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow" $(CORE)
+test-fast test-spark: REPEATING = -p no:rerunfailures
+test-fast: prepare ## the tests of `make test` without Spark
+	$(RUN) $(WITHOUT_SPARK) -m "not spark and not slow" --junitxml build/tests.xml $(CORE) \
+		$(call OR_ALONE,-m "not spark and not slow" $(CORE))
 
 test-newest: setup ## `make test-fast` in a new virtual environment, .newest, with the newest versions that pyproject.toml allows
 	$(RUN) python -m venv --clear .newest
@@ -78,10 +80,11 @@ test-newest: setup ## `make test-fast` in a new virtual environment, .newest, wi
 		--group dev
 	$(RUN) PATH="$$PWD/.newest/bin:$$PATH" $(WITHOUT_SPARK) -m "not spark and not slow"
 
-test-spark: setup ## the tests of `make test` with Spark
-	$(RUN) $(WITH_SPARK) -m "spark and not slow" $(SPARK_FILES)
+test-spark: prepare ## the tests of `make test` with Spark, SPARK_WORKERS side by side
+	$(RUN) $(call SHOWN,$(WITH_SPARK) -m "spark and not slow" --junitxml build/spark.xml $(SPARK_FILES) \
+		$(call OR_ALONE,$(SPARK_CACHE) -m "spark and not slow" $(SPARK_FILES)))
 
-coverage: setup ## the tests without Spark, with code coverage; fails below the floor
+coverage: prepare ## the tests without Spark, with code coverage; fails below the floor
 	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 explore: setup ## the property tests on new random examples, ROUNDS times

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def bids(index: int, rows: int) -> pa.Table:
 def stage_input(rows_per_epoch: int, epochs: int, target: Path) -> int:
     """Fill the new directory `target` with the files of `epochs` epochs, in order of name and modification time.
 
-    Returns the number of files of one epoch. The files are hard links into a store that is created once.
+    Returns the number of files of one epoch. The files are hard links into a store that is created once, or copies on another device.
     """
     file_rows = min(rows_per_epoch, FILE_ROWS)
     files_per_epoch, rest = divmod(rows_per_epoch, file_rows)
@@ -55,7 +56,10 @@ def stage_input(rows_per_epoch: int, epochs: int, target: Path) -> int:
     target.mkdir(parents=True)
     for index in range(files_per_epoch * epochs):
         stored = _stored_file(index, file_rows)
-        os.link(stored, target / stored.name)
+        try:
+            os.link(stored, target / stored.name)
+        except OSError:
+            shutil.copy2(stored, target / stored.name)
     return files_per_epoch
 
 

@@ -30,7 +30,7 @@ from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Event
 from forkpoint.driver.run.job_driver import JobDriver
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-sys.path.append(str(TESTS / "cluster"))
+sys.path += [str(TESTS), str(TESTS / "cluster")]
 from standalone import Cluster, free_port  # noqa: E402
 
 HOSTS = ("127.0.0.2", "127.0.0.3")

@@ -64,6 +64,36 @@ class Message:
     offset: int | None = None
 
 
+def _properties(data: Path, controller: int, listeners: str, advertised: str) -> str:
+    return (
+        f"{_SETTINGS}log.dirs={data}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
+        f"listeners={listeners},CONTROLLER://127.0.0.1:{controller}\nadvertised.listeners={advertised}\n"
+    )
+
+
+def _java() -> list[str]:
+    return [java(), *_JVM, "-cp", f"{jars('kafka', POM)}/*"]
+
+
+def formatted() -> Path:
+    """A broker's empty data, which the first call makes: that takes a JVM of its own."""
+
+    def command(into: Path) -> list[str]:
+        properties = into.with_suffix(".properties")
+        properties.write_text(_properties(into, 2, listener := "PLAINTEXT://127.0.0.1:1", listener))
+        return [
+            *_java(),
+            "kafka.tools.StorageTool",
+            "format",
+            "--cluster-id",
+            "Zm9ya3BvaW50LXRlc3RzMQ",
+            "--config",
+            str(properties),
+        ]
+
+    return downloaded(BUILD / "kafka" / "formatted", command, "Kafka's storage cannot be formatted")
+
+
 class Kafka(Server):
     """A broker with its data in ``directory``, or ``data``. ``network``: one to this broker; its clients stay behind it."""
 
@@ -76,33 +106,18 @@ class Kafka(Server):
             listeners += f",BEHIND://127.0.0.1:{network.upstream}"
             advertised += f",BEHIND://127.0.0.1:{network.port}"
         self._properties = directory / "server.properties"
-        self._properties.write_text(
-            f"{_SETTINGS}log.dirs={data or directory / 'data'}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners={listeners},CONTROLLER://127.0.0.1:{controller}\nadvertised.listeners={advertised}\n"
-        )
-        self._java = [java(), *_JVM, "-cp", f"{jars('kafka', POM)}/*"]
+        self._properties.write_text(_properties(data or directory / "data", controller, listeners, advertised))
         self._producer: Producer | None = None  # making one takes half a second
         self._transactions: Producer | None = None
-        shutil.copytree(self._formatted(), data or directory / "data", dirs_exist_ok=True)
+        shutil.copytree(formatted(), data or directory / "data", dirs_exist_ok=True)
         super().__init__(directory)
-
-    def _formatted(self) -> Path:
-        """A broker's empty data, which the first call makes: that takes a JVM of its own."""
-
-        def command(into: Path) -> list[str]:
-            properties = self.directory / "format.properties"
-            properties.write_text(f"{self._properties.read_text()}\nlog.dirs={into}\n")
-            cluster = ["format", "--cluster-id", "Zm9ya3BvaW50LXRlc3RzMQ", "--config", str(properties)]
-            return [*self._java, "kafka.tools.StorageTool", *cluster]
-
-        return downloaded(BUILD / "kafka" / "formatted", command, "Kafka's storage cannot be formatted")
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        return [*self._java, "kafka.Kafka", str(self._properties)]
+        return [*_java(), "kafka.Kafka", str(self._properties)]
 
     def serves(self) -> bool:
         with suppress(KafkaException):

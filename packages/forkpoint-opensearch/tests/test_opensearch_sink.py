@@ -18,7 +18,7 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.rows import pack
 from forkpoint.contract.sink import CommitterContext, stage
 from forkpoint.driver.commit import publishing
-from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
+from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused, SystemUnavailable
 from forkpoint.types import RowKind
 from forkpoint_opensearch import committing
 from forkpoint_opensearch.client import SearchClient
@@ -113,12 +113,13 @@ def test_an_older_driver_looks_at_the_ledger_before_each_request(
     first = output(tmp_path, 1, [("1", {"seen": 1}), ("2", {"seen": 1})])
     usual = SearchCommitter._bulk
 
-    def sleeps(self: SearchCommitter, chunk: Any) -> None:
+    def sleeps(self: SearchCommitter, chunk: Any) -> Any:
         monkeypatch.setattr(SearchCommitter, "_bulk", usual)
-        usual(self, chunk)
+        refused = usual(self, chunk)
         for one in (first, output(tmp_path, 2, [("2", None)])):
             committer(search, tmp_path, index).commit(one, 2)
         search.request("POST", f"{index}/_refresh")
+        return refused
 
     monkeypatch.setattr(SearchCommitter, "_bulk", sleeps)
     committer(search, tmp_path, index).commit(first, 2)
@@ -217,11 +218,36 @@ def test_documents_that_are_impossible_fail_before_their_epoch_is_committed(
 
 
 def test_a_document_that_the_mapping_refuses(search: OpenSearch, tmp_path: Path) -> None:
+    """It is named. Skipped on request, it is durable with its reason, all others are in the index, and commits go on; one that is
+    refused later is not skipped, too."""
     index = name()
     search.request("PUT", index, {"mappings": {"properties": {"seen": {"type": "long"}}}})
     one = committer(search, tmp_path, index)
-    with pytest.raises(JobFailed, match=rf"document '7' of the index '{index}': 400 mapper_parsing.*\[seen\]"):
-        one.commit(output(tmp_path, 1, [("7", {"seen": "x"}), ("8", {"seen": 1})]), 1)
+    first = output(tmp_path, 1, [("7", {"seen": "x"}), ("8", {"seen": 1}), (None, {"seen": "y"}), (None, {"seen": 2})])
+    message = rf"document '7' of the index '{index}': 400 mapper_parsing.*\[seen\]"
+    for _ in range(2):
+        with pytest.raises(OutputRefused, match=message):
+            one.commit(first, 1)
+
+    class Died(Exception): ...
+
+    def dies(records: pa.Table) -> None:
+        raise Died
+
+    with pytest.raises(Died):
+        one.commit_accepted(first, 1, dies)
+    with pytest.raises(OutputRefused, match=message):
+        committer(search, tmp_path, index).commit(first, 1)
+    letters: list[dict[str, Any]] = []
+    committer(search, tmp_path, index).commit_accepted(first, 1, lambda found: letters.extend(found.to_pylist()))
+    assert [each["document"] for each in letters] == ['{"seen":"x"}', '{"seen":"y"}']
+    assert letters[0]["id"] == "7"
+    assert all("mapper_parsing" in each["error"] for each in letters)
+    committer(search, tmp_path, index).commit(first, 1)
+    committer(search, tmp_path, index).commit(output(tmp_path, 2, [("7", {"seen": 3})]), 2)
+    assert sorted(each["seen"] for each in search.documents(index).values()) == [1, 2, 3]
+    with pytest.raises(OutputRefused, match="document '9'"):
+        committer(search, tmp_path, index).commit(output(tmp_path, 3, [("9", {"seen": "z"})]), 3)
 
 
 def test_an_index_that_is_read_only(search: OpenSearch, tmp_path: Path) -> None:

@@ -8,16 +8,18 @@ what was written since. Documents without ids of the user's are created once, un
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.ledger import OPENSEARCH_INDEX, Span, entry_name, next_span, refuse_put_back
 from forkpoint.connectors.rows import StagedRow, staged_rows
 from forkpoint.contract.sink import Committer, CommitterContext
-from forkpoint.errors import JobFailed
+from forkpoint.errors import JobFailed, OutputRefused
 from forkpoint_opensearch.client import SearchClient, failure, raising_errors
 
 CHUNK_DOCUMENTS = 1_000
@@ -73,6 +75,14 @@ class Ledger:
             return False
         return True
 
+    def skip(self, output: str, ids: Sequence[str]) -> None:
+        """Note that a group's output of an epoch is complete without some documents."""
+        self._client.index(index=OPENSEARCH_INDEX, id=output, body={"skipped": ids})
+
+    def skipped(self, output: str) -> set[str]:
+        found = self._client.get(index=OPENSEARCH_INDEX, id=output, preference="_primary", ignore=404)
+        return set(found["_source"]["skipped"]) if found.get("found") else set()
+
 
 class SearchCommitter(Committer):
     """Writes one group's output."""
@@ -86,20 +96,51 @@ class SearchCommitter(Committer):
         self.entry = entry_name(context, of_group=False)
 
     def commit(self, output: EpochOutput, newest: int) -> None:
-        with raising_errors(f"{self._search.place}, index {self._index!r}"):
-            if self._client is None:
-                self._client = self._search.connect()
-                self._ledger = Ledger(self._client, self.entry)
-            rows = staged_rows(self._context, output.committables)
-            span = self._span(output.epoch, len(rows), newest)
-            if span is None:
-                return
-            prefix = f"{self.entry}/{output.epoch}/{self._context.group}"
-            for number, chunk in enumerate(chunks(actions(rows, span.first, prefix))):
-                # Deleted documents keep their versions for a while only: so look who writes before each request.
+        with raising_errors(self._what):
+            refused, ledger = self._write(output, staged_rows(self._context, output.committables), newest)
+            if refused and not refused.keys() <= ledger.skipped(self._prefix(output)):
+                raise OutputRefused(next(iter(refused.values())))
+
+    def commit_accepted(self, output: EpochOutput, newest: int, set_aside: Callable[[pa.Table], None]) -> None:
+        """Until the ledger notes the refused documents, another call finds them again, and writes the others again."""
+        with raising_errors(self._what):
+            rows, prefix = staged_rows(self._context, output.committables), self._prefix(output)
+            refused, ledger = self._write(output, rows, newest)
+            if refused:
+                documents = {document_id(row, at, prefix): row[2] for at, row in enumerate(rows) if row[0] == b"+"}
+                set_aside(
+                    pa.table(
+                        {
+                            "id": pa.array(refused, pa.string()),
+                            "document": pa.array([(documents[id] or b"").decode() for id in refused], pa.string()),
+                            "error": pa.array(refused.values(), pa.string()),
+                        }
+                    )
+                )
+                ledger.skip(prefix, sorted(refused))
+
+    @property
+    def _what(self) -> str:
+        return f"{self._search.place}, index {self._index!r}"
+
+    def _prefix(self, output: EpochOutput) -> str:
+        return f"{self.entry}/{output.epoch}/{self._context.group}"
+
+    def _write(self, output: EpochOutput, rows: Sequence[StagedRow], newest: int) -> tuple[dict[str, str], Ledger]:
+        """Write a group's rows. Returns the documents that the index refuses: their ids, with the reasons."""
+        if self._client is None:
+            self._client = self._search.connect()
+            self._ledger = Ledger(self._client, self.entry)
+        assert self._ledger is not None
+        refused: dict[str, str] = {}
+        span = self._span(output.epoch, len(rows), newest)
+        if span is not None:
+            for number, chunk in enumerate(chunks(actions(rows, span.first, self._prefix(output)))):
+                # OpenSearch forgets the versions of deleted documents after a while, so check before each request who writes.
                 if number and self._span(output.epoch, len(rows), newest) is None:
-                    return
-                self._bulk(chunk)
+                    break
+                refused |= self._bulk(chunk)
+        return refused, self._ledger
 
     def _span(self, epoch: int, rows: int, newest: int) -> Span | None:
         assert self._ledger is not None
@@ -112,11 +153,12 @@ class SearchCommitter(Committer):
             if span is None or span == found or self._ledger.write(span):
                 return span
 
-    def _bulk(self, chunk: Sequence[bytes]) -> None:
+    def _bulk(self, chunk: Sequence[bytes]) -> dict[str, str]:
+        """Send a request. Returns the refused documents: their ids, with the reasons."""
         answer = self._client.bulk(body=b"".join(chunk), index=self._index, params={"filter_path": _ERRORS})
         if not answer["errors"]:
-            return
-        failures = []
+            return {}
+        refused: dict[str, str] = {}
         for item in answer["items"]:
             ((_, result),) = item.items()
             error = result.get("error")
@@ -125,9 +167,10 @@ class SearchCommitter(Committer):
             cause = error.get("caused_by", {}).get("reason")
             reason = f"{error['reason']}: {cause}" if cause else error["reason"]
             what = f"{self._search.place}: document {result['_id']!r} of the index {self._index!r}"
-            failures.append(failure(result["status"], error["type"], reason, what))
-        if failures:
-            raise next((each for each in failures if isinstance(each, JobFailed)), failures[0])
+            if result["status"] != HTTPStatus.BAD_REQUEST:
+                raise failure(result["status"], error["type"], reason, what)
+            refused[result["_id"]] = f"{what}: {result['status']} {error['type']}: {reason}"
+        return refused
 
     def close(self) -> None:
         client, self._client, self._ledger = self._client, None, None
@@ -141,13 +184,18 @@ def actions(rows: Sequence[StagedRow], first: int, prefix: str) -> Iterator[byte
     for at, row in enumerate(rows):
         id = row[1]
         if id is None:
-            yield _encoder.encode({"create": {"_id": f"{prefix}/{at}"}}) + b"\n" + (row[2] or b"") + b"\n"
+            yield _encoder.encode({"create": {"_id": document_id(row, at, prefix)}}) + b"\n" + (row[2] or b"") + b"\n"
         elif last[id] == at:
-            meta = {"_id": id.decode(), "version": first + at, "version_type": "external_gte"}
+            meta = {"_id": document_id(row, at, prefix), "version": first + at, "version_type": "external_gte"}
             if row[0] == b"-":
                 yield _encoder.encode({"delete": meta}) + b"\n"
             else:
                 yield _encoder.encode({"index": meta}) + b"\n" + (row[2] or b"") + b"\n"
+
+
+def document_id(row: StagedRow, at: int, prefix: str) -> str:
+    id = row[1]
+    return f"{prefix}/{at}" if id is None else id.decode()
 
 
 def chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
