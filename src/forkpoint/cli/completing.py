@@ -1,6 +1,6 @@
-"""Completes command lines for shells, without the commands, whose imports are too slow for a keystroke.
+"""Completes command lines for shells, without loading the commands: their imports are too slow for a keystroke.
 
-It uses a copy of the command tree with only names and parameters, from the user's cache.
+Reads names and parameters from a copy of the command tree in the user's cache.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Joined(ShellComplete):
 
 
 class Bash(BashComplete):
-    """Quotes names, and splits the line itself, because bash's words end at "=" and ":"."""
+    """Quotes names and splits the line itself, because bash's words end at "=" and ":"."""
 
     source_template = _BASH
 
@@ -97,19 +97,19 @@ for _shell in (Bash, Zsh, Fish):
 def main() -> None:
     """Print the completions that the shell requests. Errors are silent, because the user is typing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    late = threading.Timer(_SECONDS, os._exit, [0])
-    late.daemon = True
+    timer = threading.Timer(_SECONDS, os._exit, [0])
+    timer.daemon = True
     try:
-        tree = _tree()  # without a time limit, because the cache keeps it for the next time
-        late.start()
+        tree = _tree()  # not subject to the time limit, because it is cached for the next time
+        timer.start()
         shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     except BaseException:
         os._exit(0)
-    late.cancel()
+    timer.cancel()
 
 
 def script(shell: str) -> str:
-    """The completion script of a shell; also caches the tree for the first completion."""
+    """The completion script of a shell. Also caches the tree for the first completion."""
     classes: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
     return classes[shell](_tree(), {}, PROGRAM, VARIABLE).source()
 
@@ -130,7 +130,7 @@ def _tree() -> click.Command:
 
 
 def _cache_file() -> Path:
-    """The cached tree of this installation, by its version and modification time."""
+    """The path of this installation's cached tree, which depends on its version and modification time."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PROGRAM / "commands"
     installed = distribution(PROGRAM)
     site = Path(str(installed.locate_file("")))  # changes when a package with commands is installed

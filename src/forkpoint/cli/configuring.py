@@ -1,4 +1,4 @@
-"""Defaults of commands' options from forkpoint.toml and the environment, for click, which lets flags override them."""
+"""Defaults of commands' options from forkpoint.toml and the environment. Flags override them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMON = {"state_root", "output", "verbose", "log_format", "config", "version",
 
 @dataclass(frozen=True)
 class Known:
-    """An option of a command. ``section``: the command's name, or names: "state.get"; "" for the options of all commands."""
+    """A command's option. ``section``: the command's full name, such as "state.get"; "" for the options of all commands."""
 
     section: str
     key: str
@@ -42,7 +42,7 @@ def _upper(name: str) -> str:
 
 
 def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
-    """The commands of a group by name. Loads them."""
+    """A group's commands by name. Loads them."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -51,7 +51,7 @@ def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
 
 
 def known_options(group: click.Group, prefix: str = "") -> Iterator[Known]:
-    """The options of all commands below a group that can be set outside of the command line."""
+    """The options of all commands below a group that a file or the environment can set."""
     for name, command in commands_of(group):
         section = f"{prefix}{name}"
         for param in command.params:
@@ -67,7 +67,7 @@ def general_options(group: click.Group) -> list[Known]:
 
 
 def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
-    """The options that the environment or the file sets, by full name. Raises ConfigError for errors in either."""
+    """The options set by the environment or the file, by full name. Raises ConfigError for errors in either."""
     check_variables(os.environ)
     file = config_file()
     known = {each.name: each for each in general_options(group)}
@@ -100,12 +100,12 @@ def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Kno
 
 
 def _is_ours(variable: str) -> bool:
-    """Whether it is the variable of a command's option; Kubernetes creates others, such as FORKPOINT_SERVER_PORT."""
+    """Whether a variable sets a command's option. Kubernetes creates others, such as FORKPOINT_SERVER_PORT."""
     return variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
 
 
 def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]:
-    """The defaults of commands' options, as click has them: by command and parameter."""
+    """The defaults of commands' options in click's form: by command and parameter."""
     found: dict[str, Any] = {}
     for option, setting in settings.values():
         if option.section:
@@ -117,7 +117,7 @@ def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]
 
 
 def _flat(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a table; nested tables belong to commands."""
+    """A table's keys and values. Nested tables belong to commands."""
     for key, value in table.items():
         if prefix or key != JOB:
             inner = command.get_command(click.Context(command), key) if isinstance(command, click.Group) else None
@@ -135,8 +135,8 @@ def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
     return f"{file.location(name)}: there is no {'section' if is_section else 'setting'} {name!r}; {hint}"
 
 
-def _typed(option: Known, value: Any, place: str) -> Any:
-    """The value, converted to the option's type. Raises a ConfigError with the key, the value and the remedy."""
+def _typed(option: Known, value: Any, location: str) -> Any:
+    """Converts a value to the option's type. Raises a ConfigError with the key, the value and the remedy."""
     param = option.param
     wrong = None
     if param.is_flag and not isinstance(value, bool):
@@ -146,13 +146,13 @@ def _typed(option: Known, value: Any, place: str) -> Any:
     elif not param.is_flag and not param.multiple and (isinstance(value, bool) or not isinstance(value, str | int | float)):
         wrong = "write a text or a number"
     if wrong is not None:
-        raise ConfigError(f"{place}: {option.name} = {value!r}; {wrong}")
+        raise ConfigError(f"{location}: {option.name} = {value!r}; {wrong}")
     given = value if param.is_flag or param.multiple else str(value)
     if option.section:
         try:
             param.process_value(click.Context(option.command, info_name=option.section), given)
         except click.UsageError as error:
-            raise ConfigError(f"{place}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there") from None
+            raise ConfigError(f"{location}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there") from None
     elif isinstance(param.type, click.Choice) and given not in param.type.choices:
-        raise ConfigError(f"{place}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}")
+        raise ConfigError(f"{location}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}")
     return given

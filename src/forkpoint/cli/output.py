@@ -1,6 +1,6 @@
 """Output as text or JSON. Results go to stdout; errors and remarks to stderr.
 
-Everything printed goes through `text.visible`: names, notes and values may come from records and other people's programs.
+Everything goes through `text.visible`, because names, notes and values may come from records and other people's programs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Cell = str | Text
 
 
 class Output(Observer, ABC):
-    """Prints a command's result, and the progress of its operation."""
+    """Prints a command's result and the progress of its operation."""
 
     @abstractmethod
     def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
@@ -41,7 +41,7 @@ class Output(Observer, ABC):
 
     @abstractmethod
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        """Print an event of a program in the foreground, which may print to stdout, too."""
+        """Print an event of a foreground program, which may itself print to stdout."""
 
     @abstractmethod
     def failure(self, failure: Failure) -> None:
@@ -76,7 +76,7 @@ class TextOutput(Output):
             steps = _Steps(self.remark, quiet_seconds=2.0)
             yield lambda done, total: steps(f"{what}: {done} of {total} {unit}")
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # most commands have none
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # most commands show no progress
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         with Progress(*columns, console=console, transient=True) as bar:
@@ -109,8 +109,8 @@ class TextOutput(Output):
 
 
 class _Steps:
-    """Prints steps as lines without a terminal: each step once, and steps that only count at most every few seconds. Steps within
-    the first ``quiet_seconds`` are not printed."""
+    """Prints steps as lines if there is no terminal. Prints a step once, and steps that differ only in numbers at most every few
+    seconds. Prints nothing within the first ``quiet_seconds``."""
 
     def __init__(self, say: Callable[[str], None], quiet_seconds: float = 0.0) -> None:
         self._say = say
@@ -144,7 +144,7 @@ class JsonOutput(Output):
 
 
 def _say(text: str, stream: TextIO) -> None:
-    """Write a line in one call, because other threads log and print: ``print`` writes the end of a line separately."""
+    """Write a line in one call, because other threads log and print. ``print`` writes the line end separately."""
     stream.write(f"{text}\n")
     stream.flush()
 

@@ -1,4 +1,4 @@
-"""The options of every command, before or after the command's name."""
+"""The options common to all commands, given before or after the command's name."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Configured: TypeAlias = Mapping[str, tuple[Known, Setting]]
 
 @dataclass(frozen=True)
 class Settings:
-    """``given_…``: from the command line. A program's own state root takes precedence over that of the environment, of the file,
-    and the default. ``as_given``: the options of the command line are all, for drivers that forkpoint starts itself.
-    ``configured``: what the environment and the file set."""
+    """The common options. ``given_…``: from the command line. A program's own state root takes precedence over the environment's,
+    the file's and the default. ``as_given``: use only the command line's options, for drivers that forkpoint starts itself.
+    ``configured``: the options set by the environment and the file."""
 
     given_root: str | None = None
     given_format: str | None = None
@@ -59,19 +59,19 @@ class Settings:
         return JsonOutput() if self.output_format == "json" else TextOutput()
 
     def end(self, failure: Failure) -> NoReturn:
-        """Print the failure, and exit."""
+        """Print the failure and exit."""
         self.output.failure(failure.with_traceback() if self.verbose else failure)
         click.get_current_context().exit(failure.exit_code)
 
 
 def current() -> Settings:
     """The settings of the current command."""
-    # Of the root: the command's own context may be outdated.
+    # The root's settings: those of the command's own context may be outdated.
     return click.get_current_context().find_root().find_object(Settings) or Settings()
 
 
 def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    # The group and the command both have each option; if both are given, the command's wins.
+    # The group and the command both accept the options; the command's value wins.
     if value not in (None, False):
         names = {
             "state_root": "given_root",
@@ -100,7 +100,7 @@ def configure(ctx: click.Context) -> None:
 
 
 def _take_defaults(ctx: click.Context) -> Any:
-    """The defaults of a context, which it copied from its parent at its creation."""
+    """Refresh a context's defaults, which it copied from its parent when it was created."""
     if ctx.parent is not None:
         ctx.default_map = (_take_defaults(ctx.parent) or {}).get(ctx.info_name, {})
     return ctx.default_map
@@ -108,7 +108,7 @@ def _take_defaults(ctx: click.Context) -> Any:
 
 def _use(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     if path is not None and not ctx.resilient_parsing:
-        os.environ[CONFIG] = os.path.abspath(path)  # for programs and drivers that are started, too
+        os.environ[CONFIG] = os.path.abspath(path)  # also for the programs and drivers that it starts
         if ctx.parent is not None:
             configure(ctx)
 
