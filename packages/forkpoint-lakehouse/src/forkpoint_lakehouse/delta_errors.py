@@ -1,4 +1,4 @@
-"""delta-rs's errors as forkpoint's."""
+"""Converts delta-rs's errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FULL = re.compile(r"No space left|quota exceeded")
 
 @contextmanager
 def raising_errors(table: str) -> Iterator[None]:
-    """Raise delta-rs's errors as forkpoint's."""
+    """Convert delta-rs's errors to forkpoint's."""
     from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 
     try:
@@ -39,11 +39,11 @@ def raising_errors(table: str) -> Iterator[None]:
     except (DeltaProtocolError, SchemaMismatchError) as error:
         raise ConfigError(f"{table} cannot be written to: {error}") from error
     except Exception as error:
-        if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:  # delta-rs raises that, too
+        if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:  # delta-rs also raises Exception itself
             raise
         said = _said(error)
         if _FULL.search(said):
-            raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job goes on") from error
+            raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job continues") from error
         if _REFUSED.search(said):
             raise ConfigError(
                 f"{table}: access is refused: {said}. Correct the credentials in storage_options= or the environment, or grant "
@@ -60,5 +60,5 @@ def raising_errors(table: str) -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    """On one line, without the frames of native code."""
+    """The message on one line, without native stack frames."""
     return re.sub(r"\s*\n\s*", "; ", re.split(r"\n\s*0: ", str(error))[0].strip())

@@ -1,4 +1,4 @@
-"""pyiceberg's errors as forkpoint's."""
+"""Converts pyiceberg's errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFUSED = (
 
 @contextmanager
 def raising_errors(table: str) -> Iterator[None]:
-    """Raise pyiceberg's errors as forkpoint's."""
+    """Convert pyiceberg's errors to forkpoint's."""
     from pyiceberg import exceptions as of
 
     try:
@@ -43,7 +43,7 @@ def raising_errors(table: str) -> Iterator[None]:
         raise SystemUnavailable(f"{table} does not work: {error}") from error
     except (of.NoSuchTableError, of.NoSuchNamespaceError) as error:
         raise JobFailed(f"{table} is not there any more: {error}. Restore it, or start the job under another name") from error
-    except Exception as error:  # of the catalog's and the store's clients
+    except Exception as error:  # from the clients of the catalog and the store
         said = f"{type(error).__name__}: {error}"
         if any(word in said for word in _REFUSED):
             raise _refused(table, error) from error
