@@ -117,7 +117,7 @@ def import_spark(
 ) -> None:
     """Make a savepoint from the checkpoint at PATH of a Structured Streaming query, and print its path.
 
-    Stop the query first. Its checkpoint stays as it is. Sources resume right after the last committed batch; the state of
+    Stop the query first. Its checkpoint stays unchanged. Sources resume right after the last committed batch; the state of
     aggregations, deduplication, transformWithState and applyInPandasWithState becomes operator state.
     """
     settings = current()
