@@ -52,7 +52,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
 
-class _Joined(ShellComplete):
+class _JoinedOption(ShellComplete):
     """Completes ``--option=value`` as one word."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
@@ -82,11 +82,11 @@ class Bash(BashComplete):
         return [CompletionItem(i.value[start:], i.type, i.help) for i in super().get_completions(args, incomplete)]
 
 
-class Zsh(_Joined, ZshComplete):
+class Zsh(_JoinedOption, ZshComplete):
     pass
 
 
-class Fish(_Joined, FishComplete):
+class Fish(_JoinedOption, FishComplete):
     source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
@@ -100,7 +100,7 @@ def main() -> None:
     timer = threading.Timer(_SECONDS, os._exit, [0])
     timer.daemon = True
     try:
-        tree = _tree()  # not subject to the time limit, because it is cached for the next time
+        tree = _command_tree()  # not subject to the time limit, because it is cached for the next time
         timer.start()
         shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     except BaseException:
@@ -111,10 +111,10 @@ def main() -> None:
 def script(shell: str) -> str:
     """The completion script of a shell. Also caches the tree for the first completion."""
     classes: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
-    return classes[shell](_tree(), {}, PROGRAM, VARIABLE).source()
+    return classes[shell](_command_tree(), {}, PROGRAM, VARIABLE).source()
 
 
-def _tree() -> click.Command:
+def _command_tree() -> click.Command:
     cache = _cache_file()
     with suppress(OSError, ValueError):
         return _command(json.loads(cache.read_text()))

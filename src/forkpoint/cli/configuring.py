@@ -71,18 +71,18 @@ def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
     check_variables(os.environ)
     file = config_file()
     known = {each.name: each for each in general_options(group)}
-    if file.content.keys() - known.keys() - {JOB} or any(map(_is_ours, os.environ)):
+    if file.content.keys() - known.keys() - {JOB} or any(map(_sets_option, os.environ)):
         known |= {each.name: each for each in known_options(group)}  # loads all commands
     found: dict[str, tuple[Known, Setting]] = {}
-    for name, value in _flat(group, file.content, ""):
+    for name, value in _flatten(group, file.content, ""):
         if name not in known:
-            raise ConfigError(_unknown(file, name, known))
-        found[name] = (known[name], Setting(_typed(known[name], value, file.location(name)), "file", file.location(name)))
-    found |= dict(_of_environment(known))
+            raise ConfigError(_unknown_message(file, name, known))
+        found[name] = (known[name], Setting(_convert(known[name], value, file.location(name)), "file", file.location(name)))
+    found |= dict(_environment_settings(known))
     return found
 
 
-def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Known, Setting]]]:
+def _environment_settings(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Known, Setting]]]:
     variables = {each.variable: each for each in known.values()}
     for variable, text in os.environ.items():
         option = variables.get(variable)
@@ -92,14 +92,14 @@ def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Kno
                 value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
             elif option.param.multiple:
                 value = text.split()
-            yield option.name, (option, Setting(_typed(option, value, variable), "environment", variable))
-        elif option is None and text and _is_ours(variable):
+            yield option.name, (option, Setting(_convert(option, value, variable), "environment", variable))
+        elif option is None and text and _sets_option(variable):
             near = difflib.get_close_matches(variable, variables, 1)
             hint = f"did you mean {near[0]}?" if near else "`forkpoint config show -a` lists all"
             raise ConfigError(f"the environment variable {variable} sets no option; {hint}")
 
 
-def _is_ours(variable: str) -> bool:
+def _sets_option(variable: str) -> bool:
     """Whether a variable sets a command's option. Kubernetes creates others, such as FORKPOINT_SERVER_PORT."""
     return variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
 
@@ -116,18 +116,18 @@ def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]
     return found
 
 
-def _flat(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flatten(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """A table's keys and values. Nested tables belong to commands."""
     for key, value in table.items():
         if prefix or key != JOB:
             inner = command.get_command(click.Context(command), key) if isinstance(command, click.Group) else None
             if isinstance(value, Mapping) and inner is not None:
-                yield from _flat(inner, value, f"{prefix}{key}.")
+                yield from _flatten(inner, value, f"{prefix}{key}.")
             else:
                 yield f"{prefix}{key}", value
 
 
-def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
+def _unknown_message(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
     sections = {each.section for each in known.values() if each.section} | {JOB}
     is_section = isinstance(file.content.get(name), Mapping)
     near = difflib.get_close_matches(name, sorted(sections if is_section else known), 1)
@@ -135,7 +135,7 @@ def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
     return f"{file.location(name)}: there is no {'section' if is_section else 'setting'} {name!r}; {hint}"
 
 
-def _typed(option: Known, value: Any, location: str) -> Any:
+def _convert(option: Known, value: Any, location: str) -> Any:
     """Converts a value to the option's type. Raises a ConfigError with the key, the value and the remedy."""
     param = option.param
     wrong = None

@@ -50,7 +50,7 @@ def describe(error: ForkpointError) -> Failure:
     """The failure for a forkpoint error."""
     match error:
         case ProgramFailed():
-            return _of_program(error)
+            return _program_failure(error)
         case DriverFailed():
             return Failure(error.code, str(error), error.exit_code, error.log_tail)
         case NoJob():
@@ -72,7 +72,7 @@ def of_job(error: BaseException) -> Failure:
     return described
 
 
-def _of_program(failed: ProgramFailed) -> Failure:
+def _program_failure(failed: ProgramFailed) -> Failure:
     error, program = failed.error, os.path.abspath(failed.app)
     if isinstance(error, ForkpointError):
         failure, place = describe(error), user_place(error, program)

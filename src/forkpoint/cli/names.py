@@ -134,13 +134,13 @@ def _savepoints(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
         yield name, of_job if label is None else f"{label}, {of_job}"
 
 
-def _latest_too(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
+def _savepoints_and_latest(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
     yield "latest", "the newest savepoint"
     yield from _savepoints(names, ctx)
 
 
 def _restored(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
-    yield from _latest_too(names, ctx)
+    yield from _savepoints_and_latest(names, ctx)
     yield "none", "start with empty state"
 
 
@@ -167,7 +167,7 @@ def _states_of_uids(names: Names, ctx: click.Context) -> Iterator[tuple[str, str
 
 JOB = NameType("job", _jobs)
 SAVEPOINT = NameType("savepoint", _savepoints)
-SAVEPOINT_OR_LATEST = NameType("savepoint or latest", _latest_too)
+SAVEPOINT_OR_LATEST = NameType("savepoint or latest", _savepoints_and_latest)
 RESTORED = NameType("savepoint, latest or none", _restored)
 JOB_OR_SAVEPOINT = NameType("job or savepoint", lambda names, ctx: chain(_jobs(names, ctx), _savepoints(names, ctx)))
 UID = NameType("uid", _uids)

@@ -49,7 +49,7 @@ class Output(Observer, ABC):
 
     def remark(self, text: str) -> None:
         """Print a warning or hint to stderr."""
-        _say(visible(text), sys.stderr)
+        _write_line(visible(text), sys.stderr)
 
 
 class TextOutput(Output):
@@ -60,7 +60,7 @@ class TextOutput(Output):
         show(self)
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        _say(visible(text), sys.stderr)
+        _write_line(visible(text), sys.stderr)
 
     def failure(self, failure: Failure) -> None:
         console = _console(sys.stderr)
@@ -95,7 +95,7 @@ class TextOutput(Output):
     # -- for `show` functions
 
     def line(self, text: Cell = "") -> None:
-        self._console.print(_safe(text, visible), soft_wrap=True)
+        self._console.print(_visible_cell(text, visible), soft_wrap=True)
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[Cell]], right: Sequence[str] = ()) -> None:
         """``right``: titles of columns whose values are numbers."""
@@ -104,7 +104,7 @@ class TextOutput(Output):
             justify: JustifyMethod = "right" if title in right else "left"
             table.add_column(visible_cell(title), justify=justify, no_wrap=not self._console.is_terminal)
         for row in rows:
-            table.add_row(*(_safe(cell, visible_cell) for cell in row))
+            table.add_row(*(_visible_cell(cell, visible_cell) for cell in row))
         self._console.print(table)
 
 
@@ -113,7 +113,7 @@ class _Steps:
     seconds. Prints nothing within the first ``quiet_seconds``."""
 
     def __init__(self, say: Callable[[str], None], quiet_seconds: float = 0.0) -> None:
-        self._say = say
+        self._print = say
         self._from = time.monotonic() + quiet_seconds
         self._said: set[str] = set()
         self._at = -_LINE_SECONDS
@@ -126,7 +126,7 @@ class _Steps:
             return
         self._said |= {kind, step}
         self._at = now
-        self._say(step)
+        self._print(step)
 
 
 class JsonOutput(Output):
@@ -134,22 +134,22 @@ class JsonOutput(Output):
         print(_json(data, indent=2))
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        _say(_json({"event": name, **data}), sys.stdout)
+        _write_line(_json({"event": name, **data}), sys.stdout)
 
     def failure(self, failure: Failure) -> None:
         error = {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}
         if failure.details is not None:
             error["details"] = failure.details
-        _say(_json({"error": error}), sys.stderr)
+        _write_line(_json({"error": error}), sys.stderr)
 
 
-def _say(text: str, stream: TextIO) -> None:
+def _write_line(text: str, stream: TextIO) -> None:
     """Write a line in one call, because other threads log and print. ``print`` writes the line end separately."""
     stream.write(f"{text}\n")
     stream.flush()
 
 
-def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:
+def _visible_cell(cell: Cell, visible: Callable[[str], str]) -> Cell:
     plain = str(cell)
     shown = visible(plain)
     if shown == plain:
@@ -162,15 +162,15 @@ def _json(data: Any, indent: int | None = None) -> str:
     try:
         text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_replace_non_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
     return visible_json(text)
 
 
-def _finite(data: Any) -> Any:
+def _replace_non_finite(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
+        return {key: _replace_non_finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
+        return [_replace_non_finite(value) for value in data]
     if isinstance(data, float) and not math.isfinite(data):
         return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
     return data

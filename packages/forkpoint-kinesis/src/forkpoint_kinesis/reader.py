@@ -73,20 +73,20 @@ class KinesisReader(FormatReader[T]):
             records = answer.records
             if records:
                 if left == range.rows and records[0]["SequenceNumber"] != range.start:
-                    raise self._lost(range, f"begins at {records[0]['SequenceNumber']}")
+                    raise self._loss_error(range, f"begins at {records[0]['SequenceNumber']}")
                 yield records
                 left -= len(records)
                 last = records[-1]["SequenceNumber"]
                 if left < 0 or (left == 0) != (last == range.end) or number(last) > number(range.end):
-                    raise self._lost(range, f"ends at {last}")
+                    raise self._loss_error(range, f"ends at {last}")
                 at = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": last}
             elif answer.next is None or (answer.behind_ms == 0 and (empty_left := empty_left - 1) == 0):
-                raise self._lost(range, f"lacks {left} of them")
+                raise self._loss_error(range, f"lacks {left} of them")
             elif answer.behind_ms == 0:
                 time.sleep(RETRY_S)
             iterator = answer.next
 
-    def _lost(self, range: SplitRange, problem: str) -> StorageError:
+    def _loss_error(self, range: SplitRange, problem: str) -> StorageError:
         return StorageError(
             f"{self._watch.what}, {range.split}: the {range.rows} records from {range.start} to {range.end} are no longer there: "
             f"what is left {problem}. Records expired before the job read them: raise the stream's retention period "

@@ -127,7 +127,7 @@ class ShardWatcher:
             except ForkpointError:
                 raise
             except Exception as error:
-                trouble = self._temporary(error)
+                trouble = self._check_temporary(error)
                 if time.monotonic() > began + FIRST_ANSWER_S:
                     raise trouble from error
             self._closed.wait(RETRY_S)
@@ -206,9 +206,9 @@ class ShardWatcher:
         except ForkpointError:
             raise
         except Exception as error:
-            self._temporary(error)
+            self._check_temporary(error)
 
-    # -- one shard
+    # -- per shard
 
     def _scan(self, requests: StreamRequests, shard: ShardAhead) -> None:
         """Get the next records of a shard."""
@@ -242,9 +242,9 @@ class ShardWatcher:
             return
         if not shard.caught_up and not shard.restored:
             return  # it reads the oldest existing records, whichever they are
-        if position.after is not None and _is_there(requests, shard.id, position.after):
+        if position.after is not None and _has_record(requests, shard.id, position.after):
             return
-        self._lost(
+        self._report_loss(
             shard,
             f"the job has read the records that arrived until {_utc(position.seen_ms)}, and the stream keeps records for "
             f"{retention_ms // 3_600_000} hours: later records may have expired unread",
@@ -252,7 +252,7 @@ class ShardWatcher:
         shard.position = replace(position, seen_ms=None)
         shard.iterator, shard.caught_up, shard.restored = None, False, False
 
-    def _lost(self, shard: ShardAhead, what: str) -> None:
+    def _report_loss(self, shard: ShardAhead, what: str) -> None:
         """Fail, or continue although records may have been lost."""
         if self._watch.on_expired == "fail":
             raise StorageError(
@@ -263,7 +263,7 @@ class ShardWatcher:
 
     def _on_error(self, shard: ShardAhead, error: Exception) -> None:
         if code_of(error) == "ResourceNotFoundException" and shard.id not in (self._listed or {}):
-            self._lost(shard, "the shard no longer exists: its records expired before the job read them")
+            self._report_loss(shard, "the shard no longer exists: its records expired before the job read them")
             shard.add((), 0, None)
             return
         if is_expired(error):
@@ -285,10 +285,10 @@ class ShardWatcher:
         if is_throttled(error):
             log.info("%s, %s: too many requests; next request in %.1f s", self._watch.what, shard.id, pause)
         else:
-            self._temporary(error)
+            self._check_temporary(error)
             shard.iterator = None
 
-    def _temporary(self, error: Exception) -> ForkpointError:
+    def _check_temporary(self, error: Exception) -> ForkpointError:
         """Log that the service is temporarily unavailable. Raises any other error as a forkpoint error."""
         watch = self._watch
         trouble = forkpoint_error(error, watch.what, watch.client.place, watch.remedy)
@@ -304,7 +304,7 @@ def _utc(ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ms / 1000))
 
 
-def _is_there(requests: StreamRequests, shard: str, sequence_number: str) -> bool:
+def _has_record(requests: StreamRequests, shard: str, sequence_number: str) -> bool:
     """Whether a shard still has a record."""
     at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": sequence_number}
     iterator: str | None = requests.iterator(shard, at)

@@ -24,7 +24,7 @@ from forkpoint_lakehouse.writing import FILE_BYTES, unpack
 
 _TRIES = 10  # of a commit that conflicts with others' commits
 _PAUSE_SECONDS = 0.3
-_AT_ONCE = 8  # requests
+_CONCURRENCY = 8  # requests
 
 
 class TableCommitter(Committer):
@@ -78,7 +78,7 @@ class TableCommitter(Committer):
             if ready is not None and done == self._done:
                 return ready
             self._discard(self._together)
-            self._done, ready = done, self._put_together(_joined(left))
+            self._done, ready = done, self._put_together(_join(left))
             if not self._together:
                 return ready
 
@@ -119,9 +119,9 @@ class TableCommitter(Committer):
 
     def _staged(self, stored: Sequence[JSON]) -> Iterator[pa.Table]:
         """The rows of each staged object, in order. Keeps few in memory."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for at in range(0, len(stored), _AT_ONCE):
-                yield from map(unpack, pool.map(self._context.staged, stored[at : at + _AT_ONCE]))
+        with ThreadPoolExecutor(_CONCURRENCY) as pool:
+            for at in range(0, len(stored), _CONCURRENCY):
+                yield from map(unpack, pool.map(self._context.staged, stored[at : at + _CONCURRENCY]))
 
     def _changes(self, output: EpochOutput) -> pa.Table:
         """The last change per key."""
@@ -145,6 +145,6 @@ class TableCommitter(Committer):
         self._table = None
 
 
-def _joined(outputs: Sequence[EpochOutput]) -> EpochOutput:
+def _join(outputs: Sequence[EpochOutput]) -> EpochOutput:
     """The output of several epochs as the last epoch's output."""
     return EpochOutput(epoch=outputs[-1].epoch, committables=[each for o in outputs for each in o.committables])

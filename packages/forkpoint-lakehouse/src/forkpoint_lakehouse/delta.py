@@ -28,7 +28,7 @@ from forkpoint_lakehouse.delta_files import DeltaFiles, DeltaPlace, absolute
 from forkpoint_lakehouse.format import DataFiles, TableFormat
 from forkpoint_lakehouse.sink import Mode, TableSink, check_options, column_names
 
-_APPENDABLE = {
+_SUPPORTED_FEATURES = {
     "appendOnly",
     "invariants",
     "changeDataFeed",
@@ -41,7 +41,7 @@ _APPENDABLE = {
 }
 
 
-_DEMANDING = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
+_UNSUPPORTED_METADATA = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
 
 
 class DeltaSink(TableSink[T_contra]):
@@ -77,9 +77,9 @@ class DeltaSink(TableSink[T_contra]):
         super().__init__(table, mode, key, commit_every)
 
 
-_KEPT_SECONDS = 300.0
-_KEPT_TABLES = 8
-_kept: dict[Any, tuple[float, Any]] = {}
+_CACHE_SECONDS = 300.0
+_CACHE_TABLES = 8
+_cache: dict[Any, tuple[float, Any]] = {}
 """This process's cached tables, with the time of loading. A table is taken out while it is updated."""
 
 
@@ -119,18 +119,18 @@ class _Table(TableFormat):
         """Cache the table in this process and read only the new part of its log, because loading a table with many files is slow.
         A forked process loads it again: a fork ends the client's threads."""
         key = (os.getpid(), self.uri, tuple(sorted(self.storage_options.items())))
-        now, (since, table) = time.monotonic(), _kept.pop(key, (0.0, None))
-        if table is not None and now - since < _KEPT_SECONDS:
+        now, (since, table) = time.monotonic(), _cache.pop(key, (0.0, None))
+        if table is not None and now - since < _CACHE_SECONDS:
             try:
                 table.update_incremental()
             except Exception:  # it may have been recreated
                 table = None
-        if table is None or now - since >= _KEPT_SECONDS:
+        if table is None or now - since >= _CACHE_SECONDS:
             since, table = now, self.load()
         if table is not None:
-            _kept[key] = (since, table)
-            while len(_kept) > _KEPT_TABLES:
-                _kept.pop(next(iter(_kept)), None)
+            _cache[key] = (since, table)
+            while len(_cache) > _CACHE_TABLES:
+                _cache.pop(next(iter(_cache)), None)
         return table
 
     def _create(self, columns: pa.Schema) -> Any:
@@ -151,11 +151,13 @@ class _Table(TableFormat):
     def _check(self, table: Any) -> None:
         metadata = table.metadata()
         features = set(table.protocol().writer_features or ())
-        demands = sorted(features - _APPENDABLE)
+        demands = sorted(features - _SUPPORTED_FEATURES)
         demands += sorted(k for k in metadata.configuration if k.startswith("delta.constraints."))
         if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
             demands.append("columnMapping")
-        demands += sorted({key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING)})
+        demands += sorted(
+            {key for field in table.schema().fields for key in field.metadata if key.startswith(_UNSUPPORTED_METADATA)}
+        )
         if demands:
             raise ConfigError(
                 f"{self.name} requires {', '.join(demands)} of its writers, which DeltaSink does not support; drop the feature "

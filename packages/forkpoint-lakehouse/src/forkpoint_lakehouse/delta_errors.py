@@ -16,7 +16,7 @@ _REFUSED = re.compile(
 _UNWRITABLE = re.compile(
     r"Could not create local directory|Permission denied|Read-only file system|Not a directory|Operation not permitted"
 )
-_AWAY = re.compile(
+_UNAVAILABLE = re.compile(
     r"error sending request|[Tt]imed? ?out|[Cc]onnection|\b50[0234]\b|SlowDown|dns error|Unavailable|"
     r"Input/output error|Stale file"
 )
@@ -33,7 +33,7 @@ def raising_errors(table: str) -> Iterator[None]:
     except (ForkpointError, Conflict):
         raise
     except CommitFailedError as error:
-        if _AWAY.search(str(error)):
+        if _UNAVAILABLE.search(str(error)):
             raise SystemUnavailable(f"{table} does not work: {error}") from error
         raise Conflict(str(error)) from error
     except (DeltaProtocolError, SchemaMismatchError) as error:
@@ -41,7 +41,7 @@ def raising_errors(table: str) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:  # delta-rs also raises Exception itself
             raise
-        said = _said(error)
+        said = _message(error)
         if _FULL.search(said):
             raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job continues") from error
         if _REFUSED.search(said):
@@ -54,11 +54,11 @@ def raising_errors(table: str) -> Iterator[None]:
                 f"{table}: its directory cannot be written to: {said}. Correct the path, or grant the right to the user that the "
                 "job runs as, on all hosts"
             ) from error
-        if _AWAY.search(said):
+        if _UNAVAILABLE.search(said):
             raise SystemUnavailable(f"{table} does not work: {said}") from error
         raise JobFailed(f"{table}: {said}") from error
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """The message on one line, without native stack frames."""
     return re.sub(r"\s*\n\s*", "; ", re.split(r"\n\s*0: ", str(error))[0].strip())

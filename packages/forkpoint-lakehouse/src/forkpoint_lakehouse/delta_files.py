@@ -29,7 +29,7 @@ from forkpoint_lakehouse.format import DataFiles
 from forkpoint_lakehouse.partitions import divide
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_TAKEN_FOR_NULL = ["", NULL_PARTITION]
+_NULL_TEXTS = ["", NULL_PARTITION]
 """Texts that mean null in partition columns: Delta's protocol writes "", and readers and writers also accept the other."""
 
 _STATISTICS_COLUMNS = 32  # like other writers
@@ -46,7 +46,7 @@ def absolute(uri: str) -> str:
 
 # Options that only delta-rs knows.
 _LOG_OPTIONS = re.compile(r"max_retries|retry_timeout|backoff_config\..*|.*unsafe_rename|.*locking_provider|.*dynamo.*|delta_.*")
-_AT_ONCE = 8  # requests
+_CONCURRENCY = 8  # requests
 
 
 class DeltaPlace:
@@ -92,7 +92,7 @@ class DeltaPlace:
         """The files that do not exist."""
         if self._root is not None:
             return [path for path in paths if not (self._root / path).exists()]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_CONCURRENCY) as pool:
             there = pool.map(self._store.exists, paths)
             return [path for path, exists in zip(paths, there, strict=True) if not exists]
 
@@ -123,7 +123,7 @@ class DeltaFiles(DataFiles):
             if column not in rows.column_names or not pa.types.is_string(rows.schema.field(column).type):
                 continue
             for text in pc.unique(
-                pc.filter(rows.column(column), pc.is_in(rows.column(column), pa.array(_TAKEN_FOR_NULL)))
+                pc.filter(rows.column(column), pc.is_in(rows.column(column), pa.array(_NULL_TEXTS)))
             ).to_pylist():
                 raise ConfigError(
                     f"{self._name}: an element has {text!r} in the partition column {column!r}, where Delta Lake reads that as "

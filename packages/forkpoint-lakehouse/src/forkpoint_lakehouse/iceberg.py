@@ -65,7 +65,7 @@ class IcebergSink(TableSink[T_contra]):
         if "." not in table.strip("."):
             raise ConfigError(f'IcebergSink: table {table!r} has no namespace; give "namespace.name"')
         for each in by:
-            _partition(each)
+            _parse_partition(each)
         super().__init__(_Table(dict(catalog_properties), table, by, schema_evolution), mode, key, commit_every)
 
 
@@ -114,7 +114,7 @@ class _Table(TableFormat):
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.transforms import parse_transform
 
-        partitions = [_partition(text) for text in self.partition_by]
+        partitions = [_parse_partition(text) for text in self.partition_by]
         with raising_errors(self.name):
             catalog = self.catalog()
             catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
@@ -137,7 +137,7 @@ class _Table(TableFormat):
             ) from error
 
     def _partition_columns(self) -> Sequence[str]:
-        return [_partition(text)[0] for text in self.partition_by]
+        return [_parse_partition(text)[0] for text in self.partition_by]
 
     def _check(self, table: Any) -> None:
         if (kind := table.properties.get("write.format.default", "parquet").lower()) != "parquet":
@@ -185,7 +185,7 @@ def _catalog(properties: str, process: int) -> Any:
         return load_catalog(name, **given)  # another process has just created the tables of the catalog's database
 
 
-def _partition(text: str) -> tuple[str, str]:
+def _parse_partition(text: str) -> tuple[str, str]:
     """The column and the transform's name in Iceberg's specification. Raises ConfigError."""
     match = _TRANSFORM.fullmatch(text.strip())
     if match is None and (unknown := re.fullmatch(r"\w+\((?:.*,)?([^,]*)\)", text.strip())):
@@ -223,7 +223,7 @@ class _IcebergCommitter(TableCommitter):
         with raising_errors(self._name):
             if self._table is None:
                 self._catalog().load_table(self._identifier)  # raises what is missing
-            table = _once(self._table)
+            table = _without_retries(self._table)
             paths = [each["path"] for each in output.committables if "path" in each]
             if gone := missing_files(table.io, paths):
                 raise NotFound(f"{self._name} has no file {gone[0]}")
@@ -252,7 +252,7 @@ class _IcebergCommitter(TableCommitter):
                 remove_files(self._table.io, paths)
 
 
-def _once(table: Any) -> Any:
+def _without_retries(table: Any) -> Any:
     """Disable the table's commit retries: others may have committed the same epoch in the meantime."""
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint_lakehouse.format import Conflict
 
-_AWAY = ("OperationalError", "ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout", "InterfaceError")
+_UNAVAILABLE = ("OperationalError", "ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout", "InterfaceError")
 _REFUSED = (
     "AccessDenied",
     "ACCESS_DENIED",
@@ -52,7 +52,7 @@ def raising_errors(table: str) -> Iterator[None]:
                 f"{table}: its files cannot be written: {error}. Correct the catalog's warehouse, or grant the right to the user "
                 "that the job runs as, on all hosts"
             ) from error
-        if isinstance(error, OSError) or type(error).__name__ in _AWAY:
+        if isinstance(error, OSError) or type(error).__name__ in _UNAVAILABLE:
             raise SystemUnavailable(f"{table} does not work: {said}") from error
         raise JobFailed(f"{table}: {said}") from error
 

@@ -16,7 +16,7 @@ from forkpoint_lakehouse.format import DataFiles
 from forkpoint_lakehouse.iceberg_errors import raising_errors
 from forkpoint_lakehouse.iceberg_partitions import divide_by_spec
 
-_AT_ONCE = 8  # requests
+_CONCURRENCY = 8  # requests
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS = ("lower_bounds", "upper_bounds")
 
@@ -72,7 +72,7 @@ def remove_files(io: Any, paths: Iterable[str]) -> None:
 
 def missing_files(io: Any, paths: Sequence[str]) -> list[str]:
     """The files that do not exist."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CONCURRENCY) as pool:
         there = pool.map(lambda path: io.new_input(path).exists(), paths)
         return [path for path, exists in zip(paths, there, strict=True) if not exists]
 

@@ -38,7 +38,7 @@ def divide_by_spec(metadata: Any, rows: pa.Table) -> Iterator[tuple[Partition | 
         column = _column(rows, schema.find_column_name(field.source_id)).dictionary_encode(null_encoding="encode")
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         transform = field.transform.transform(source.field_type)
-        of = [None if value is None else transform(value) for value in _internal(column.dictionary, source.field_type)]
+        of = [None if value is None else transform(value) for value in _transform_input(column.dictionary, source.field_type)]
         number = {value: at for at, value in enumerate(dict.fromkeys(of))}
         codes.append(np.array([number[value] for value in of], np.int64)[column.indices.to_numpy(zero_copy_only=False)])
         values.append(list(number))
@@ -60,7 +60,7 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(len(rows), pa.int32())])
 
 
-def _internal(values: pa.Array, type: Any) -> list[Any]:
+def _transform_input(values: pa.Array, type: Any) -> list[Any]:
     """Values as input for Iceberg's transforms."""
     of = values.type
     if pa.types.is_timestamp(of) or pa.types.is_time(of):

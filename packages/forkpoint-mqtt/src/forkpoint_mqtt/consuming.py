@@ -42,7 +42,7 @@ class SessionConnection(Connection):
         self._answered = True
         self._closing = False
         self._tag = 0
-        self._numbers: dict[int, int] = {}  # packet ids by tag, in the order of tags
+        self._packet_ids: dict[int, int] = {}  # packet ids by tag, in the order of tags
         is_v5 = settings.version == "5"
         self._client: Any = Client(
             CallbackAPIVersion.VERSION2,
@@ -141,7 +141,7 @@ class SessionConnection(Connection):
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
         self._tag += 1
         if message.qos > 0:
-            self._numbers[self._tag] = message.mid
+            self._packet_ids[self._tag] = message.mid
         if not self._settings.subscribes(message.topic):  # the session had another subscription earlier
             log.warning("MQTT: skipped a message to %r: the source no longer reads that topic", message.topic)
             self._ledger.skip(self._tag)
@@ -178,9 +178,9 @@ class SessionConnection(Connection):
             raise self._unavailable(code.name if hasattr(code, "name") else str(code))
 
     def acknowledge(self, due: Due) -> None:
-        numbered = [tag for tag in self._numbers if due.up_to is not None and tag <= due.up_to]
+        numbered = [tag for tag in self._packet_ids if due.up_to is not None and tag <= due.up_to]
         for tag in (*numbered, *due.others):
-            if (mid := self._numbers.pop(tag, None)) is not None:
+            if (mid := self._packet_ids.pop(tag, None)) is not None:
                 self._client.ack(mid, QOS)
         self._wait_until_processed()
 

@@ -190,7 +190,7 @@ def check_publication(
             f"ALTER PUBLICATION {quote(publication)} SET (publish = 'insert, update, delete, truncate')",
         )
     else:
-        problem = _coverage(connection, publication, tables, via_root=found[1])
+        problem = _publication_problem(connection, publication, tables, via_root=found[1])
     if problem is None:
         return
     what, remedy = problem
@@ -202,7 +202,7 @@ def check_publication(
     raise ConfigError(f"{what}: {remedy}")
 
 
-def _coverage(
+def _publication_problem(
     connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, via_root: bool
 ) -> tuple[str, str] | None:
     filters = connection.info.server_version >= 150000

@@ -55,7 +55,7 @@ class PostgresEnumerator(SplitEnumerator):
     def _changes(self, feed: Feed, max_rows: int, pieces: int) -> list[SplitRange]:
         assert feed.position is not None
         start = feed.position.lsn
-        entries = self._of_known_tables(feed, _take(feed, max_rows))
+        entries = self._until_altered(feed, _take(feed, max_rows))
         if entries:
             feed.position = feed.position.at(entries[-1].lsn, entries[-1].skip)
         if not feed.entries and feed.read is not None:
@@ -78,7 +78,7 @@ class PostgresEnumerator(SplitEnumerator):
             for piece, run in enumerate(runs)
         ]
 
-    def _of_known_tables(self, feed: Feed, entries: list[Entry]) -> list[Entry]:
+    def _until_altered(self, feed: Feed, entries: list[Entry]) -> list[Entry]:
         """The changes before the first unsuitable change of a table's definition. The next plan raises the error; a corrected
         program resumes there."""
         assert feed.position is not None

@@ -39,7 +39,7 @@ def _is_refused(error: psycopg.Error) -> bool:
 
 def forkpoint_error(error: psycopg.Error, what: str) -> ForkpointError:
     """The error to raise if ``what`` failed: SystemUnavailable if a retry may succeed, otherwise an error with a remedy."""
-    said = _said(error)
+    said = _message(error)
     if error.sqlstate in _PASSWORD or (error.sqlstate is None and _is_refused(error)):
         return ConfigError(
             f"{what}: {said}. Correct user, password and dbname of the connection string, or admit this user in pg_hba.conf"
@@ -75,7 +75,7 @@ def forkpoint_error(error: psycopg.Error, what: str) -> ForkpointError:
     return JobFailed(f"{what}: {said} ({error.sqlstate})")
 
 
-def _said(error: psycopg.Error) -> str:
+def _message(error: psycopg.Error) -> str:
     diagnostics = error.diag
     text = diagnostics.message_primary or " ".join(str(error).split()) or type(error).__name__
     return f"{text}; {diagnostics.message_detail}" if diagnostics.message_detail else text

@@ -223,9 +223,9 @@ class Feed:
                 for chunk in chunks_of(session, table, columns, after, self.reading.split_size, exported):
                     with self.lock:
                         self.chunks.append(chunk)
-                    if not self._until(lambda: len(self.chunks) < MAX_CHUNKS, session):
+                    if not self._wait_until(lambda: len(self.chunks) < MAX_CHUNKS, session):
                         return
-            self._until(lambda: self.tables_read, session)
+            self._wait_until(lambda: self.tables_read, session)
 
     def _wait_for_transactions(self, connection: psycopg.Connection[Any]) -> None:
         """Wait for the end of transactions that began before the slot existed. Such a transaction may precede the slot's changes
@@ -237,7 +237,7 @@ class Feed:
                 log.warning("PostgresSource: waiting for running transactions to end before reading the tables")
                 told = True
 
-    def _until(self, holds: Callable[[], bool], session: psycopg.Connection[Any]) -> bool:
+    def _wait_until(self, holds: Callable[[], bool], session: psycopg.Connection[Any]) -> bool:
         """Wait for a condition. Returns False if the feed is closed. Raises psycopg's errors if the session is lost."""
         while not holds():
             self._wake.wait(1.0)
@@ -342,7 +342,7 @@ class _SlotFollower:
                 messages = [row[0] for row in rows]
                 mean = sum(map(len, messages)) // len(messages) + 1
                 size = max(1, min(5000, FETCH_BYTES // mean))
-                feed.offer(self._decided(list(transactions.read(messages))), (transactions.lsn, transactions.skip))
+                feed.offer(self._resolve(list(transactions.read(messages))), (transactions.lsn, transactions.skip))
                 while feed.full:
                     if not feed.pause(1.0):
                         return
@@ -371,7 +371,7 @@ class _SlotFollower:
         assert feed.position is not None
         check_slot(self._connection, feed.reading.slot, slot, replace(feed.position, lsn=self._transactions.lsn))
 
-    def _decided(self, found: list[Entry | UndecidedChange]) -> list[Entry]:
+    def _resolve(self, found: list[Entry | UndecidedChange]) -> list[Entry]:
         """Resolve undecided changes: the server determines the ranges of their keys."""
         places: dict[tuple[str, Any], int] = {}
         for name, table in self._tables.items():

@@ -54,15 +54,15 @@ def find_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
 
 def flushed(connection: psycopg.Connection[Any]) -> int:
     """The end of the server's durable log."""
-    return _one(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8")
+    return _query_int(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8")
 
 
 def inserted(connection: psycopg.Connection[Any]) -> int:
     """The end of the server's log."""
-    return _one(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8")
+    return _query_int(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8")
 
 
-def _one(connection: psycopg.Connection[Any], query: str) -> int:
+def _query_int(connection: psycopg.Connection[Any], query: str) -> int:
     row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])

@@ -108,7 +108,7 @@ def import_spark_checkpoint(
         source_positions = positions(files, log, splits, uids)
     with reading(session, log):
         found = read_operators(session, root, log)
-        wanted = _chosen(found, operators or {}, skip)
+        wanted = _choose(found, operators or {}, skip)
         planned = shaped(found, wanted)
         draft = Draft(
             job,
@@ -152,7 +152,7 @@ def _source_uids(log: QueryLog, sources: Mapping[int | str, str] | str | None) -
     return found
 
 
-def _chosen(
+def _choose(
     found: Sequence[QueryOperator], operators: Mapping[int, ImportedOperator | str], skip: Sequence[int]
 ) -> dict[int, ImportedOperator]:
     """The operators to import, by id. Raises ConfigError for unknown ids and unreadable operators."""

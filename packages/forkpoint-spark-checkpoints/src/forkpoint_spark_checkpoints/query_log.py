@@ -160,15 +160,15 @@ def _sources(files: Files, batch: int, version: str, lines: Sequence[str], offse
             for index, line in enumerate(lines)
             if line or index < len(lines) - 1
         )
-    found = _named(lines, f"{files.url}/offsets/{batch}")
+    found = _named_offsets(lines, f"{files.url}/offsets/{batch}")
     if batch - 1 in offsets:  # a paused or removed source stays known while one of the last two batches has it
         earlier_version, _, earlier = _entry(files, f"offsets/{batch - 1}", _OFFSET_VERSIONS)
         if earlier_version == "v2":
-            found = {**_named(earlier, f"{files.url}/offsets/{batch - 1}"), **found}
+            found = {**_named_offsets(earlier, f"{files.url}/offsets/{batch - 1}"), **found}
     return tuple(QuerySource(index, name, offset) for index, (name, offset) in enumerate(found.items()))
 
 
-def _named(lines: Sequence[str], where: str) -> dict[str, str | None]:
+def _named_offsets(lines: Sequence[str], where: str) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for line in filter(None, lines):
         name, colon, offset = line.partition(":")

@@ -217,7 +217,7 @@ def _sessions(frame: DataFrame) -> DataFrame:
     keys, inner = frame.schema["key"].dataType, frame.schema["value"].dataType
     assert isinstance(keys, spark.StructType)
     assert isinstance(inner, spark.StructType)
-    value = f.col("value").cast(_numbered(inner))
+    value = f.col("value").cast(_number_fields(inner))
     fields = [(field.name, value.getField(f"c{i}")) for i, field in enumerate(inner.fields)]
     grouping, buffers = fields[: len(keys)], fields[len(keys) :]
     return frame.select(
@@ -226,7 +226,7 @@ def _sessions(frame: DataFrame) -> DataFrame:
     )
 
 
-def _numbered(of: spark.StructType) -> spark.StructType:
+def _number_fields(of: spark.StructType) -> spark.StructType:
     """The struct with its fields renamed to c0, c1, …, because names may repeat."""
     return spark.StructType([spark.StructField(f"c{i}", field.dataType) for i, field in enumerate(of.fields)])
 
@@ -256,14 +256,14 @@ def _flat(number: int, operator: str, name: str, kind: StateRole, frame: DataFra
         if not isinstance(inner, spark.StructType):
             inner = spark.StructType([spark.StructField(role, inner)])
             frame = frame.withColumn(role, f.struct(f.col(role).alias(role)))
-        fresh = tuple(_free(field.name, taken) for field in inner.fields)
-        frame = frame.withColumn(role, f.col(role).cast(_numbered(inner)))
+        fresh = tuple(_free_name(field.name, taken) for field in inner.fields)
+        frame = frame.withColumn(role, f.col(role).cast(_number_fields(inner)))
         columns += [f.col(f"{role}.c{i}").alias(each) for i, each in enumerate(fresh)]
         names[role] = fresh
     return QueryState(number, operator, name, kind, frame.select(*columns), expires=expires, **names)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     number, found = 1, name
     while found.lower() in taken:
         number += 1

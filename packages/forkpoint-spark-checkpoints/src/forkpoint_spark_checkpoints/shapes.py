@@ -100,7 +100,7 @@ def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator
             chosen = wanted[operator.id]
             _check_names(operator, chosen)
             by_uid.setdefault(chosen.uid, []).extend(_shape(state, chosen) for state in operator.states)
-    return {uid: _planned(uid, states) for uid, states in by_uid.items()}
+    return {uid: _plan_states(uid, states) for uid, states in by_uid.items()}
 
 
 def _check_names(operator: QueryOperator, chosen: ImportedOperator) -> None:
@@ -116,7 +116,7 @@ def _shape(state: QueryState, operator: ImportedOperator) -> _StateRows:
 
     wanted = operator.states.get(state.name, ImportedState())
     if wanted.rows is not None and not state.is_timers:
-        frame = _of_hook(state, wanted.rows)
+        frame = _call_hook(state, wanted.rows)
     else:
         frame = select(state, _expressions(state, operator, wanted))
     _, found = nulls(frame, [name for name in ("key", "map_key", "namespace", "value") if name in frame.columns])
@@ -127,9 +127,9 @@ def _expressions(state: QueryState, operator: ImportedOperator, wanted: Imported
     """The columns to select, in SQL."""
     window = None if operator.window is None else _window_column(state)
     key = tuple(name for name in state.key if name != window)
-    columns = [_packed("key", key, operator.key)]
+    columns = [_pack("key", key, operator.key)]
     if state.map_key:
-        columns.append(_packed("map_key", state.map_key, None))
+        columns.append(_pack("map_key", state.map_key, None))
     if window is not None:
         start, end = (f"unix_millis(`{window}`.{side}) AS {side}" for side in ("start", "end"))
         columns.append(f"struct({start}, {end}) AS namespace")
@@ -142,13 +142,13 @@ def _expressions(state: QueryState, operator: ImportedOperator, wanted: Imported
             f"{state.where}: {', '.join(state.opaque)} is an internal buffer of Spark (collect_list, collect_set, sketches …), "
             "which only Spark can read; choose the other columns with value="
         )
-    columns.append(_packed("value", state.value, wanted.value))
+    columns.append(_pack("value", state.value, wanted.value))
     if state.expires and wanted.ttl is not None:
         columns.append(f"ttl_expiration_ms - {to_ms(wanted.ttl, 'ttl', 1)} AS ttl_stamp")
     return columns
 
 
-def _of_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def _call_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataFrame:
     frame = rows(state.frame)
     needed = {"value": ["key", "value"], "list": ["key", "index", "value"], "map": ["key", "map_key", "value"]}
     missing = [name for name in needed[state.kind] if name not in frame.columns]
@@ -157,7 +157,7 @@ def _of_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataF
     return frame
 
 
-def _packed(role: str, names: Sequence[str], sql: str | None) -> str:
+def _pack(role: str, names: Sequence[str], sql: str | None) -> str:
     """A column: the SQL expression if given; otherwise the only named column, a record of several, or true if there is none."""
     quoted = [f"`{name.replace('`', '``')}`" for name in names]
     made = "true" if not quoted else quoted[0] if len(quoted) == 1 else f"struct({', '.join(quoted)})"
@@ -176,7 +176,7 @@ def _window_column(state: QueryState) -> str:
 # -- types
 
 
-def _planned(uid: str, states: Sequence[_StateRows]) -> list[PlannedState]:
+def _plan_states(uid: str, states: Sequence[_StateRows]) -> list[PlannedState]:
     key = _key_type(uid, states)
     planned: dict[str, PlannedState] = {}
     for shaped_state in states:

@@ -62,14 +62,14 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
     ignore_parse_errors: bool = False
 
     def __post_init__(self) -> None:
-        schema = _declared("AvroRowDeserializationSchema", self.record_class, self.avro_schema_string)
+        schema = _parse_declared("AvroRowDeserializationSchema", self.record_class, self.avro_schema_string)
         if self.type_info is None:
             object.__setattr__(self, "type_info", avro_type(schema))
         else:
             object.__setattr__(self, "type_info", type_of(self.type_info))
 
     def get_produced_type(self) -> TypeInformation[Any]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     @cached_property
     def schema(self) -> Any:
@@ -125,7 +125,7 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
     avro_schema_string: str | None = None
 
     def __post_init__(self) -> None:
-        _declared("AvroRowSerializationSchema", self.record_class, self.avro_schema_string)
+        _parse_declared("AvroRowSerializationSchema", self.record_class, self.avro_schema_string)
 
     @cached_property
     def schema(self) -> Any:
@@ -155,25 +155,25 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
         """An element in fastavro's form."""
         value = by_position(element)
         plain = to_plain(elements_of([value], self._type)[0] if is_nameless(value) else value)
-        return _symbols(plain) if self._enums else plain
+        return _replace_enums(plain) if self._enums else plain
 
     def misfit(self, element: Any, error: Exception) -> TypeNotSupported:
         """The error for an element that does not fit the schema."""
         return TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}")
 
 
-def _symbols(value: Any) -> Any:
+def _replace_enums(value: Any) -> Any:
     """Replaces Enums by symbols: the Enum's value if it is text, otherwise its name."""
     if isinstance(value, dict):
-        return {name: _symbols(each) for name, each in value.items()}
+        return {name: _replace_enums(each) for name, each in value.items()}
     if isinstance(value, list):
-        return list(map(_symbols, value))
+        return list(map(_replace_enums, value))
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, str) else value.name
     return value
 
 
-def _declared(what: str, record_class: object, schema: str | None) -> Any:
+def _parse_declared(what: str, record_class: object, schema: str | None) -> Any:
     if record_class is not None:
         raise ConfigError(f"{what}: record_class is a Java class; give avro_schema_string")
     if schema is None:

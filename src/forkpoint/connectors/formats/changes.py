@@ -124,7 +124,7 @@ class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Ge
 
     def _convert(self, raws: list[Any]) -> tuple[list[Any], list[tuple[int, str]]]:
         """The rows, None if missing or unreadable, and the problems with their indices."""
-        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ converts it
         present = [at for at, raw in enumerate(raws) if raw is not None]
         batch, problems = self._rows(type).convert([raws[at] for at in present])
         assert isinstance(batch, pa.RecordBatch)
@@ -208,7 +208,7 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
             raise Unreadable(f"a change with op {op!r} without {missing!r}{hint}")
         source = _object(payload.get("source") or {})
         decode = self._decoder(schema)
-        before, after = _decoded(decode, before, "before"), _decoded(decode, after, "after")
+        before, after = _decode_row(decode, before, "before"), _decode_row(decode, after, "after")
         yield _Change(kind, before, after, _text(source, "db"), _text(source, "table"), _time(source, "ts_ms"))
 
     def _decoder(self, schema: bytes) -> Decode:
@@ -217,7 +217,7 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
         if decoder is None:
             if len(self._decoders) >= _MAX_SCHEMAS:
                 self._decoders.clear()
-            type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+            type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ converts it
             decoder = self._decoders[schema] = row_decoder(type, _schema_of_rows(schema), self._modes)
         return decoder
 
@@ -231,7 +231,7 @@ def _schema_of_rows(schema: bytes) -> dict[str, Any]:
     return {}
 
 
-def _decoded(decode: Decode, row: Any, name: str) -> Any:
+def _decode_row(decode: Decode, row: Any, name: str) -> Any:
     try:
         return decode(row)
     except Unreadable as error:

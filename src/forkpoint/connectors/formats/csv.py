@@ -42,7 +42,7 @@ def read_csv(
         return None  # Arrow reads 0x10 as 16
     if rows is not None and b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
         return None  # Arrow treats a CR as a line end
-    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict(delimiter)).as_py():
+    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict_pattern(delimiter)).as_py():
         return None  # Arrow reads "a"b as ab
     reading = pacsv.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names)
     parsing = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=rows is None)
@@ -62,7 +62,7 @@ def read_csv(
     return typed_columns(table, type)
 
 
-def _strict(delimiter: str) -> str:
+def _strict_pattern(delimiter: str) -> str:
     """A pattern that matches records without text after a closing quote."""
     end = re.escape(delimiter)
     return rf'\A(?:(?:"(?:[^"]|"")*"|[^"{end}\n][^{end}\n]*|)(?:{end}|\r?\n))*\z'
@@ -182,7 +182,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         object.__setattr__(self, "type_info", _record_type(self.type_info))
 
     def get_produced_type(self) -> TypeInformation[T]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     @cached_property
     def _converter(self) -> RecordConverter:
@@ -200,7 +200,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
 
     @cached_property
     def _rows(self) -> dict[str, tuple[str, ...]]:
-        rows = {field.name: _row_of(field.type) for field in self.get_produced_type().fields or ()}
+        rows = {field.name: _row_fields(field.type) for field in self.get_produced_type().fields or ()}
         return {name: names for name, names in rows.items() if names is not None}
 
     def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
@@ -311,7 +311,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
             raise ConfigError(f"CSV: the line delimiter must be a line end or empty, not {self.line_delimiter!r}")
 
     def serialize(self, element: T) -> bytes:
-        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ converts it
         (record,) = elements_of([element], type)
         values = msgspec.to_builtins(to_plain(record), enc_hook=to_plain)
         if isinstance(values, dict):
@@ -326,7 +326,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         if not isinstance(value, list | dict):
             text = self._plain(value)
             return self.dialect.quoted(text) if isinstance(value, str) else text
-        row = _row_of(type) if isinstance(value, dict) else None
+        row = _row_fields(type) if isinstance(value, dict) else None
         parts = value if row is None else [value[name] for name in row]  # type: ignore[call-overload]  # a dict
         if isinstance(parts, dict) or any(isinstance(each, list | dict) for each in parts):
             return self.dialect.quoted(_json(value))
@@ -336,7 +336,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         return self.dialect.quoted(joined if plain else _json(value))
 
     def _plain(self, value: Any) -> str:
-        """The text of a value that is not nested."""
+        """The text of a scalar."""
         if value is None:
             return self.dialect.null_literal or ""
         if isinstance(value, bool):
@@ -389,8 +389,8 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
             return self._schema
 
 
-def _row_of(type: TypeInformation) -> tuple[str, ...] | None:
-    """The field names of a ROW, which Flink writes like a list. Other records are JSON: None."""
+def _row_fields(type: TypeInformation) -> tuple[str, ...] | None:
+    """The field names of a ROW, which Flink writes like a list; None for other records, which are JSON."""
     of = type.children[0] if type.kind == "optional" else type
     return of.names if isinstance(of, RecordType) and of.flavor == "row" else None
 

@@ -139,11 +139,11 @@ class CsvLayout(Declared):
         if text == self.dialect.null_literal:
             return None
         if column.element is None:
-            return _plain(column, column.type, text)
+            return _parse(column, column.type, text)
         separator = column.separator or self.dialect.array_element_delimiter
         parts = (text.split(separator) if separator else [text]) if text else []
         null = self.dialect.null_literal
-        return [None if part == null else _plain(column, column.element, part) for part in parts]
+        return [None if part == null else _parse(column, column.element, part) for part in parts]
 
     # -- writing
 
@@ -189,7 +189,7 @@ class CsvLayout(Declared):
         return str(value)
 
 
-def _plain(column: CsvColumn, type: TypeInformation, text: str) -> Any:
+def _parse(column: CsvColumn, type: TypeInformation, text: str) -> Any:
     """The text of a non-null value, as input for a `RecordConverter`."""
     if type.kind in ("string", "char"):
         return text

@@ -139,27 +139,27 @@ def decoder(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | Non
     """Converts a JSON value by the schema, for a field of ``type``. None if no conversion is needed."""
     kind = type.kind
     if kind in ("optional", "union"):
-        each = (decoder(child, schema, modes) for child in _likely(type))
+        each = (decoder(child, schema, modes) for child in _inner_types(type))
         return next((_unless_null(decode) for decode in each if decode is not None), None)
     if type.fields is not None or kind in (*_SEQUENCES, "map"):
-        return _nested(type, schema, modes)
+        return _nested_decoder(type, schema, modes)
     name = schema.get("name")
     name = name if isinstance(name, str) else ""
     remedy = str(schema.get("remedy", ""))
     if kind == "any":
-        return _natural(name, schema, modes)
+        return _decoder_of_any(name, schema, modes)
     if name in (_DECIMAL, _VARIABLE_SCALE) or kind == "big_dec":
         return _decimal(kind, name, schema, remedy)
     if kind == "bytes" and schema.get("type") == "string":
         return _binary(modes.binary_handling_mode)
     if name in _ISO and kind in ("date", "time", "timestamp"):
         return lambda raw: raw.removesuffix("Z") if isinstance(raw, str) else raw
-    numbers = _numbers(kind, name) or (_refuse(remedy) if remedy else None)
+    numbers = _number_converter(kind, name) or (_refuse(remedy) if remedy else None)
     of_number = None if numbers is None else _of_number(numbers, kind)
     return _interval(of_number) if kind == "duration" else of_number
 
 
-def _likely(type: TypeInformation) -> list[TypeInformation]:
+def _inner_types(type: TypeInformation) -> list[TypeInformation]:
     """The inner types that determine a value's meaning. In a union with str, text may have any of them."""
     if type.kind == "optional":
         return [type.children[0]]
@@ -169,7 +169,7 @@ def _likely(type: TypeInformation) -> list[TypeInformation]:
     return sorted(likely, key=lambda child: child.kind in (*_INTEGERS, "float", "double"))  # the most specific first
 
 
-def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
+def _decoder_of_any(name: str, schema: Schema, modes: Modes) -> Decode | None:
     """Values of ANY, converted by the schema."""
     if name == _JSON:
         return _from_json(None)
@@ -186,7 +186,7 @@ def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
     return None
 
 
-def _nested(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | None:
+def _nested_decoder(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | None:
     from_json = _from_json(type)
     if type.fields is not None:
         within = row_decoder(type, schema, modes)
@@ -266,9 +266,9 @@ def _decimal(kind: str, name: str, schema: Schema, remedy: str) -> Decode | None
 
     def convert(raw: Any) -> Any:
         if isinstance(raw, dict):
-            value = _unscaled(raw.get("value"), raw.get("scale"))
+            value = _decode_unscaled(raw.get("value"), raw.get("scale"))
         elif isinstance(raw, str) and name == _DECIMAL:
-            value = _unscaled(raw, scale)
+            value = _decode_unscaled(raw, scale)
         elif isinstance(raw, str) and schema.get("type") != "string":
             reason = f"text of the type {schema.get('type')} is not read as a Decimal"
             raise Unreadable(f"{shorten(repr(raw), 80)}: {remedy or reason}")
@@ -283,7 +283,7 @@ def _decimal(kind: str, name: str, schema: Schema, remedy: str) -> Decode | None
     return convert
 
 
-def _unscaled(raw: Any, scale: Any) -> Decimal:
+def _decode_unscaled(raw: Any, scale: Any) -> Decimal:
     """Decodes a Decimal from base64 of its unscaled value: big-endian two's complement, like Java's BigInteger."""
     try:
         digits = int(scale if isinstance(scale, str) else index(scale))
@@ -345,7 +345,7 @@ def _interval(of_number: Decode | None) -> Decode:
     return convert
 
 
-def _numbers(kind: str, name: str) -> Decode | None:
+def _number_converter(kind: str, name: str) -> Decode | None:
     """Converts numbers of an encoding to values of a kind. Cuts off digits beyond microseconds, towards the past."""
     if kind == "date" and name in _DATES:
         first = date(1970, 1, 1)

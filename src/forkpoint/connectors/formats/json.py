@@ -127,7 +127,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
         return JsonRowDeserializationSchema.Builder()
 
     def get_produced_type(self) -> TypeInformation[T]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     @cached_property
     def _json(self) -> JsonText:
@@ -144,7 +144,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
         columns = self._columns(messages)
         if columns is not None:
             yield Part.whole(columns, start)
-        elif self._json.fast and len(messages) >= 2 * _MIN_SPLIT:  # one message must not slow down all
+        elif self._json.fast and len(messages) >= 2 * _MIN_SPLIT:  # a single message must not slow down all others
             half = len(messages) // 2
             yield from self._read(messages[:half], start)
             yield from self._read(messages[half:], start + half)
@@ -158,7 +158,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             raise Unreadable(f"not JSON ({error})") from None
 
     def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
-        data = _joined(messages)
+        data = _join(messages)
         batch = None if data is None else self._json.columns(data, len(messages))
         if batch is not None and self.fail_on_missing_field and any(c.null_count for c in batch.columns):
             return None  # missing, or null
@@ -199,7 +199,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             return JsonRowDeserializationSchema(self._type_info, self._fail_on_missing_field, self._ignore_parse_errors)
 
 
-def _joined(messages: pa.BinaryArray) -> bytes | None:
+def _join(messages: pa.BinaryArray) -> bytes | None:
     """The messages joined by newlines; None unless each begins with "{" and ends with "}".
 
     The sequence "}", newline, "{" never occurs within a JSON text, so there is at least one text per message.
@@ -233,7 +233,7 @@ class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
 
     @property
     def _type(self) -> TypeInformation[T]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     def serialize(self, element: T) -> bytes:
         return encode_lines(elements_of([element], self._type), self._type)[:-1]
@@ -284,9 +284,9 @@ def json_schema_type(text: str) -> TypeInformation[Any]:
 
 def _type(schema: Any, root: Any, path: str, depth: int) -> TypeInformation[Any]:
     if not isinstance(schema, dict) or depth > 100:
-        raise ConfigError(f"JSON schema: {path} has no schema, or an endless one; give type_info instead")
+        raise ConfigError(f"JSON schema: {path} has no schema, or a recursive one; give type_info instead")
     if "$ref" in schema:
-        return _type(_referenced(schema["$ref"], root, path), root, path, depth + 1)
+        return _type(_resolve_reference(schema["$ref"], root, path), root, path, depth + 1)
     alternatives = schema.get("oneOf")
     if alternatives is None:
         kinds = schema.get("type")
@@ -317,7 +317,7 @@ def _type(schema: Any, root: Any, path: str, depth: int) -> TypeInformation[Any]
     return found
 
 
-def _referenced(reference: Any, root: Any, path: str) -> Any:
+def _resolve_reference(reference: Any, root: Any, path: str) -> Any:
     found = root
     for part in str(reference).removeprefix("#").strip("/").split("/"):
         found = found.get(part) if isinstance(found, dict) else None
