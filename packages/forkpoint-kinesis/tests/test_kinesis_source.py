@@ -319,7 +319,7 @@ def test_a_job_that_was_down_for_longer_than_records_are_kept(kinesis: Kinesis, 
     with Loop(source, aged(position, 100)) as loop, pytest.raises(StorageError) as failed:
         loop.until_it_fails()
     assert first in position["shards"][S0]["after"] or position["shards"][S0]["after"] > first
-    assert f"stream '{stream}', {S0}: the job has read what arrived until 20" in str(failed.value)
+    assert f"stream '{stream}', {S0}: the job has read the records that arrived until 20" in str(failed.value)
     assert "keeps records for 24 hours" in str(failed.value)
     assert "Raise the stream's retention period" in str(failed.value)
     skipping = builder(kinesis, stream).set_on_expired("skip").build()
