@@ -357,7 +357,7 @@ def test_records_that_expire_between_plan_and_task(kinesis: Kinesis, monkeypatch
     numbers = kinesis.sequence_numbers(stream, S0)
     for trim, left in ((numbers[1], f"begins at {numbers[2]}"), ("all", "lacks 6 of them")):
         kinesis.misbehave(stream, **{f"trim-{S0}": trim})
-        with pytest.raises(StorageError, match=rf"the 6 records from .* are no longer there: what is left {left}.*retention"):
+        with pytest.raises(StorageError, match=rf"the 6 records from .* are incomplete: the range {left}.*retention"):
             elements(source, planned[0])
 
 

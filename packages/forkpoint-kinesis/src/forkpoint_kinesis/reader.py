@@ -88,8 +88,8 @@ class KinesisReader(FormatReader[T]):
 
     def _loss_error(self, range: SplitRange, problem: str) -> StorageError:
         return StorageError(
-            f"{self._watch.what}, {range.split}: the {range.rows} records from {range.start} to {range.end} are no longer there: "
-            f"what is left {problem}. Records expired before the job read them: raise the stream's retention period "
+            f"{self._watch.what}, {range.split}: the {range.rows} records from {range.start} to {range.end} are incomplete: "
+            f"the range {problem}. Records expired before the job read them: raise the stream's retention period "
             "(increase-stream-retention-period)"
         )
 
