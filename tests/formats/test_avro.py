@@ -229,8 +229,8 @@ def test_bad_messages_are_named() -> None:
     assert found.indices == [0]
     assert [(b.index, b.problem.partition(":")[0]) for b in found.bad] == [
         (1, "not Avro of the schema (it ends within a value, or a length in it is wrong)"),
-        (2, "not Avro of the schema (1 bytes are left)"),
-        (3, "not Avro of the schema (a text in it is not UTF-8)"),
+        (2, "not Avro of the schema (1 bytes left over)"),
+        (3, "not Avro of the schema (a string in it is not UTF-8)"),
     ]
 
 
@@ -249,7 +249,7 @@ class Moment:
 
 
 def test_errors_name_the_remedy() -> None:
-    with pytest.raises(ConfigError, match="record_class is a class of Java; give avro_schema_string"):
+    with pytest.raises(ConfigError, match="record_class is a Java class; give avro_schema_string"):
         AvroRowDeserializationSchema("org.example.Order")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="give avro_schema_string"):
         AvroRowSerializationSchema()

@@ -94,7 +94,7 @@ def test_debeziums_bad_messages_and_tombstones() -> None:
     assert elements(schema, found) == [(RowKind.INSERT, None, Customer(1004, "Anne", "Kretchmar"), None, None, None)]
     assert list(found.indices or ()) == [8]
     assert {each.index: each.problem for each in found.bad} == {
-        1: "op 't' is no change of a row: expected 'c', 'r', 'u' or 'd'",
+        1: "op 't' is not a row change: expected 'c', 'r', 'u' or 'd'",
         2: "a change with op 'd' without 'before'; on PostgreSQL, set the table's REPLICA IDENTITY to FULL",
         3: "after: id: expected int, got 'x'",
         4: "before: first_name: missing, and the field has no default",
@@ -157,7 +157,7 @@ def test_canals_bad_messages() -> None:
     ]
     found = schema.deserialize_batch(messages(*(json.dumps(e).encode() for e in events)))
     assert [each.problem for each in found.bad] == [
-        "type 'TRUNCATE' is no change of rows: expected 'INSERT', 'UPDATE' or 'DELETE'",
+        "type 'TRUNCATE' is not a row change: expected 'INSERT', 'UPDATE' or 'DELETE'",
         "data: expected an array, got None",
         "old: expected an array of 1 objects, got []",
         "expected an object, got 1",

@@ -253,7 +253,7 @@ class TestCsv:
             list(read(source_of(strict.build(), tmp_path)))
         plain = CsvSchema.builder().add_string_column("s").disable_quote_char().build()
         table = pa.RecordBatch.from_arrays(plain.layout.type.to_columns([("a,b",)]), schema=plain.layout.type.arrow_schema)
-        with pytest.raises(fp.TypeNotSupported, match="'a,b' needs quotes, or an escape character"):
+        with pytest.raises(fp.TypeNotSupported, match="'a,b' needs quotes or an escape character"):
             plain.layout.lines(table)
 
     def test_stopped_with_a_savepoint_and_gone_on_inside_of_a_file(self, tmp_path, engine):

@@ -280,7 +280,7 @@ def test_values_of_all_types(cassandra: Cassandra, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        (USUAL, lambda n: {"key": n, "other": 1}, r"has no column 'other', but key, seen; add it"),
+        (USUAL, lambda n: {"key": n, "other": 1}, r"has no column 'other'; it has key, seen; add it"),
         (USUAL, lambda n: {"seen": n}, r"\{'seen': 1\} lacks 'key', which is part of the table"),
         (USUAL, lambda n: {"key": None, "seen": n}, "lacks 'key'"),
         (USUAL, lambda n: {"key": n, "seen": "x"}, r"column 'seen' .* of type bigint, and 'x' is not"),

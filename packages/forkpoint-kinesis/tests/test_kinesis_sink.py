@@ -160,7 +160,7 @@ def test_what_would_be_refused_fails_before_its_epoch_is_committed(kinesis: Kine
         ),
         (
             builder(kinesis, stream).set_partition_key_generator(lambda _: ""),
-            "the partition key '' is empty, or has more than 256",
+            "the partition key '' is empty or has more than 256",
         ),
         (
             builder(kinesis, stream).set_partition_key_generator(lambda _: "k" * 257),
@@ -270,7 +270,7 @@ def test_what_is_missing_or_wrong_is_said(kinesis: Kinesis) -> None:
             lambda: streams().set_stream_name("s").set_serialization_schema(Text()).build(),
             "there are no partition keys",
         ),
-        (lambda: streams().set_partition_key_generator("key"), "'key' makes no partition keys"),  # type: ignore[arg-type]
+        (lambda: streams().set_partition_key_generator("key"), "'key' does not make partition keys"),  # type: ignore[arg-type]
         (lambda: streams().set_max_batch_size(501), "KinesisSink: max_batch_size is 501; give 1 to 500"),
         (lambda: firehoses().build(), "there is no delivery stream"),
         (lambda: firehoses().set_delivery_stream_name("s").build(), "there is no schema"),

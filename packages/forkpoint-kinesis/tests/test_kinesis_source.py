@@ -319,13 +319,13 @@ def test_a_job_that_was_down_for_longer_than_records_are_kept(kinesis: Kinesis, 
     with Loop(source, aged(position, 100)) as loop, pytest.raises(StorageError) as failed:
         loop.until_it_fails()
     assert first in position["shards"][S0]["after"] or position["shards"][S0]["after"] > first
-    assert f"stream '{stream}', {S0}: the job has read what arrived until 20" in str(failed.value)
+    assert f"stream '{stream}', {S0}: the job has read the records that arrived until 20" in str(failed.value)
     assert "keeps records for 24 hours" in str(failed.value)
     assert "Raise the stream's retention period" in str(failed.value)
     skipping = builder(kinesis, stream).set_on_expired("skip").build()
     with caplog.at_level(logging.WARNING, "forkpoint.kinesis"):
         assert read(skipping, 3, aged(position, 100)) == {S0: texts("b", 3)}
-    assert "The job goes on with what is left" in caplog.text
+    assert "The job continues with the remaining records" in caplog.text
 
 
 def test_a_shard_that_expired_before_it_was_read(kinesis: Kinesis) -> None:
@@ -357,7 +357,7 @@ def test_records_that_expire_between_plan_and_task(kinesis: Kinesis, monkeypatch
     numbers = kinesis.sequence_numbers(stream, S0)
     for trim, left in ((numbers[1], f"begins at {numbers[2]}"), ("all", "lacks 6 of them")):
         kinesis.misbehave(stream, **{f"trim-{S0}": trim})
-        with pytest.raises(StorageError, match=rf"the 6 records from .* are no longer there: what is left {left}.*retention"):
+        with pytest.raises(StorageError, match=rf"the 6 records from .* are incomplete: the range {left}.*retention"):
             elements(source, planned[0])
 
 
@@ -542,7 +542,7 @@ def test_what_is_missing_or_wrong_is_said(kinesis: Kinesis) -> None:
     for build, message in (
         (lambda: empty().build(), "no stream; call set_stream_name"),
         (lambda: empty().set_stream_name("s").build(), "no schema; call set_deserialization_schema"),
-        (lambda: empty().set_stream_arn("orders"), "is no stream's ARN; it looks like arn:aws"),
+        (lambda: empty().set_stream_arn("orders"), "is not a stream's ARN, such as arn:aws"),
         (lambda: empty().set_deserialization_schema("x"), "is neither a DeserializationSchema nor"),  # type: ignore[arg-type]
         (lambda: empty().set_initial_position("FIRST"), "give one of 'TRIM_HORIZON', 'LATEST'"),  # type: ignore[arg-type]
         (lambda: empty().set_initial_position("AT_TIMESTAMP"), "give a timestamp with 'AT_TIMESTAMP'"),
@@ -558,7 +558,7 @@ def test_what_is_missing_or_wrong_is_said(kinesis: Kinesis) -> None:
             lambda: builder(kinesis, "s").set_property("flink.shard.discovery.intervalmillis", "x").build(),
             "give a number",
         ),
-        (lambda: FlinkKinesisConsumer(["a", "b"], Text(), {}), "2 streams; read each with a source of its own"),
+        (lambda: FlinkKinesisConsumer(["a", "b"], Text(), {}), "2 streams; read each with its own source"),
         (lambda: FlinkKinesisConsumer("a", Text(), {"flink.stream.initpos": "x"}), "give one of TRIM_HORIZON"),
         (
             lambda: FlinkKinesisConsumer(

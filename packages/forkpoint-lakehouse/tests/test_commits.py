@@ -153,7 +153,7 @@ def test_a_table_under_constant_change_is_tried_again_later(appending: Writing, 
         raise Conflict("others")
 
     monkeypatch.setattr(kind, "_commit", refused)
-    with pytest.raises(SystemUnavailable, match="10 commits were refused as other writers' got ahead: others"):
+    with pytest.raises(SystemUnavailable, match="10 commits were refused because other writers committed first: others"):
         appending.committer().commit(appending.write(1, 1), 1)
 
 

@@ -248,5 +248,5 @@ def test_a_table_that_is_gone_is_not_made_anew(kind: str, place: Path, tmp_path:
 
 @pytest.mark.parametrize("every", [timedelta(), 60])
 def test_a_duration_that_is_none_is_said(kind: str, place: Path, every: Any) -> None:
-    with pytest.raises(ConfigError, match=r"commit_every=.* is no duration; give one such as timedelta\(minutes=1\)"):
+    with pytest.raises(ConfigError, match=r"commit_every=.* is not a duration; give one such as timedelta\(minutes=1\)"):
         make_sink(kind, str(place), commit_every=every)

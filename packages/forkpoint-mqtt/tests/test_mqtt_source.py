@@ -167,7 +167,7 @@ def test_a_message_without_an_id_is_refused(mosquitto: Mosquitto, tmp_path: Path
     topic = mosquitto.topic()
     with subscribed(Loop(source(mosquitto, topic, tmp_path, id_property="id"))) as loop:
         mosquitto.publish(topic, ["x"])
-        with pytest.raises(JobFailed, match="has no user property 'id'; have producers set one"):
+        with pytest.raises(JobFailed, match="has no user property 'id'; have producers set it"):
             loop.until_it_fails()
 
 
@@ -268,7 +268,7 @@ def test_a_user_that_is_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"version": "4"}, "version is '4'; give '5' or '3.1.1'"),
-        ({"version": "3.1.1", "id_property": "id"}, "user properties are of MQTT 5"),
+        ({"version": "3.1.1", "id_property": "id"}, "user properties need MQTT 5"),
         ({"receive_maximum": 0}, r"receive_maximum 0 is not within 1\.\.65535"),
         ({"keepalive": 0}, "a keepalive is needed to notice lost connections"),
         ({"session_expiry": 0}, "without a session, messages would be lost at each disconnect"),
@@ -278,7 +278,7 @@ def test_a_user_that_is_refused(tmp_path: Path) -> None:
 def test_wrong_configuration(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         fp.MqttSource("localhost", "t", Text(), **options)
-    with pytest.raises(ConfigError, match="there is no broker, or no topic"):
+    with pytest.raises(ConfigError, match="there is no broker or no topic"):
         fp.MqttSource("localhost", [], Text())
     with pytest.raises(ConfigError, match="neither a DeserializationSchema nor a MqttDes"):
         fp.MqttSource("localhost", "t", "text")  # type: ignore[arg-type]

@@ -202,8 +202,8 @@ def test_rows_of_a_kind_and_a_function(search: OpenSearch, tmp_path: Path) -> No
     [
         ("key", lambda n: {"seen": n}, r"the id of 1 in the index '.*' is None; it must be a text or an integer"),
         (None, lambda n: n, "1 has no named fields; write records"),
-        (None, lambda n: {"a": object()}, "cannot be a document in JSON"),
-        (None, lambda n: fp.Row.of_kind(RowKind.DELETE, key=1), "is a deletion, for which the sink needs ids"),
+        (None, lambda n: {"a": object()}, "cannot be encoded as a JSON document"),
+        (None, lambda n: fp.Row.of_kind(RowKind.DELETE, key=1), "is a deletion, which needs ids"),
         (lambda n: "x" * 600, lambda n: {"a": 1}, "has 600 bytes; 512 are allowed"),
     ],
 )

@@ -23,7 +23,7 @@ STEPS = {
     "commit": (History, "commit"),
     "committed": (PostgresEnumerator, "committed"),
     "advance": (feed, "advance"),
-    "peek": (feed._Following, "_check_slot"),
+    "peek": (feed._SlotFollower, "_check_slot"),
     "chunk": (chunks.Chunk, "to_json"),
 }
 

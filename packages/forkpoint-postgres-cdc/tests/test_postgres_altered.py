@@ -55,7 +55,7 @@ def test_changes_of_a_table_that_was_created_again_are_not_taken_for_those_of_th
         postgres.execute(f"INSERT INTO {table} VALUES (2)")
         created_again(postgres, table)
         with pytest.raises(
-            fp.InputLost, match=rf"PostgresSource 'uid': table '{table}' .*created again.* new uid.*publication has"
+            fp.InputLost, match=rf"PostgresSource 'uid': table '{table}' .*created again.* new uid.*publication has to contain"
         ):
             loop.until_it_fails()
         assert [change.after.id for change in loop.changes] == [1, 2]

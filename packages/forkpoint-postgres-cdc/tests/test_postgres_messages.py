@@ -50,7 +50,7 @@ def test_a_name_that_is_none(postgres: Postgres, name: str) -> None:
 
 @pytest.mark.parametrize("conninfo", ["secret", "host='secret", "postgresql://u:secret word@h/d", "hostt=x password=secret"])
 def test_a_string_that_is_no_connection_string(conninfo: str) -> None:
-    with pytest.raises(fp.ConfigError, match=r"^PostgresSource: conninfo is no connection string.*Write it as") as caught:
+    with pytest.raises(fp.ConfigError, match=r"^PostgresSource: conninfo is not a connection string.*Write it as") as caught:
         fp.PostgresSource(conninfo, ["t"], "p").output_type()
     assert "secret" not in str(caught.value)
     with (

@@ -180,7 +180,7 @@ def test_what_the_slot_does_not_have_any_more_is_said(postgres: Postgres, monkey
     for job in ("job", "fork"):
         with (
             Loop(source(postgres, table), old, job) as restored,
-            pytest.raises(fp.JobFailed, match="those between are gone"),
+            pytest.raises(fp.JobFailed, match="the changes between are gone"),
         ):
             restored.until_it_fails()
 
@@ -201,7 +201,7 @@ def test_an_old_driver_that_confirms_what_the_newer_one_needs_is_found_out(
         postgres.execute(f"INSERT INTO {table} VALUES (1)")
         postgres.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_insert_lsn())", newer.source.slot)
         sleeps = False
-        with pytest.raises(fp.JobFailed, match="those between are gone"):
+        with pytest.raises(fp.JobFailed, match="the changes between are gone"):
             newer.until_it_fails()
     assert not newer.changes
 
@@ -267,7 +267,7 @@ def test_what_is_missing_is_said(postgres: Postgres, monkeypatch: pytest.MonkeyP
     given = source(postgres, table)
     with pytest.raises(fp.ConfigError, match="there is no table 'nothing'"):
         source(postgres, "nothing").output_type()
-    with pytest.raises(fp.ConfigError, match="is no table that logs its changes"):
+    with pytest.raises(fp.ConfigError, match="is not a table that logs its changes"):
         source(postgres, view).output_type()
     for options, problem in (
         ({"publication": "nothing"}, "no publication 'nothing': CREATE PUBLICATION \"nothing\" FOR TABLE"),

@@ -96,7 +96,7 @@ def test_an_exchange_with_routing_keys(rabbitmq: RabbitMQ, tmp_path: Path) -> No
     assert (rabbitmq.values(even), rabbitmq.values(odd)) == (["2", "4"], ["1", "3"])
     with (
         staged(rabbitmq, "", tmp_path, exchange="numbers", routing_key="other") as one,
-        pytest.raises(JobFailed, match="no queue takes a message to exchange 'numbers' with routing key 'other'; bind a queue"),
+        pytest.raises(JobFailed, match="no queue accepts a message to exchange 'numbers' with routing key 'other'; bind a queue"),
     ):
         one.commit(one.output(1, ["1"]))
 
@@ -120,7 +120,7 @@ def test_a_queue_that_is_deleted_under_the_job_gets_everything_once_it_is_back(r
         one.commit(one.output(1, ["x"]))
         rabbitmq.delete_queue(queue)
         output = one.output(2, ["y", "z"])
-        with pytest.raises(JobFailed, match=f"no queue takes a message to queue '{queue}'; create it"):
+        with pytest.raises(JobFailed, match=f"no queue accepts a message to queue '{queue}'; create it"):
             one.commit(output)
     rabbitmq.create_queue(queue)
     with staged(rabbitmq, queue, tmp_path) as one:
@@ -173,7 +173,7 @@ def test_a_broker_that_accepts_no_connection(rabbitmq: RabbitMQ, tmp_path: Path)
     ("values", "message"),
     [
         ({"password": "wrong"}, "user 'guest' is refused"),
-        ({"virtual_host": "x"}, "or there is none; correct set_virtual_host"),
+        ({"virtual_host": "x"}, "or it does not exist; correct set_virtual_host"),
     ],
 )
 def test_wrong_configuration(rabbitmq: RabbitMQ, tmp_path: Path, values: dict[str, Any], message: str) -> None:
@@ -191,5 +191,5 @@ def test_what_is_missing_is_said() -> None:
         RabbitMQSink(config(1), "", Text())
     with pytest.raises(ConfigError, match="a routing key is for an exchange"):
         RabbitMQSink(config(1), "q", Text(), routing_key="k")
-    with pytest.raises(ConfigError, match="is no SerializationSchema"):
+    with pytest.raises(ConfigError, match="is not a SerializationSchema"):
         RabbitMQSink(config(1), "q", fp.SimpleStringSchema)  # type: ignore[arg-type]

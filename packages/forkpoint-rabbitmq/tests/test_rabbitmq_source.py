@@ -215,7 +215,7 @@ def test_a_broker_that_stays_away_is_named(rabbitmq: RabbitMQ, tmp_path: Path, m
         (
             {"virtual_host": "none"},
             "q",
-            r"vhost 'none'.* may not use this virtual host, or there is none; correct set_v",
+            r"vhost 'none'.* may not use this virtual host, or it does not exist; correct set_v",
         ),
         ({}, "nowhere", r"vhost '/': queue 'nowhere' does not exist; create it, or correct its name"),
     ],
@@ -241,9 +241,9 @@ def test_a_queue_that_is_deleted_under_the_job(rabbitmq: RabbitMQ, tmp_path: Pat
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(ConfigError, match="there is no broker; call set_host"):
         fp.RabbitMQConnectionConfig.Builder().build()
-    with pytest.raises(ConfigError, match="another form than amqp://user"):
+    with pytest.raises(ConfigError, match="does not have the form amqp://user"):
         fp.RabbitMQConnectionConfig.Builder().set_uri("http://x")
-    with pytest.raises(ConfigError, match="is no DeserializationSchema"):
+    with pytest.raises(ConfigError, match="is not a DeserializationSchema"):
         RabbitMQSource(config(1), "q", True, "text")  # type: ignore[arg-type]
     made = fp.RabbitMQConnectionConfig.Builder().set_uri("amqps://me:p%40ss@host/a%2Fb").build()
     assert (made.host, made.port, made.user_name, made.password, made.virtual_host, made.tls) == (

@@ -271,15 +271,15 @@ def test_a_server_that_may_evict_the_ledger_is_refused(own_server: Redis, tmp_pa
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("NOSUCH", 1), "the server knows no command NOSUCH"),
-        (("BLPOP", "k", 0), "BLPOP is not possible, as Redis"),
-        (("MULTI",), "MULTI is not possible, as Redis does not allow it in scripts"),
+        (("NOSUCH", 1), "the server does not know the command NOSUCH"),
+        (("BLPOP", "k", 0), "BLPOP is not possible, because Redis"),
+        (("MULTI",), "MULTI is not possible, because Redis does not allow it in scripts"),
         (("FLUSHALL",), "FLUSHALL is not possible: it would delete the sink's ledger"),
         (("SET", "k", None), "an argument of SET is None, a NoneType; make it str, bytes, int or float"),
         (("SET", "k", True), "an argument of SET is True, a bool"),
         (("RPUSH", "k", *range(6000)), "a RPUSH with 6001 arguments; at most 4999"),
         ("SET k v", "the function returned 'SET k v'; it must return a command"),
-        ((1, 2), r"\(1, 2\) is no command"),
+        ((1, 2), r"\(1, 2\) is not a command"),
     ],
 )
 def test_commands_that_are_impossible_fail_before_their_epoch_is_committed(

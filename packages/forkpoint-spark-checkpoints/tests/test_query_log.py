@@ -101,13 +101,13 @@ def test_what_is_no_checkpoint_is_refused(checkpoint: Checkpoint) -> None:
     with pytest.raises(ConfigError, match="batch 0 has not been committed; available are 1 to 1"):
         checkpoint.read(0)
     checkpoint.batch(2, "2", version="v9")
-    with pytest.raises(ConfigError, match="offsets/2 is of version 'v9'; forkpoint reads v1, v2"):
+    with pytest.raises(ConfigError, match="offsets/2 has version 'v9'; forkpoint reads v1, v2"):
         checkpoint.read()
     checkpoint.write("offsets/2", 'v1\n{"batchWater')
-    with pytest.raises(SavepointCorrupt, match="offsets/2 is damaged or cut short"):
+    with pytest.raises(SavepointCorrupt, match="offsets/2 is damaged or truncated"):
         checkpoint.read()
     checkpoint.write("commits/1", "v7\n{}")
-    with pytest.raises(ConfigError, match="commits/1 is of version 'v7'"):
+    with pytest.raises(ConfigError, match="commits/1 has version 'v7'"):
         checkpoint.read(1)
 
 

@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def __getattr__(name: str) -> Any:
-    """``main``: what the installed script calls. For a shell's completions, the commands take too long to load."""
+    """``main``: the installed script's entry point. For a shell's completions, commands take too long to load."""
     if name != "main":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if "_FORKPOINT_COMPLETE" in os.environ:

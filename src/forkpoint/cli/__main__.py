@@ -1,4 +1,4 @@
-"""``python -m forkpoint.cli``, by which detached drivers are started."""
+"""``python -m forkpoint.cli``, which starts detached drivers."""
 
 from forkpoint.cli import main
 

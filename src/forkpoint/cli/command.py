@@ -1,4 +1,4 @@
-"""The ``forkpoint`` command group, and its error handling."""
+"""The ``forkpoint`` command group and its error handling."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ COMMANDS = {
     "completion": "config.completion",
     "config": "config.config",
 }
-"""forkpoint's own commands by name: the module in ``cli.commands``, and the function, whose docstring is the command's help."""
+"""forkpoint's own commands by name: the module in ``cli.commands`` and the function, whose docstring is the command's help."""
 
 
 def short_helps() -> dict[str, str]:
     """The one-line help of all commands, without loading them."""
-    own = {name: packages.short_help(docstring(*_place(name))) for name in COMMANDS}
+    own = {name: packages.short_help(docstring(*_location(name))) for name in COMMANDS}
     return packages.short_helps() | own
 
 
-def _place(command: str) -> tuple[str, str]:
+def _location(command: str) -> tuple[str, str]:
     module, _, function = COMMANDS[command].partition(".")
     return f"forkpoint.cli.commands.{module}", function
 
 
 class Group(click.Group):
-    """Loads a command when it is called. Converts errors to a message and an exit code."""
+    """Loads a command when it is called, and converts errors to a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*COMMANDS, *packages.names()})
@@ -67,7 +67,7 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return packages.load(cmd_name)
-        module, function = _place(cmd_name)
+        module, function = _location(cmd_name)
         command: click.Command = getattr(import_module(module), function)
         return command
 
@@ -90,7 +90,7 @@ class Group(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(128 + signal.SIGINT)
-        except OSError as error:  # of this machine: a directory that cannot be written, a full disk
+        except OSError as error:  # of this machine: a read-only directory, a full disk
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             message = f"{where}{error.strerror or error}; check the path and that this user may read and write there"
             current().end(failures.Failure("OSError", message, failures.FAILED, cause=error))

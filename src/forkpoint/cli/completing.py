@@ -1,6 +1,6 @@
-"""Completes command lines for shells, without the commands, whose imports are too slow for a keystroke.
+"""Completes command lines for shells, without loading the commands: their imports are too slow for a keystroke.
 
-It uses a copy of the command tree with only names and parameters, from the user's cache.
+Reads names and parameters from a copy of the command tree in the user's cache.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
 
-class _Joined(ShellComplete):
+class _JoinedOption(ShellComplete):
     """Completes ``--option=value`` as one word."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
@@ -66,7 +66,7 @@ class _Joined(ShellComplete):
 
 
 class Bash(BashComplete):
-    """Quotes names, and splits the line itself, because bash's words end at "=" and ":"."""
+    """Quotes names and splits the line itself, because bash's words end at "=" and ":"."""
 
     source_template = _BASH
 
@@ -82,11 +82,11 @@ class Bash(BashComplete):
         return [CompletionItem(i.value[start:], i.type, i.help) for i in super().get_completions(args, incomplete)]
 
 
-class Zsh(_Joined, ZshComplete):
+class Zsh(_JoinedOption, ZshComplete):
     pass
 
 
-class Fish(_Joined, FishComplete):
+class Fish(_JoinedOption, FishComplete):
     source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
@@ -97,24 +97,24 @@ for _shell in (Bash, Zsh, Fish):
 def main() -> None:
     """Print the completions that the shell requests. Errors are silent, because the user is typing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    late = threading.Timer(_SECONDS, os._exit, [0])
-    late.daemon = True
+    timer = threading.Timer(_SECONDS, os._exit, [0])
+    timer.daemon = True
     try:
-        tree = _tree()  # without a time limit, because the cache keeps it for the next time
-        late.start()
+        tree = _command_tree()  # not subject to the time limit, because it is cached for the next time
+        timer.start()
         shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     except BaseException:
         os._exit(0)
-    late.cancel()
+    timer.cancel()
 
 
 def script(shell: str) -> str:
-    """The completion script of a shell; also caches the tree for the first completion."""
+    """The completion script of a shell. Also caches the tree for the first completion."""
     classes: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
-    return classes[shell](_tree(), {}, PROGRAM, VARIABLE).source()
+    return classes[shell](_command_tree(), {}, PROGRAM, VARIABLE).source()
 
 
-def _tree() -> click.Command:
+def _command_tree() -> click.Command:
     cache = _cache_file()
     with suppress(OSError, ValueError):
         return _command(json.loads(cache.read_text()))
@@ -130,7 +130,7 @@ def _tree() -> click.Command:
 
 
 def _cache_file() -> Path:
-    """The cached tree of this installation, by its version and modification time."""
+    """The path of this installation's cached tree, which depends on its version and modification time."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PROGRAM / "commands"
     installed = distribution(PROGRAM)
     site = Path(str(installed.locate_file("")))  # changes when a package with commands is installed

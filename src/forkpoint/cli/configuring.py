@@ -1,4 +1,4 @@
-"""Defaults of commands' options from forkpoint.toml and the environment, for click, which lets flags override them."""
+"""Defaults of commands' options from forkpoint.toml and the environment. Flags override them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMON = {"state_root", "output", "verbose", "log_format", "config", "version",
 
 @dataclass(frozen=True)
 class Known:
-    """An option of a command. ``section``: the command's name, or names: "state.get"; "" for the options of all commands."""
+    """A command's option. ``section``: the command's full name, such as "state.get"; "" for the options of all commands."""
 
     section: str
     key: str
@@ -42,7 +42,7 @@ def _upper(name: str) -> str:
 
 
 def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
-    """The commands of a group by name. Loads them."""
+    """A group's commands by name. Loads them."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -51,7 +51,7 @@ def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
 
 
 def known_options(group: click.Group, prefix: str = "") -> Iterator[Known]:
-    """The options of all commands below a group that can be set outside of the command line."""
+    """The options of all commands below a group that a file or the environment can set."""
     for name, command in commands_of(group):
         section = f"{prefix}{name}"
         for param in command.params:
@@ -67,22 +67,22 @@ def general_options(group: click.Group) -> list[Known]:
 
 
 def command_settings(group: click.Group) -> dict[str, tuple[Known, Setting]]:
-    """The options that the environment or the file sets, by full name. Raises ConfigError for errors in either."""
+    """The options set by the environment or the file, by full name. Raises ConfigError for errors in either."""
     check_variables(os.environ)
     file = config_file()
     known = {each.name: each for each in general_options(group)}
-    if file.content.keys() - known.keys() - {JOB} or any(map(_is_ours, os.environ)):
+    if file.content.keys() - known.keys() - {JOB} or any(map(_sets_option, os.environ)):
         known |= {each.name: each for each in known_options(group)}  # loads all commands
     found: dict[str, tuple[Known, Setting]] = {}
-    for name, value in _flat(group, file.content, ""):
+    for name, value in _flatten(group, file.content, ""):
         if name not in known:
-            raise ConfigError(_unknown(file, name, known))
-        found[name] = (known[name], Setting(_typed(known[name], value, file.location(name)), "file", file.location(name)))
-    found |= dict(_of_environment(known))
+            raise ConfigError(_unknown_message(file, name, known))
+        found[name] = (known[name], Setting(_convert(known[name], value, file.location(name)), "file", file.location(name)))
+    found |= dict(_environment_settings(known))
     return found
 
 
-def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Known, Setting]]]:
+def _environment_settings(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Known, Setting]]]:
     variables = {each.variable: each for each in known.values()}
     for variable, text in os.environ.items():
         option = variables.get(variable)
@@ -92,20 +92,20 @@ def _of_environment(known: Mapping[str, Known]) -> Iterator[tuple[str, tuple[Kno
                 value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
             elif option.param.multiple:
                 value = text.split()
-            yield option.name, (option, Setting(_typed(option, value, variable), "environment", variable))
-        elif option is None and text and _is_ours(variable):
+            yield option.name, (option, Setting(_convert(option, value, variable), "environment", variable))
+        elif option is None and text and _sets_option(variable):
             near = difflib.get_close_matches(variable, variables, 1)
             hint = f"did you mean {near[0]}?" if near else "`forkpoint config show -a` lists all"
             raise ConfigError(f"the environment variable {variable} sets no option; {hint}")
 
 
-def _is_ours(variable: str) -> bool:
-    """Whether it is the variable of a command's option; Kubernetes creates others, such as FORKPOINT_SERVER_PORT."""
+def _sets_option(variable: str) -> bool:
+    """Whether a variable sets a command's option. Kubernetes creates others, such as FORKPOINT_SERVER_PORT."""
     return variable.startswith("FORKPOINT_") and "__" in variable and not variable.startswith(f"FORKPOINT_{JOB.upper()}__")
 
 
 def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]:
-    """The defaults of commands' options, as click has them: by command and parameter."""
+    """The defaults of commands' options in click's form: by command and parameter."""
     found: dict[str, Any] = {}
     for option, setting in settings.values():
         if option.section:
@@ -116,18 +116,18 @@ def default_map(settings: Mapping[str, tuple[Known, Setting]]) -> dict[str, Any]
     return found
 
 
-def _flat(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a table; nested tables belong to commands."""
+def _flatten(command: click.Command, table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """A table's keys and values. Nested tables belong to commands."""
     for key, value in table.items():
         if prefix or key != JOB:
             inner = command.get_command(click.Context(command), key) if isinstance(command, click.Group) else None
             if isinstance(value, Mapping) and inner is not None:
-                yield from _flat(inner, value, f"{prefix}{key}.")
+                yield from _flatten(inner, value, f"{prefix}{key}.")
             else:
                 yield f"{prefix}{key}", value
 
 
-def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
+def _unknown_message(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
     sections = {each.section for each in known.values() if each.section} | {JOB}
     is_section = isinstance(file.content.get(name), Mapping)
     near = difflib.get_close_matches(name, sorted(sections if is_section else known), 1)
@@ -135,8 +135,8 @@ def _unknown(file: ConfigFile, name: str, known: Mapping[str, Known]) -> str:
     return f"{file.location(name)}: there is no {'section' if is_section else 'setting'} {name!r}; {hint}"
 
 
-def _typed(option: Known, value: Any, place: str) -> Any:
-    """The value, converted to the option's type. Raises a ConfigError with the key, the value and the remedy."""
+def _convert(option: Known, value: Any, location: str) -> Any:
+    """Converts a value to the option's type. Raises a ConfigError with the key, the value and the remedy."""
     param = option.param
     wrong = None
     if param.is_flag and not isinstance(value, bool):
@@ -146,13 +146,13 @@ def _typed(option: Known, value: Any, place: str) -> Any:
     elif not param.is_flag and not param.multiple and (isinstance(value, bool) or not isinstance(value, str | int | float)):
         wrong = "write a text or a number"
     if wrong is not None:
-        raise ConfigError(f"{place}: {option.name} = {value!r}; {wrong}")
+        raise ConfigError(f"{location}: {option.name} = {value!r}; {wrong}")
     given = value if param.is_flag or param.multiple else str(value)
     if option.section:
         try:
             param.process_value(click.Context(option.command, info_name=option.section), given)
         except click.UsageError as error:
-            raise ConfigError(f"{place}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there") from None
+            raise ConfigError(f"{location}: {option.name} = {value!r}; {error.message.rstrip('.')}. Correct it there") from None
     elif isinstance(param.type, click.Choice) and given not in param.type.choices:
-        raise ConfigError(f"{place}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}")
+        raise ConfigError(f"{location}: {option.name} = {value!r}; write one of {', '.join(map(repr, param.type.choices))}")
     return given

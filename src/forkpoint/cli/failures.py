@@ -26,12 +26,12 @@ _EXIT_CODES: dict[type[ForkpointError], int] = {
     StateNotFound: NOT_FOUND,
     JobNotFound: NOT_FOUND,
     JobFailed: JOB_FAILED,
-}  # of these and their subclasses; FAILED of all others
+}  # of these classes and their subclasses; all others: FAILED
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error to show. ``code``: its name in JSON. ``details``: a traceback or the end of a log."""
+    """An error to print. ``code``: its name in JSON. ``details``: a traceback or the end of a log."""
 
     code: str
     message: str
@@ -47,10 +47,10 @@ class Failure:
 
 
 def describe(error: ForkpointError) -> Failure:
-    """The failure for an error of forkpoint."""
+    """The failure for a forkpoint error."""
     match error:
         case ProgramFailed():
-            return _of_program(error)
+            return _program_failure(error)
         case DriverFailed():
             return Failure(error.code, str(error), error.exit_code, error.log_tail)
         case NoJob():
@@ -72,7 +72,7 @@ def of_job(error: BaseException) -> Failure:
     return described
 
 
-def _of_program(failed: ProgramFailed) -> Failure:
+def _program_failure(failed: ProgramFailed) -> Failure:
     error, program = failed.error, os.path.abspath(failed.app)
     if isinstance(error, ForkpointError):
         failure, place = describe(error), user_place(error, program)
@@ -81,7 +81,7 @@ def _of_program(failed: ProgramFailed) -> Failure:
 
 
 def user_traceback(error: BaseException, program: str) -> str:
-    """The traceback as ``python`` would show it, from the program's first frame on."""
+    """The traceback as ``python`` would print it, starting at the program's first frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != program:
         trace = trace.tb_next  # ends with None for a syntax error in the program, which has no frame
@@ -89,7 +89,7 @@ def user_traceback(error: BaseException, program: str) -> str:
 
 
 def user_place(error: BaseException, program: str) -> str | None:
-    """The program's call that raised: "app.py:12, in build: env.execute()"."""
+    """The call in the program that raised: "app.py:12, in build: env.execute()"."""
     place = None
     for frame, number in traceback.walk_tb(error.__traceback__):
         if place is not None and is_own_frame(frame):

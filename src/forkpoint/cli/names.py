@@ -1,5 +1,5 @@
-"""Completes names below the state root: jobs, savepoints, uids and states. It imports little, because each completion is a
-separate process."""
+"""Completes names below the state root: jobs, savepoints, uids and states. Imports little, because each completion is a separate
+process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute
 
 _LABEL_FILE = "label.json"
-_MOST_SAVEPOINTS = 300  # only the newest are read
+_MAX_SAVEPOINTS = 300  # reads only the newest
 
 Complete = Callable[["Names", click.Context], Iterable[tuple[str, str]]]
 
 
 class Names:
-    """The names below a state root, from directories and savepoint.json files; unreadable ones are left out."""
+    """The names below a state root, from directories and savepoint.json files. Leaves out unreadable ones."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -35,13 +35,13 @@ class Names:
         return sorted(unescape(name) for name in self._children(JOBS))
 
     def savepoints(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The contents of savepoint.json, with the current label, newest first; ids sort by time."""
+        """Savepoints' names and contents of savepoint.json, with the current label. Newest first: ids sort by time."""
         directories = [
             (name, f"{SAVEPOINTS}/{job}/{name}")
             for job in self._children(SAVEPOINTS)
             for name in self._children(f"{SAVEPOINTS}/{job}")
         ]
-        for name, directory in sorted(directories, reverse=True)[:_MOST_SAVEPOINTS]:
+        for name, directory in sorted(directories, reverse=True)[:_MAX_SAVEPOINTS]:
             found = _load(self._storage, within(directory, SAVEPOINT_FILE))
             if found is not None:
                 label = _load(self._storage, within(directory, _LABEL_FILE)) or {}
@@ -65,7 +65,7 @@ class Names:
                 return
 
     def _children(self, directory: str) -> list[str]:
-        if isinstance(self._storage, LocalStorage):  # listing all files of a large state root takes seconds
+        if isinstance(self._storage, LocalStorage):  # to list all files of a large state root takes seconds
             try:
                 return [entry.name for entry in os.scandir(os.path.join(self._storage.root, directory)) if entry.is_dir()]
             except FileNotFoundError:
@@ -83,7 +83,7 @@ def _load(storage: Storage, path: str) -> dict[str, Any] | None:
 
 
 def state_root(ctx: click.Context | None) -> str:
-    """The state root of the incomplete command line."""
+    """The state root that the incomplete command line uses."""
     at = ctx
     while at is not None:
         if (file := at.params.get("config")) is not None:
@@ -110,7 +110,7 @@ class NameType(click.types.StringParamType):
         return [
             CompletionItem(value, help=help_text or None)
             for value, help_text in sorted(found.items())
-            # Other texts would be control sequences, or several lines, for the shell.
+            # The shell would read other text as control sequences or several lines.
             if value.startswith(incomplete) and value.isprintable() and help_text.isprintable()
         ]
 
@@ -134,13 +134,13 @@ def _savepoints(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
         yield name, of_job if label is None else f"{label}, {of_job}"
 
 
-def _latest_too(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
+def _savepoints_and_latest(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
     yield "latest", "the newest savepoint"
     yield from _savepoints(names, ctx)
 
 
 def _restored(names: Names, ctx: click.Context) -> Iterator[tuple[str, str]]:
-    yield from _latest_too(names, ctx)
+    yield from _savepoints_and_latest(names, ctx)
     yield "none", "start with empty state"
 
 
@@ -167,7 +167,7 @@ def _states_of_uids(names: Names, ctx: click.Context) -> Iterator[tuple[str, str
 
 JOB = NameType("job", _jobs)
 SAVEPOINT = NameType("savepoint", _savepoints)
-SAVEPOINT_OR_LATEST = NameType("savepoint or latest", _latest_too)
+SAVEPOINT_OR_LATEST = NameType("savepoint or latest", _savepoints_and_latest)
 RESTORED = NameType("savepoint, latest or none", _restored)
 JOB_OR_SAVEPOINT = NameType("job or savepoint", lambda names, ctx: chain(_jobs(names, ctx), _savepoints(names, ctx)))
 UID = NameType("uid", _uids)

@@ -1,4 +1,4 @@
-"""Options of several commands, and their types: NAME=VALUE, durations, savepoint schedules."""
+"""Options shared by several commands, and their types: NAME=VALUE, durations, savepoint schedules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
 
 
 def pairs_option(option: str, name: str, metavar: str, text: str, left: NameType | None = None) -> Callable[[Any], Any]:
-    """A repeatable option whose values become a dict; each NAME may be given once. ``left`` completes it."""
+    """A repeatable option whose values become a dict; a NAME may be given once. ``left`` completes the NAME."""
     return click.option(option, name, metavar=metavar, type=left, multiple=True, callback=pairs, help=text)
 
 
@@ -53,7 +53,7 @@ allow_non_restored_option = click.option(
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]
-    """A duration such as 30s, 15min, 1h or 7d, in ms, of at least ``least_ms``."""
+    """A duration such as 30s, 15min, 1h or 7d, converted to ms. ``least_ms``: the minimum."""
 
     name = "duration"
 

@@ -1,6 +1,6 @@
 """Output as text or JSON. Results go to stdout; errors and remarks to stderr.
 
-Everything printed goes through `text.visible`: names, notes and values may come from records and other people's programs.
+Everything goes through `text.visible`, because names, notes and values may come from records and other people's programs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Cell = str | Text
 
 
 class Output(Observer, ABC):
-    """Prints a command's result, and the progress of its operation."""
+    """Prints a command's result and the progress of its operation."""
 
     @abstractmethod
     def result(self, data: dict[str, Any], show: Callable[[TextOutput], None]) -> None:
@@ -41,7 +41,7 @@ class Output(Observer, ABC):
 
     @abstractmethod
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        """Print an event of a program in the foreground, which may print to stdout, too."""
+        """Print an event of a foreground program, which may itself print to stdout."""
 
     @abstractmethod
     def failure(self, failure: Failure) -> None:
@@ -49,7 +49,7 @@ class Output(Observer, ABC):
 
     def remark(self, text: str) -> None:
         """Print a warning or hint to stderr."""
-        _say(visible(text), sys.stderr)
+        _write_line(visible(text), sys.stderr)
 
 
 class TextOutput(Output):
@@ -60,7 +60,7 @@ class TextOutput(Output):
         show(self)
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        _say(visible(text), sys.stderr)
+        _write_line(visible(text), sys.stderr)
 
     def failure(self, failure: Failure) -> None:
         console = _console(sys.stderr)
@@ -76,7 +76,7 @@ class TextOutput(Output):
             steps = _Steps(self.remark, quiet_seconds=2.0)
             yield lambda done, total: steps(f"{what}: {done} of {total} {unit}")
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # most commands have none
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # most commands show no progress
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         with Progress(*columns, console=console, transient=True) as bar:
@@ -95,7 +95,7 @@ class TextOutput(Output):
     # -- for `show` functions
 
     def line(self, text: Cell = "") -> None:
-        self._console.print(_safe(text, visible), soft_wrap=True)
+        self._console.print(_visible_cell(text, visible), soft_wrap=True)
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[Cell]], right: Sequence[str] = ()) -> None:
         """``right``: titles of columns whose values are numbers."""
@@ -104,16 +104,16 @@ class TextOutput(Output):
             justify: JustifyMethod = "right" if title in right else "left"
             table.add_column(visible_cell(title), justify=justify, no_wrap=not self._console.is_terminal)
         for row in rows:
-            table.add_row(*(_safe(cell, visible_cell) for cell in row))
+            table.add_row(*(_visible_cell(cell, visible_cell) for cell in row))
         self._console.print(table)
 
 
 class _Steps:
-    """Prints steps as lines without a terminal: each step once, and steps that only count at most every few seconds. Steps within
-    the first ``quiet_seconds`` are not printed."""
+    """Prints steps as lines if there is no terminal. Prints a step once, and steps that differ only in numbers at most every few
+    seconds. Prints nothing within the first ``quiet_seconds``."""
 
     def __init__(self, say: Callable[[str], None], quiet_seconds: float = 0.0) -> None:
-        self._say = say
+        self._print = say
         self._from = time.monotonic() + quiet_seconds
         self._said: set[str] = set()
         self._at = -_LINE_SECONDS
@@ -126,7 +126,7 @@ class _Steps:
             return
         self._said |= {kind, step}
         self._at = now
-        self._say(step)
+        self._print(step)
 
 
 class JsonOutput(Output):
@@ -134,22 +134,22 @@ class JsonOutput(Output):
         print(_json(data, indent=2))
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        _say(_json({"event": name, **data}), sys.stdout)
+        _write_line(_json({"event": name, **data}), sys.stdout)
 
     def failure(self, failure: Failure) -> None:
         error = {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}
         if failure.details is not None:
             error["details"] = failure.details
-        _say(_json({"error": error}), sys.stderr)
+        _write_line(_json({"error": error}), sys.stderr)
 
 
-def _say(text: str, stream: TextIO) -> None:
-    """Write a line in one call, because other threads log and print: ``print`` writes the end of a line separately."""
+def _write_line(text: str, stream: TextIO) -> None:
+    """Write a line in one call, because other threads log and print. ``print`` writes the line end separately."""
     stream.write(f"{text}\n")
     stream.flush()
 
 
-def _safe(cell: Cell, visible: Callable[[str], str]) -> Cell:
+def _visible_cell(cell: Cell, visible: Callable[[str], str]) -> Cell:
     plain = str(cell)
     shown = visible(plain)
     if shown == plain:
@@ -162,15 +162,15 @@ def _json(data: Any, indent: int | None = None) -> str:
     try:
         text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_replace_non_finite(data), indent=indent, ensure_ascii=False, allow_nan=False)
     return visible_json(text)
 
 
-def _finite(data: Any) -> Any:
+def _replace_non_finite(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
+        return {key: _replace_non_finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
+        return [_replace_non_finite(value) for value in data]
     if isinstance(data, float) and not math.isfinite(data):
         return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
     return data

@@ -1,5 +1,5 @@
-"""Commands of other packages: entry points of the group ``forkpoint.commands``, by the names of the commands. A command is loaded
-when it is called; its one-line help comes from its function's docstring, which is read without loading it."""
+"""Commands of other packages: entry points of the group ``forkpoint.commands``, named like the commands. Calling a command loads
+it; its one-line help comes from the function's docstring, which is read without loading it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = {"import-spark-checkpoint": "forkpoint_spark_checkpoints"}
 
 
 def short_helps() -> dict[str, str]:
-    """The commands of the installed packages, with their one-line help."""
+    """The one-line help of the installed packages' commands, by name."""
     return {name: short_help(docstring(entry.module, entry.attr)) for name, entry in _installed().items()}
 
 
@@ -25,7 +25,7 @@ def short_help(text: str) -> str:
 
 
 def names() -> list[str]:
-    """The commands of the installed packages."""
+    """The names of the installed packages' commands."""
     return list(_installed())
 
 

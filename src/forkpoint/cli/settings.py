@@ -1,4 +1,4 @@
-"""The options of every command, before or after the command's name."""
+"""The options common to all commands, given before or after the command's name."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Configured: TypeAlias = Mapping[str, tuple[Known, Setting]]
 
 @dataclass(frozen=True)
 class Settings:
-    """``given_…``: from the command line. A program's own state root takes precedence over that of the environment, of the file,
-    and the default. ``as_given``: the options of the command line are all, for drivers that forkpoint starts itself.
-    ``configured``: what the environment and the file set."""
+    """The common options. ``given_…``: from the command line. A program's own state root takes precedence over the environment's,
+    the file's and the default. ``as_given``: use only the command line's options, for drivers that forkpoint starts itself.
+    ``configured``: the options set by the environment and the file."""
 
     given_root: str | None = None
     given_format: str | None = None
@@ -59,19 +59,19 @@ class Settings:
         return JsonOutput() if self.output_format == "json" else TextOutput()
 
     def end(self, failure: Failure) -> NoReturn:
-        """Print the failure, and exit."""
+        """Print the failure and exit."""
         self.output.failure(failure.with_traceback() if self.verbose else failure)
         click.get_current_context().exit(failure.exit_code)
 
 
 def current() -> Settings:
     """The settings of the current command."""
-    # Of the root: the command's own context may be outdated.
+    # The root's settings: those of the command's own context may be outdated.
     return click.get_current_context().find_root().find_object(Settings) or Settings()
 
 
-def _change(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    # The group and the command both have each option; if both are given, the command's wins.
+def _set_option(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    # The group and the command both accept the options; the command's value wins.
     if value not in (None, False):
         names = {
             "state_root": "given_root",
@@ -96,19 +96,19 @@ def configure(ctx: click.Context) -> None:
     root.obj = replace(settings, configured=found)
     logs.choose(root.obj.log_format)
     root.default_map = default_map(found)
-    _take_defaults(ctx)
+    _refresh_defaults(ctx)
 
 
-def _take_defaults(ctx: click.Context) -> Any:
-    """The defaults of a context, which it copied from its parent at its creation."""
+def _refresh_defaults(ctx: click.Context) -> Any:
+    """Refresh a context's defaults, which it copied from its parent when it was created."""
     if ctx.parent is not None:
-        ctx.default_map = (_take_defaults(ctx.parent) or {}).get(ctx.info_name, {})
+        ctx.default_map = (_refresh_defaults(ctx.parent) or {}).get(ctx.info_name, {})
     return ctx.default_map
 
 
-def _use(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+def _use_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     if path is not None and not ctx.resilient_parsing:
-        os.environ[CONFIG] = os.path.abspath(path)  # for programs and drivers that are started, too
+        os.environ[CONFIG] = os.path.abspath(path)  # also for the programs and drivers that it starts
         if ctx.parent is not None:
             configure(ctx)
 
@@ -121,22 +121,24 @@ def options() -> list[click.Parameter]:
             metavar="PATH|URL",
             type=PlaceType(),
             expose_value=False,
-            callback=_change,
+            callback=_set_option,
             help=f"Where jobs keep their state. [env: {STATE_ROOT}; default: {DEFAULT_STATE_ROOT}]",
         ),
         click.Option(
             ["--output"],
             type=click.Choice(["text", "json"]),
             expose_value=False,
-            callback=_change,
+            callback=_set_option,
             help="The format of results. [default: text]",
         ),
-        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_change, help="Show tracebacks of errors."),
+        click.Option(
+            ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_option, help="Show tracebacks of errors."
+        ),
         click.Option(
             ["--log-format"],
             type=click.Choice(["text", "json"]),
             expose_value=False,
-            callback=_change,
+            callback=_set_option,
             help="The format of jobs' logs. [default: text]",
         ),
         click.Option(
@@ -144,11 +146,11 @@ def options() -> list[click.Parameter]:
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
             expose_value=False,
-            callback=_use,
+            callback=_use_config,
             is_eager=True,
             help=f"The configuration. [env: {CONFIG}; default: ./{FILE}, else ~/.config/forkpoint/config.toml]",
         ),
-        click.Option(["--as-given"], is_flag=True, expose_value=False, callback=_change, hidden=True),
+        click.Option(["--as-given"], is_flag=True, expose_value=False, callback=_set_option, hidden=True),
     ]
 
 

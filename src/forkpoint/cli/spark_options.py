@@ -1,4 +1,4 @@
-"""The options for Spark and its executors: those of spark-submit, and forkpoint's own."""
+"""The options for Spark and its executors: spark-submit's and forkpoint's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SETTINGS = {
 
 
 def split_settings(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    """Parse --conf: a setting's name → its value."""
+    """Parse --conf into values by setting."""
     found: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")
@@ -44,7 +44,7 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--conf", metavar="spark.NAME=VALUE", multiple=True, callback=split_settings, help="A Spark setting; repeatable."
         ),
-        click.option("--deploy-mode", type=click.Choice(["client", "cluster"]), hidden=True),  # for its error message
+        click.option("--deploy-mode", type=click.Choice(["client", "cluster"]), hidden=True),  # only for the error message
         click.option("--master", metavar="URL", help="Spark's master. [env: SPARK_MASTER; default: local[*]]"),
     ):
         command = option(command)
@@ -52,6 +52,6 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def spark_settings(options: Mapping[str, Any]) -> dict[str, str]:
-    """The Spark settings in a command's options."""
+    """The Spark settings given by a command's options."""
     named = {setting: options.get(option) for option, setting in _SETTINGS.items()}
     return {**options.get("conf", {}), **{name: value for name, value in named.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""Values formatted as text. Pure."""
+"""Formats values as text. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 120
 
 
 def shown(value: Any) -> str:
-    """A value in a table: text as it is, nothing for None, anything else as JSON."""
+    """A value in a table: text unchanged, None as an empty string, anything else as JSON."""
     if value is None:
         return ""
     found = plain(value)

@@ -1,4 +1,4 @@
-"""The shapes of Flink's REST API that have a counterpart in forkpoint, with forkpoint's additional fields.
+"""Bodies of the REST API: Flink's, as far as forkpoint has a counterpart, with forkpoint's additional fields.
 
 Times are milliseconds since 1970 UTC; -1 means none, as in Flink.
 """
@@ -22,19 +22,19 @@ def _hyphens(name: str) -> str:
 
 
 class Shape(BaseModel):
-    """Shapes with hyphens in field names, like most of Flink's."""
+    """A body with hyphens in field names, like most of Flink's."""
 
     model_config = ConfigDict(alias_generator=_hyphens, populate_by_name=True, frozen=True)
 
 
 class Snake(BaseModel):
-    """Shapes with unchanged field names: Flink's with underscores or camel case, and forkpoint's own."""
+    """A body with unchanged field names: Flink's underscores or camel case, or forkpoint's own."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Body(BaseModel):
-    """Request bodies, without unknown fields and strings for numbers."""
+    """A request body. Rejects unknown fields and strings in place of numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -66,8 +66,8 @@ class TaskCounts(Snake):
 
 
 class ProblemShown(Snake):
-    """A problem of a job. ``text``: a sentence, as in `forkpoint list`. ``severity``: critical if the job makes no progress or
-    will not recover by itself. ``kind``: of problem; ``uid``: the affected source or sink."""
+    """A problem of a job. ``severity``: critical if the job makes no progress or will not recover by itself. ``uid``: the
+    affected source or sink. ``text``: a sentence, as in `forkpoint list`."""
 
     severity: Literal["warning", "critical"]
     kind: str
@@ -76,8 +76,8 @@ class ProblemShown(Snake):
 
 
 class JobOverview(Shape):
-    """``forkpoint-state``: the state of the job's newest run, as in `forkpoint list`. ``doing``: the reason for a wait, or the
-    activity of a long epoch, in words. ``problems``: the most severe first. ``root``: the state root."""
+    """A job. ``forkpoint-state``: the state of its newest run, as in `forkpoint list`. ``root``: the state root. ``doing``: what
+    the job waits for, or what a long epoch does. ``problems``: the most severe first."""
 
     jid: str
     name: str
@@ -106,7 +106,7 @@ class JobOverviews(Snake):
 
 
 class VertexMetrics(Shape):
-    """Values that are not ``complete`` are unknown."""
+    """Input and output of an operator. A value is unknown unless its ``-complete`` field is true."""
 
     read_bytes: int = 0
     read_bytes_complete: bool = False
@@ -127,7 +127,7 @@ TaskState = Literal[
 
 
 class BacklogShown(Snake):
-    """The known input that a source has not read yet. ``files``: its number of files; None if it is not in files."""
+    """Known input that a source has not read yet. ``files``: the number of files; None for other input."""
 
     amount: int
     unit: Literal["elements", "bytes"]
@@ -142,7 +142,7 @@ class StateSize(Snake):
 
 
 class StateShown(Snake):
-    """The approximate size of a state, or of an operator's timers in a time domain."""
+    """The approximate size of a state, or of an operator's timers in one time domain."""
 
     name: str
     kind: str
@@ -151,8 +151,8 @@ class StateShown(Snake):
 
 
 class Vertex(Snake):
-    """An operator. ``id``: a digest of its uid in Flink's form. ``watermark``: in event time; None before the first one.
-    ``states``: None if their sizes are unknown."""
+    """An operator. ``id``: a digest of its uid, in Flink's format. ``watermark``: in event time; None before the first watermark.
+    ``states``: the sizes of its states; None if unknown."""
 
     id: str
     uid: str
@@ -176,7 +176,7 @@ class Vertex(Snake):
 
 
 class VertexDetails(Vertex):
-    """A single operator. ``subtasks``: empty, because counts include all subtasks."""
+    """Details of an operator. ``subtasks``: always empty, because counts cover all subtasks."""
 
     now: int
     subtasks: list[JsonValue] = []
@@ -219,7 +219,7 @@ class PlanAnswer(Snake):
 
 class SplitShown(Snake):
     """The event-time progress of a split. ``idle``: the source's watermark does not wait for it. ``holds``: it is the slowest
-    active split, for which the source's watermark waits."""
+    active split, which holds back the source's watermark."""
 
     split: str
     watermark: int
@@ -230,8 +230,8 @@ class SplitShown(Snake):
 
 
 class HoldShown(Snake):
-    """The split for which a source's watermark waits. ``others``: the number of equally slow splits. ``next``: the slowest split
-    ahead of it; ``behind``: the distance to it, if both have a watermark. ``notable``: the distance is large."""
+    """The split that holds back a source's watermark. ``others``: the number of equally slow splits. ``next``: the next slowest
+    split. ``behind``: the distance to ``next``; None unless both have a watermark. ``notable``: whether the distance is large."""
 
     split: str
     watermark: int
@@ -242,7 +242,7 @@ class HoldShown(Snake):
 
 
 class SourceShown(Snake):
-    """``hold``: None if no split counts."""
+    """The event-time progress of a source. ``hold``: None without an active split."""
 
     uid: str
     finished: bool
@@ -282,7 +282,7 @@ class ExecutionConfig(Shape):
 
 
 class JobConfig(Shape):
-    """``options``: all options in the run's record."""
+    """The configuration of a job's newest run. ``options``: all options in the run's record."""
 
     jid: str
     name: str
@@ -318,7 +318,7 @@ class MetricValue(Snake):
 
 
 class AggregatedMetric(Snake):
-    """Unknown values are left out."""
+    """A metric, aggregated. Omits unknown values."""
 
     id: str
     min: float | None = None
@@ -332,7 +332,7 @@ class JobStatusShown(Snake):
 
 
 class RunShown(Snake):
-    """``arguments``: of the program; None if they are unknown, or the caller's role is ``read``."""
+    """A run of a job. ``arguments``: the program's arguments; None if they are unknown or the caller's role is ``read``."""
 
     run: str
     state: str
@@ -380,7 +380,8 @@ class CheckpointSummary(Snake):
 
 
 class Checkpoint(Snake):
-    """An epoch, which is a checkpoint here. ``phases``: when it reached each phase. ``records``: elements by uid."""
+    """An epoch, which corresponds to Flink's checkpoint. ``phases``: the time it reached each phase. ``records``: the number of
+    elements by uid."""
 
     id: int
     status: Literal["IN_PROGRESS", "COMPLETED"]
@@ -438,7 +439,7 @@ class CheckpointsConfig(Snake):
     num_retained: int
 
 
-# -- what takes a while
+# -- asynchronous requests
 
 
 class RequestId(Shape):
@@ -450,14 +451,14 @@ class AsynchronousStatus(Snake):
 
 
 class FailureCause(Shape):
-    """Flink's form of a throwable: ``class`` and ``stack-trace``."""
+    """A throwable in Flink's format: ``class`` and ``stack-trace``."""
 
     class_: str = Field(serialization_alias="class")
     stack_trace: str
 
 
 class JobResult(Shape):
-    """``application-status``: SUCCEEDED, FAILED, CANCELED or UNKNOWN."""
+    """The result of a job. ``application-status``: SUCCEEDED, FAILED, CANCELED or UNKNOWN."""
 
     id: str
     application_status: str
@@ -491,7 +492,7 @@ class DisposalStatus(Snake):
 
 
 class RequestShown(Snake):
-    """A request. ``result``: the output of the command of this name with `--output json`."""
+    """A request. ``result``: what the command of the same name prints with `--output json`."""
 
     id: str
     kind: str
@@ -511,7 +512,7 @@ Text = Annotated[str, Field(max_length=2_000)]
 
 
 class SavepointBody(BaseModel):
-    """Flink's fields; ``label``, ``note`` and ``skip-unreadable`` are forkpoint's."""
+    """A savepoint request with Flink's fields. ``label``, ``note`` and ``skip-unreadable`` are forkpoint's."""
 
     target_directory: Text | None = Field(None, alias="target-directory")
     cancel_job: bool = Field(False, alias="cancel-job")
@@ -541,4 +542,4 @@ class DisposalBody(BaseModel):
 
 
 class Empty(Snake):
-    """An empty answer."""
+    """An empty response."""

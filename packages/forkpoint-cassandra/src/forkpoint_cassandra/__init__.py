@@ -1,4 +1,4 @@
-"""Cassandra: a sink, over Apache's driver (``cassandra-driver``)."""
+"""Cassandra as a sink, with Apache's driver (``cassandra-driver``)."""
 
 from typing import TYPE_CHECKING
 

@@ -20,8 +20,8 @@ DEFAULT_PORT = 9042
 
 @dataclass(frozen=True, repr=False)
 class CassandraClient:
-    """Connection settings. ``hosts``: "host" or "host:port". ``consistency``: of writes, by name. ``options``: of the driver's
-    Cluster."""
+    """Connection settings. ``hosts``: "host" or "host:port". ``consistency``: the name of the consistency level of writes.
+    ``options``: for the driver's Cluster."""
 
     hosts: tuple[str, ...]
     username: str | None = None

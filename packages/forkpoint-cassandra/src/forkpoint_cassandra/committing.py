@@ -1,7 +1,7 @@
 """Writes committed rows with timestamps that grow with the epochs, so that late writes have no effect.
 
 Cassandra keeps the value with the newest timestamp in each cell. The ledger assigns a span of timestamps to each epoch: a
-repeated commit writes the same values again, and the writes of an older driver that wakes up are older than later ones.
+repeated commit writes the same values again, and writes of an old driver that wakes up have older timestamps than later writes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ledger:
         return None if found is None else Span(*found)
 
     def write(self, span: Span, before: Span | None) -> bool:
-        """Write the entry if it is still ``before``; returns whether it was written."""
+        """Write the entry if it is still ``before``. Returns whether it was written."""
         values = [span.epoch, span.first, span.end]
         if before is None:
             result = self._session.execute(self._insert, [self._name, *values])
@@ -84,7 +84,7 @@ class CassandraCommitter(Committer):
             rows = staged_rows(self._context, output.committables)
             span = self._span(output.epoch, len(rows), newest)
             if span is not None:
-                # Subtasks share the primary key, but may have seen different columns, if some were added meanwhile.
+                # Subtasks share the primary key, but may have seen different columns if columns were added in between.
                 at = 0
                 for committable in output.committables:
                     count = committable["count"]
@@ -107,21 +107,21 @@ class CassandraCommitter(Committer):
 
         statements = Statements(self._name.keyspace, self._name.table, tuple(committable["columns"]), committable["keys"])
         writes = [write_of(row, statements.keys) for row in rows]
-        for deletes in {write.deletes for write in writes}:  # before the writes run, whose thread must not block
+        for deletes in {write.deletes for write in writes}:  # before the writes, whose thread must not block
             self._prepare(statements.delete if deletes else statements.insert)
         self._check_types(statements, committable["types"])
         bound = ((self._bound(statements, rows[at], first + at), None) for at in needed(writes))
         execute_concurrent(self._session, bound, concurrency=self._concurrency, raise_on_first_error=True)
 
     def _check_types(self, statements: Statements, staged: Sequence[str]) -> None:
-        """Raise JobFailed if rows were encoded for a table with other types, which would misinterpret the bytes."""
+        """Raise JobFailed if rows were encoded for other column types, because Cassandra would misinterpret the bytes."""
         columns = self._prepare(statements.insert).column_metadata[: len(statements.columns)]
         for column, now, before in zip(columns, type_names([each.type for each in columns]), staged, strict=True):
             if now != before:
                 raise JobFailed(
                     f"{self._name.place}: the column {column.name!r} of {self._name} was of type {before} when its rows were "
-                    f"computed, and is now of type {now}. Was the table created anew? Create it as it was, or restore a "
-                    "savepoint of before"
+                    f"computed, and is now of type {now}. Was the table recreated? Create it as it was, or restore an "
+                    "earlier savepoint"
                 )
 
     def _bound(self, statements: Statements, row: StagedRow, timestamp: int) -> Any:

@@ -16,16 +16,17 @@ from forkpoint_cassandra.table import RowEncoder, TableName, read_table
 
 
 class CassandraSink(CommittingSink[T_contra]):
-    """Writes rows to a Cassandra table, effectively once: writes that a failure repeats are idempotent.
+    """Writes rows to a Cassandra table, effectively once: writes repeated after a failure are idempotent.
 
     An element is a record whose fields are columns (a named tuple, dataclass, Row with names or dict), or a ``Change`` of
     Debezium's or Canal's messages, which may also delete a row. ``row``: a function that converts an element to such a record,
     or to None to skip it. Columns that a record lacks stay unchanged; None deletes a value.
 
-    ``hosts``: some hosts of the cluster, "host" or "host:port". ``consistency``: of writes. ``concurrency``: the number of writes
-    that a task has in flight. ``options``: of the driver's Cluster, such as ``ssl_context``.
+    ``hosts``: some hosts of the cluster, "host" or "host:port". ``consistency``: the consistency level of writes.
+    ``concurrency``: the number of writes that a task has in flight. ``options``: for the driver's Cluster, such as
+    ``ssl_context``.
 
-    Tasks stage output with its epoch, and write it after the epoch's commit, with timestamps that grow with the epochs.
+    Tasks stage output with its epoch and write it after the epoch's commit, with timestamps that grow with the epochs.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class CassandraSink(CommittingSink[T_contra]):
         from cassandra import ConsistencyLevel
 
         if consistency not in ConsistencyLevel.name_to_value or "SERIAL" in consistency:
-            raise ConfigError(f"CassandraSink: consistency is {consistency!r}; it must be one of writes, such as 'LOCAL_QUORUM'")
+            raise ConfigError(f"CassandraSink: consistency is {consistency!r}; it must be a level of writes, say 'LOCAL_QUORUM'")
         if not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigError(f"CassandraSink: concurrency is {concurrency!r}; it must be at least 1")
         given = tuple(hosts.split(",")) if isinstance(hosts, str) else tuple(hosts)

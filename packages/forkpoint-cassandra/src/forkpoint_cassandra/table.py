@@ -23,7 +23,7 @@ _FRESH_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class TableName:
-    """A table, and the cluster that has it."""
+    """A table and its cluster."""
 
     client: CassandraClient
     keyspace: str
@@ -39,7 +39,7 @@ class TableName:
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements that write rows. ``columns``: begin with the ``keys`` columns of the primary key."""
+    """The statements that write rows. ``columns``: all columns, of which the first ``keys`` are the primary key."""
 
     keyspace: str
     table: str
@@ -64,7 +64,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's columns, with the driver's types. ``version``: the protocol version of encoded values."""
+    """A table's columns with the driver's types. ``version``: the protocol version of encoded values."""
 
     statements: Statements
     types: tuple[Any, ...]
@@ -109,18 +109,18 @@ def type_names(types: Sequence[Any]) -> list[str]:
 
 
 class UnknownColumn(Exception):
-    """A field that is no column."""
+    """A field without a column."""
 
 
 def read_table(cluster: Any, session: Any, name: TableName) -> Table:
-    """Look up a table. Raises ConfigError if it does not exist, or does not support upserts."""
+    """Look up a table. Raises ConfigError if it does not exist or does not support upserts."""
     keyspace = cluster.metadata.keyspaces.get(name.keyspace)
     table = None if keyspace is None else keyspace.tables.get(name.table)
     if table is None:
         missing = f"keyspace {name.keyspace!r}" if keyspace is None else f"table {str(name)!r}"
         raise ConfigError(f"CassandraSink: {name.place} has no {missing}; create it, or correct its name")
     if any(column.cql_type == "counter" for column in table.columns.values()):
-        raise ConfigError(f"CassandraSink: {name} has counters, which cannot be written twice with the same effect")
+        raise ConfigError(f"CassandraSink: {name} has counters, whose updates are not idempotent")
     key = [column.name for column in table.primary_key]
     columns = (*key, *sorted(table.columns.keys() - set(key)))
     statements = Statements(name.keyspace, name.table, columns, len(key))
@@ -129,7 +129,7 @@ def read_table(cluster: Any, session: Any, name: TableName) -> Table:
     return Table(statements, types, prepared.protocol_version, time.monotonic())
 
 
-_tables: dict[str, tuple[str, Table]] = {}  # with the run that looked it up
+_tables: dict[str, tuple[str, Table]] = {}  # with the run that looked the table up
 _lock = threading.Lock()
 
 
@@ -168,7 +168,7 @@ class RowEncoder:
             except TypeError as error:
                 raise ConfigError(
                     f"CassandraSink: {error}; write records (named tuples, dataclasses, Rows with names or dicts), or give the "
-                    "sink a function that makes one of an element: row=…"
+                    "sink a function that converts an element to a record: row=…"
                 ) from None
             for change in changes:
                 yield self._encoded(change)
@@ -182,8 +182,8 @@ class RowEncoder:
             return self.table.encoded(change)
         except UnknownColumn as error:
             raise ConfigError(
-                f"CassandraSink: {self._name} has no column {str(error)!r}, but {', '.join(self.table.statements.columns)}; add "
-                "it, or give the sink a function that leaves it out: row=…"
+                f"CassandraSink: {self._name} has no column {str(error)!r}; it has {', '.join(self.table.statements.columns)}; "
+                "add it, or give the sink a function that leaves it out: row=…"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Records that the Kinesis Producer Library has put into one: four fixed bytes, a Protobuf message, and its MD5.
+"""Splits records aggregated by the Kinesis Producer Library: four magic bytes, a Protobuf message and its MD5.
 
 message AggregatedRecord { repeated string partition_key_table = 1; repeated string explicit_hash_key_table = 2;
                            repeated Record records = 3; }
@@ -17,7 +17,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True)
 class Part:
-    """One of the records. ``hash_key``: what decides on its shard."""
+    """A record within an aggregated record. ``hash_key``: determines its shard."""
 
     partition_key: str
     hash_key: int
@@ -25,7 +25,7 @@ class Part:
 
 
 def parts(data: bytes) -> list[Part] | None:
-    """The records in a record; None if it is one by itself."""
+    """The records in an aggregated record; None if it is not aggregated."""
     if not data.startswith(_MAGIC) or len(data) < len(_MAGIC) + _DIGEST_BYTES:
         return None
     message, digest = data[len(_MAGIC) : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
@@ -46,7 +46,7 @@ def parts(data: bytes) -> list[Part] | None:
                 records.append((_number(fields[1]), None if hash_key is None else _number(hash_key), _bytes(fields[3])))
         return [Part(keys[k], _hash(keys[k]) if h is None else int(hash_keys[h]), content) for k, h, content in records]
     except (IndexError, KeyError, ValueError, TypeError):
-        return None  # the digest is right, but it is something else
+        return None  # the digest matches, but the message is something else
 
 
 def _hash(partition_key: str) -> int:
@@ -54,7 +54,7 @@ def _hash(partition_key: str) -> int:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a Protobuf message: numbers and bytes, by their number."""
+    """A Protobuf message's field numbers and values (int or bytes)."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

@@ -1,4 +1,4 @@
-"""What the driver knows of a shard ahead of what it has planned: the sequence numbers of its next records."""
+"""The driver's read-ahead of a shard: the sequence numbers of records that are not planned yet."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from forkpoint_kinesis.position import ShardPosition, later, number
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Successive records of a shard: the first, the last, and how many."""
+class RecordRange:
+    """Successive records of a shard: the first and last sequence number, and the count."""
 
     first: str
     last: str
@@ -22,16 +22,16 @@ class Taken:
 
 
 @dataclass
-class _Found:
-    """Records in the order of the shard. ``seen_ms``: those that had arrived by then are these, or before these."""
+class _Chunk:
+    """Records in shard order. ``seen_ms``: all records that had arrived by then are in this chunk or an earlier one."""
 
     numbers: Sequence[str]
     seen_ms: int
 
 
 class ShardAhead:
-    """``position``: how far it has been read ahead. ``closed``: to its end. One thread of the watcher at a time reads and calls
-    ``add``; the enumerator's takes."""
+    """``position``: the end of the read-ahead. ``closed``: whether it has reached the shard's end. One thread of the watcher at a
+    time reads and calls ``add``; the enumerator's thread calls ``take``."""
 
     def __init__(self, id: str, position: ShardPosition, *, restored: bool) -> None:
         self.id = id
@@ -43,22 +43,22 @@ class ShardAhead:
         self.tries = 0
         self.due_s = 0.0
         self._taken = position
-        self._found: deque[_Found] = deque()
+        self._found: deque[_Chunk] = deque()
         self._count = 0
         self._lock = Lock()
 
     @property
     def count(self) -> int:
-        """How many records are known and not taken."""
+        """The number of known records that are not taken yet."""
         return self._count
 
     @property
     def taken(self) -> ShardPosition:
-        """The position after what was taken."""
+        """The position after the taken records."""
         return self._taken
 
     def unread(self, records: Sequence[Any]) -> Sequence[Any]:
-        """Without the records at the start that arrived before a time: requests are exact to the second."""
+        """Drops leading records that arrived before the start time, because requests are only exact to the second."""
         since_ms = self.position.since_ms
         if since_ms is None:
             return records
@@ -66,11 +66,11 @@ class ShardAhead:
         return records[first:]
 
     def add(self, numbers: Sequence[str], seen_ms: int, iterator: str | None) -> None:
-        """Add what a request got. ``iterator``: of the next one; None at the shard's end."""
+        """Add a request's records. ``iterator``: for the next request; None at the shard's end."""
         with self._lock:
             self.iterator = iterator
             if numbers:
-                self._found.append(_Found(numbers, seen_ms))
+                self._found.append(_Chunk(numbers, seen_ms))
                 self._count += len(numbers)
                 self.position = self.position.at(numbers[-1], seen_ms)
             else:
@@ -78,7 +78,7 @@ class ShardAhead:
             self.closed = iterator is None
 
     def until(self, last: str | None) -> int:
-        """How many of the known records are up to this one."""
+        """The number of known records up to and including this one."""
         count = 0
         with self._lock:
             for found in self._found:
@@ -87,8 +87,8 @@ class ShardAhead:
                     break
         return count
 
-    def take(self, count: int) -> Taken:
-        """Take the next records, of which there are as many."""
+    def take(self, count: int) -> RecordRange:
+        """Take the next ``count`` known records."""
         with self._lock:
             first, left = self._found[0].numbers[0], count
             while left:
@@ -97,18 +97,18 @@ class ShardAhead:
                 self._taken = self._taken.at(now[-1], None if rest else found.seen_ms)
                 left -= len(now)
                 if rest:
-                    self._found.appendleft(_Found(rest, found.seen_ms))
+                    self._found.appendleft(_Chunk(rest, found.seen_ms))
             self._count -= count
         assert self._taken.after is not None
-        return Taken(first, self._taken.after, count)
+        return RecordRange(first, self._taken.after, count)
 
     def advance(self) -> None:
-        """If all that is known was taken: note when that was all, and whether the shard ends there."""
+        """If all known records are taken, advance the position to the time of the last request, or to the shard's end."""
         with self._lock:
             if not self._count:
                 self._taken = replace(self._taken, seen_ms=self.position.seen_ms, ended=self.closed)
 
 
 def arrived_ms(record: Any) -> int:
-    """When a record arrived, in ms since 1970, as far as Kinesis knows."""
+    """A record's approximate arrival time, in ms since 1970."""
     return int(record["ApproximateArrivalTimestamp"].timestamp() * 1000)

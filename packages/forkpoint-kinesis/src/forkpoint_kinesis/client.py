@@ -1,6 +1,6 @@
-"""The client library of AWS: what connects it, from Flink's properties.
+"""Creates AWS clients from Flink's properties.
 
-Modules that import ``boto3`` or ``botocore`` do so inside functions: they are optional.
+``boto3`` and ``botocore`` are optional, so modules import them inside functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROFILE = f"{PROVIDER}.profile.name"
 _TRUST_ALL = "aws.trust.all.certificates"
 _KNOWN = frozenset({REGION, ENDPOINT, PROVIDER, KEY_ID, SECRET, TOKEN, PROFILE, _TRUST_ALL})
 _IGNORED = ("aws.http", "aws.http-client.", "aws.kinesis.", "aws.firehose.")  # of Java's HTTP client
-_USUAL = ("AUTO", "ENV_VAR", "BASIC", "PROFILE")
+_PROVIDERS = ("AUTO", "ENV_VAR", "BASIC", "PROFILE")
 
 CONNECT_S = 5.0
 ANSWER_S = 20.0
@@ -33,8 +33,8 @@ Service = Literal["kinesis", "firehose"]
 
 @dataclass(frozen=True, repr=False)
 class AwsClient:
-    """How to reach a service: the properties that the user gave, as Flink names them. What they don't say, the environment does,
-    as for all of Amazon's tools."""
+    """The connection to AWS: the user's properties, under Flink's names. The environment supplies the rest, as for all AWS
+    tools."""
 
     properties: Mapping[str, str]
 
@@ -42,13 +42,13 @@ class AwsClient:
         unknown = sorted(n for n in self.properties if n not in _KNOWN and not n.startswith(_IGNORED))
         if unknown:
             raise ConfigError(
-                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}, and the source's"
+                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))} and the source's"
             )
         provider = self.properties.get(PROVIDER, "AUTO").upper()
-        if provider not in _USUAL:
+        if provider not in _PROVIDERS:
             raise ConfigError(
-                f"Kinesis: {PROVIDER} is {provider!r}; give one of {', '.join(_USUAL)}. For a role, name it in a profile "
-                "(role_arn), or in AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE"
+                f"Kinesis: {PROVIDER} is {provider!r}; give one of {', '.join(_PROVIDERS)}. For a role, name it in a profile "
+                "(role_arn) or in AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE"
             )
         if (KEY_ID in self.properties) != (SECRET in self.properties):
             raise ConfigError(f"Kinesis: set both {KEY_ID} and {SECRET}, or neither")
@@ -61,18 +61,18 @@ class AwsClient:
 
     @property
     def place(self) -> str:
-        """Where it connects to, for messages."""
+        """The region and endpoint, for messages."""
         region, endpoint = self.properties.get(REGION), self.properties.get(ENDPOINT)
         named = f"region {region!r}" if region else "the default region"
         return f"{named} at {endpoint}" if endpoint else named
 
     def connect(self, service: Service, what: str) -> Any:
-        """A client of boto3, which threads may share. ConfigError if the properties or the environment are no good."""
+        """Create a boto3 client, which threads may share. Raises ConfigError if the properties or the environment are wrong."""
         import boto3
         from botocore.config import Config
 
         given = self.properties
-        with _connecting, raising_errors(what, self.place, "create it"):
+        with _connect_lock, raising_errors(what, self.place, "create it"):
             session = boto3.session.Session(
                 aws_access_key_id=given.get(KEY_ID),
                 aws_secret_access_key=given.get(SECRET),
@@ -80,7 +80,7 @@ class AwsClient:
                 region_name=given.get(REGION),
                 profile_name=given.get(PROFILE),
             )
-            # One try: whoever asks tries again by itself, knows how often, and can be stopped meanwhile.
+            # No retries in the client: callers retry, limit the attempts, and can be stopped in between.
             config = Config(
                 connect_timeout=CONNECT_S,
                 read_timeout=ANSWER_S,
@@ -94,7 +94,7 @@ class AwsClient:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream: its name, or its ARN."""
+    """A stream's name and, if given, its ARN."""
 
     name: str
     arn: str | None = None
@@ -104,7 +104,7 @@ class Stream:
         parts = arn.split(":", 5)
         if len(parts) != 6 or parts[2] not in ("kinesis", "firehose") or "/" not in parts[5]:
             raise ConfigError(
-                f"Kinesis: {arn!r} is no stream's ARN; it looks like arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+                f"Kinesis: {arn!r} is not a stream's ARN, such as arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
             )
         return cls(parts[5].partition("/")[2], arn)
 
@@ -114,27 +114,27 @@ class Stream:
 
     @property
     def named(self) -> dict[str, str]:
-        """What names it in a request."""
+        """The request parameters that name the stream."""
         return {"StreamName": self.name} if self.arn is None else {"StreamARN": self.arn}
 
 
-_connecting = threading.Lock()  # creating a client is not safe on several threads
+_connect_lock = threading.Lock()  # creating a client is not thread-safe
 
 
 def _after_fork() -> None:
-    global _connecting
-    _connecting = threading.Lock()  # another thread may have held the parent's
+    global _connect_lock
+    _connect_lock = threading.Lock()  # another thread may have held the parent's lock
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# Clients of this process. Making one takes a tenth of a second.
+# Clients of this process. Creating a client takes a tenth of a second.
 _clients: dict[tuple[int, Service, AwsClient], Any] = {}
 
 
 def connected(client: AwsClient, service: Service, what: str) -> Any:
-    """A client that this process keeps. (A forked process makes its own: connections cannot be shared.)"""
+    """A client cached by this process. A forked process creates its own, because connections cannot be shared."""
     key = (os.getpid(), service, client)
     if key not in _clients:
         _clients[key] = client.connect(service, what)

@@ -1,7 +1,7 @@
 """Puts an epoch's records after its commit, at least once.
 
-Neither Kinesis nor Firehose has transactions, conditions, or a place for the number of an epoch beside the records. So after a
-crash in the middle of an epoch nobody can tell which of its records have arrived, and all are put again.
+Neither Kinesis nor Firehose has transactions, conditional writes, or a way to store an epoch number with the records. After a
+crash in the middle of an epoch, it is unknown which of its records have arrived, so all are put again.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from forkpoint_kinesis.putting import Limits, Outgoing, Queue
 
 log = logging.getLogger("forkpoint.kinesis")
 
-PATIENCE_S = 10.0  # without a record that is accepted, until the commit is given up, and tried again later
+PATIENCE_S = 10.0  # without an accepted record, before the commit gives up; it is retried later
 RETRY_S = 0.1
 LONGEST_RETRY_S = 2.0
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a record of a request was not accepted."""
+    """Why a record was not accepted."""
 
     code: str
     message: str
 
 
 def refusals(answers: Sequence[Any], sent: int) -> Mapping[int, Refusal]:
-    """The refused records, by what a request's answer says of each. Raises IncompleteAnswer if it does not say enough."""
+    """The refused records of a response, by index. Raises IncompleteAnswer if the response lacks records."""
     if len(answers) != sent:
-        raise IncompleteAnswer(f"an answer was cut: it is about {len(answers)} of {sent} records")
+        raise IncompleteAnswer(f"a response was cut off: it covers {len(answers)} of {sent} records")
     return {
         n: Refusal(each["ErrorCode"], each.get("ErrorMessage", "")) for n, each in enumerate(answers) if each.get("ErrorCode")
     }
 
 
 class Target(Protocol):
-    """A stream to put records to. ``what``, ``place`` and ``remedy`` are for messages. ``ordered``: whether records of a key
-    arrive in order."""
+    """A stream to put records to. ``what``, ``place`` and ``remedy`` are for messages. ``ordered``: whether to keep the order of
+    a key's records."""
 
     @property
     def what(self) -> str: ...
@@ -63,18 +63,18 @@ class Target(Protocol):
     def fails_on_error(self) -> bool: ...
 
     def check(self) -> None:
-        """Raise the client's error if the stream is not there."""
+        """Raise the client's error if the stream does not exist."""
 
     def put(self, records: Sequence[Outgoing]) -> Mapping[int, Refusal]:
-        """Put records with one request. Returns those that were refused, by their index."""
+        """Put records with one request. Returns the refused records by index."""
 
     def outgoing(self, key: str | None, data: bytes, id: str) -> Outgoing:
-        """The record to put. ``id``: the same whenever this record is put."""
+        """The record to put. ``id``: stays the same if the record is put again."""
 
 
 @dataclass
 class _Epoch:
-    """The records of an epoch, and which of them are still to be put: none if all have been accepted."""
+    """An epoch's records and the queue of those still to be put. Empty if all have been accepted."""
 
     output: EpochOutput
     records: list[Outgoing]
@@ -82,7 +82,7 @@ class _Epoch:
 
 
 class PutCommitter(Committer):
-    """Puts one group's output."""
+    """Puts a group's output."""
 
     def __init__(self, context: CommitterContext, target: Target) -> None:
         self._context = context
@@ -99,7 +99,7 @@ class PutCommitter(Committer):
     def _epoch(self, output: EpochOutput) -> _Epoch:
         target, records, orders = self._target, list[Outgoing](), list[str]()
         for committable in output.committables:
-            # Only what the manifest has is ever put, so that its places in it are the records' identity.
+            # Only output in the manifest is put, so a record's place in it identifies the record.
             prefix = f"{self._context.incarnation}-{output.epoch}-{committable['subtask']}"
             for index, (key, data) in enumerate(unpack(self._context.staged(committable["records"]))):
                 records.append(target.outgoing(key, data, f"{prefix}-{index}"))
@@ -126,9 +126,9 @@ class PutCommitter(Committer):
                 first = next(iter(refused.values()))
                 problem = f"{len(refused)} of {len(sent)} records were refused ({first.code}: {first.message})"
                 if target.fails_on_error:
-                    raise JobFailed(f"{target.what}: {problem}; without set_fail_on_error(True), they are put again")
+                    raise JobFailed(f"{target.what}: {problem}; without set_fail_on_error(True), they would be put again")
                 log.info("%s: %s; trying again", target.what, problem)
-                trouble = SystemUnavailable(f"{target.what}: {problem}; if this goes on, add shards, or raise the quota")
+                trouble = SystemUnavailable(f"{target.what}: {problem}; if this persists, add shards or raise the quota")
             if time.monotonic() > since + PATIENCE_S:
                 raise trouble
             time.sleep(pause_s * random.uniform(0.5, 1))
@@ -136,8 +136,8 @@ class PutCommitter(Committer):
 
 
 class _Last:
-    """The epoch that this process put last, by group. An epoch is committed again if one of its groups fails: the group goes on
-    with what is left of it, which is nothing if another group failed."""
+    """The epoch that this process put last, by group. If a group fails, the whole epoch is committed again: that group continues
+    with the records still to be put, and the other groups have none left."""
 
     def __init__(self) -> None:
         self._epochs: dict[CommitterContext, _Epoch] = {}

@@ -1,4 +1,4 @@
-"""Plans what an epoch reads of a stream: one range of sequence numbers for each shard."""
+"""Plans an epoch's input from a stream: one range of sequence numbers per shard."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from forkpoint_kinesis.position import ShardPosition
 from forkpoint_kinesis.requests import Shard
 from forkpoint_kinesis.watcher import ShardWatcher, Watch
 
-REFRESH_S = 3600.0  # how old a position may become while no records arrive
+REFRESH_S = 3600.0  # the maximum age of a position while no records arrive
 
 
 class KinesisEnumerator(SplitEnumerator):
-    """Position: ``{"version": 1, "created_s": …, "shards": {shard: ShardPosition}}``, ``shards`` being None until they have been
-    found. A shard is a split, and is never divided. Children begin in the epoch after the last one of their parents."""
+    """Position: ``{"version": 1, "created_s": …, "shards": {shard: ShardPosition}}``; ``shards`` is None until they are listed. A
+    shard is a split and is never divided. A child starts in the epoch after its parents' last epoch."""
 
     def __init__(self, watch: Watch, position: JSON | None) -> None:
         _check_version(position)
@@ -53,16 +53,16 @@ class KinesisEnumerator(SplitEnumerator):
             if found.rows or id not in self._begun or refresh:
                 ranges.append(found)
                 self._begun.add(id)
-        # The children of a shard that has just ended were listed before its end was seen, but perhaps after the look above.
+        # The watcher lists a shard's children before it reports the shard's end, but perhaps after `listed` was read above.
         listed = self._watcher.listed() or listed
         self._update(self._watcher, listed)
-        ranges += self._announced(listed)
+        ranges += self._empty_ranges(listed)
         if ranges:
             self._planned_s = now
         return ranges
 
     def _update(self, watcher: ShardWatcher, listed: Mapping[str, Shard]) -> None:
-        """Add the shards that have been found. Those that ended stay: their watermarks must not count again."""
+        """Add newly listed shards. Keep ended shards, so that their watermarks do not count again."""
         known = self._positions or {}
         new = {id: watcher.ahead(id).taken for id in listed.keys() - known.keys()}
         gone = {id: ShardPosition(ended=True) for id, position in known.items() if position.ended and id not in listed}
@@ -78,12 +78,12 @@ class KinesisEnumerator(SplitEnumerator):
         return all(positions[p].ended for p in parents if p in positions)
 
     def _count(self, shard: ShardAhead) -> int:
-        """How many records may be planned now."""
+        """The number of records that may be planned now."""
         until = (self._until or {}).get(shard.id)
         return shard.count if until is None or until.ended else shard.until(until.after)
 
     def _range(self, shard: ShardAhead, share: int, listed: Mapping[str, Shard]) -> SplitRange:
-        """The next range of a shard, and its position after it."""
+        """The next range of a shard. Also updates the shard's position."""
         assert self._positions is not None
         hashes = list(listed[shard.id].hashes) if shard.id in listed else None
         if share == 0:
@@ -97,8 +97,8 @@ class KinesisEnumerator(SplitEnumerator):
         self._positions[shard.id] = shard.taken
         return found
 
-    def _announced(self, listed: Mapping[str, Shard]) -> list[SplitRange]:
-        """Empty ranges of the shards that may be begun after this plan: from their parents' end on, their watermarks count."""
+    def _empty_ranges(self, listed: Mapping[str, Shard]) -> list[SplitRange]:
+        """Empty ranges for shards that may start after this plan: their watermarks count as soon as their parents end."""
         ready = [id for id in sorted(self._positions or ()) if id not in self._begun and self._may_be_read(id, listed)]
         self._begun |= set(ready)
         return [SplitRange(id, 0, None, None, 0) for id in ready]
@@ -126,7 +126,7 @@ class KinesisEnumerator(SplitEnumerator):
         for id, own in (self._positions or {}).items():
             if id in until and own.is_beyond(until[id]):
                 raise ConfigError(
-                    f"{self._watch.what}, {id}: it has been read up to {own.after}, beyond the stop at {until[id].after}"
+                    f"{self._watch.what}, {id}: it has been read up to {own.after}, which is beyond the stop at {until[id].after}"
                 )
         self._until = until
 
@@ -143,7 +143,7 @@ class KinesisEnumerator(SplitEnumerator):
 
 
 def shares(counts: list[int], max_rows: int) -> list[int]:
-    """How many records of each shard an epoch reads: all of them, or the same of each."""
+    """The number of records that an epoch reads per shard: all of them, or an equal share."""
     if sum(counts) <= max_rows:
         return counts
     return fair_shares(counts, [0] * len(counts), max_rows)

@@ -1,4 +1,4 @@
-"""The errors of AWS as forkpoint's."""
+"""Converts AWS errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -54,36 +54,36 @@ _REFUSED = frozenset(
 
 
 class IncompleteAnswer(Exception):
-    """A connection was cut in the middle of an answer, which the client takes for a complete one."""
+    """The connection was cut in the middle of a response, and the client took the response for complete."""
 
 
 def field(answer: Any, name: str) -> Any:
-    """What an answer always has. Raises IncompleteAnswer."""
+    """A field that every response has. Raises IncompleteAnswer if it is missing."""
     if name not in answer:
-        raise IncompleteAnswer(f"an answer was cut: it has no {name}")
+        raise IncompleteAnswer(f"a response was cut off: it has no {name}")
     return answer[name]
 
 
 def code_of(error: BaseException) -> str:
-    """The code of an answer that is an error; "" for other errors."""
+    """The code of an error response; "" for other errors."""
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def is_throttled(error: BaseException) -> bool:
-    """Whether there were too many requests, or too much data."""
+    """Whether the service rejected too many requests or too much data."""
     return code_of(error) in _THROTTLED
 
 
 def is_expired(error: BaseException) -> bool:
-    """Whether an iterator is older than the five minutes that it is good for."""
+    """Whether an iterator is older than its lifetime of five minutes."""
     return code_of(error) == "ExpiredIteratorException"
 
 
 def forkpoint_error(error: Exception, what: str, place: str, remedy: str) -> ForkpointError:
-    """The error to raise when ``what`` failed: SystemUnavailable if a later attempt may succeed, else one with a remedy.
+    """The error to raise if ``what`` failed: SystemUnavailable if a retry may succeed, otherwise an error with a remedy.
 
-    ``place``: the region or endpoint. ``remedy``: what to do if the stream is not there.
+    ``place``: the region or endpoint. ``remedy``: what to do if the stream does not exist.
     """
     from botocore import exceptions
 

@@ -1,4 +1,4 @@
-"""Firehose's delivery streams as a sink, built as in PyFlink."""
+"""Firehose's delivery streams as a sink, with PyFlink's builder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forkpoint_kinesis.client import AwsClient, connected
 from forkpoint_kinesis.committer import Refusal, refusals
 from forkpoint_kinesis.errors import field
 from forkpoint_kinesis.outgoing import SCHEMA
-from forkpoint_kinesis.put_sink import Most, PutSink, PutSinkBuilder
+from forkpoint_kinesis.put_sink import PutSink, PutSinkBuilder, RecordLimits
 from forkpoint_kinesis.putting import Limits, Outgoing
 from forkpoint_kinesis.writer import StagingWriter
 
@@ -27,7 +27,7 @@ class DeliveryTarget:
     name: str
     limits: Limits
     fails_on_error: bool = False
-    ordered: bool = False  # Firehose delivers in no order anyway
+    ordered: bool = False  # Firehose does not keep the order anyway
 
     @property
     def what(self) -> str:
@@ -55,15 +55,15 @@ class DeliveryTarget:
 
 
 class FirehoseSink(PutSink[T_contra]):
-    """Writes to a delivery stream of Data Firehose, at least once. ``FirehoseSink.builder()`` makes one.
+    """Writes to a delivery stream of Data Firehose, at least once. Created with ``FirehoseSink.builder()``.
 
-    Output is staged with its epoch, and put by tasks after the epoch's commit. After a failure in the middle of that, the epoch's
-    records are put once more.
+    Output is staged with its epoch; tasks put it after the epoch's commit. If they fail halfway, the epoch's records are put
+    again.
     """
 
     @staticmethod
     def builder() -> FirehoseSinkBuilder:
-        """A builder, as PyFlink's."""
+        """A builder, as in PyFlink."""
         return FirehoseSinkBuilder()
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
@@ -78,7 +78,7 @@ class FirehoseSinkBuilder(PutSinkBuilder):
     """Builds a FirehoseSink. A delivery stream and a schema are needed."""
 
     _sink = "FirehoseSink"
-    _most = Most(records=500, bytes=4 << 20, most_bytes=4 << 20, record_bytes=1000 << 10, most_record_bytes=1000 << 10)
+    _most = RecordLimits(records=500, bytes=4 << 20, most_bytes=4 << 20, record_bytes=1000 << 10, most_record_bytes=1000 << 10)
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class FirehoseSinkBuilder(PutSinkBuilder):
         return self
 
     def set_firehose_client_properties(self, firehose_client_properties: Mapping[str, str]) -> Self:
-        """Properties of the client, as Flink names them: ``aws.region``, ``aws.endpoint`` …"""
+        """Set the client's properties, under Flink's names: ``aws.region``, ``aws.endpoint`` …"""
         self._properties.update({name: str(value) for name, value in firehose_client_properties.items()})
         return self
 

@@ -1,4 +1,4 @@
-"""Records to be put, as columns: what a sink stages, and puts after the commit."""
+"""The staged form of a sink's records: columns, which are put after the commit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.binary(), 
 
 
 def unpack(data: bytes) -> Iterator[tuple[str | None, bytes]]:
-    """Keys and data."""
+    """The keys and data of staged records."""
     for batch in unpack_columns(data):
         yield from zip(batch.column("key").to_pylist(), batch.column("data").to_pylist(), strict=True)

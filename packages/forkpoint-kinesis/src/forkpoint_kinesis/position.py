@@ -12,7 +12,7 @@ Kind = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
 
 @dataclass(frozen=True)
 class InitialPosition:
-    """Where a source starts that is not restored. LATEST becomes the time of the first look at the stream."""
+    """Where a source starts if it is not restored. LATEST means the time when the source first lists the shards."""
 
     kind: Kind = "LATEST"
     timestamp_ms: int | None = None
@@ -20,9 +20,9 @@ class InitialPosition:
 
 @dataclass(frozen=True)
 class ShardPosition:
-    """How far a shard has been read: up to the record ``after`` this sequence number, else from the records since ``since_ms``,
-    else from the oldest. ``ended``: it was closed, and has been read completely. ``seen_ms``: all records that had arrived by
-    then have been read, so that nothing has been missed while the stream keeps records for longer."""
+    """How far a shard has been read. Reading continues after sequence number ``after``, else at ``since_ms``, else at the oldest
+    record. ``ended``: the shard was closed and has been read completely. ``seen_ms``: all records that had arrived by then have
+    been read, so no record has expired unread while the stream's retention reaches back further."""
 
     after: str | None = None
     since_ms: int | None = None
@@ -38,17 +38,17 @@ class ShardPosition:
         return cls(value.get("after"), value.get("since_ms"), bool(value.get("ended")), value.get("seen_ms"))
 
     def at(self, sequence_number: str, seen_ms: int | None) -> ShardPosition:
-        """The position after a record. ``seen_ms``: if it is known to be later."""
+        """The position after a record. ``seen_ms``: applies if it is later than the known time."""
         return replace(self, after=sequence_number, since_ms=None, seen_ms=later(self.seen_ms, seen_ms))
 
     def is_beyond(self, other: ShardPosition) -> bool:
-        """Whether this one has read what the other has not."""
+        """Whether this position is ahead of the other."""
         if other.ended:
             return False
         return self.ended or (number(self.after) > number(other.after))
 
     def iterator(self) -> dict[str, Any]:
-        """What asks for an iterator here."""
+        """The request parameters of an iterator that starts here."""
         if self.after is not None:
             return {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": self.after}
         if self.since_ms is not None:
@@ -57,7 +57,7 @@ class ShardPosition:
 
 
 def number(sequence_number: str | None) -> int:
-    """A sequence number by its size; they are compared within a shard only."""
+    """A sequence number as an int. Comparable only within a shard."""
     return -1 if sequence_number is None else int(sequence_number)
 
 

@@ -1,4 +1,4 @@
-"""What the sinks of Kinesis and Firehose have in common: all but the records and where they are put."""
+"""The common part of the Kinesis and Firehose sinks: everything but the form of records and the target."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class PutSink(CommittingSink[T_contra]):
 
 
 @dataclass(frozen=True)
-class Most:
-    """How much a request may have, and a record: by default, and at the most."""
+class RecordLimits:
+    """The defaults of the limits of a request and of a record, and (``most_…``) the highest allowed limits."""
 
     records: int
     bytes: int
@@ -55,7 +55,7 @@ class PutSinkBuilder:
 
     _sink: ClassVar[str]
     """The sink's class, for messages."""
-    _most: ClassVar[Most]
+    _most: ClassVar[RecordLimits]
 
     def __init__(self) -> None:
         self._schema: SerializationSchema[Any] | None = None
@@ -64,67 +64,67 @@ class PutSinkBuilder:
         self._fails_on_error = False
 
     def set_serialization_schema(self, serialization_schema: SerializationSchema[Any]) -> Self:
-        """How elements become the records' data. Firehose puts records together as they are: end lines yourself."""
+        """Set how elements become the records' data. Firehose concatenates records without separators: add line ends yourself."""
         self._schema = serialization_schema
         return self
 
     def set_fail_on_error(self, fail_on_error: bool) -> Self:
-        """Whether records that are refused for a moment fail the job, instead of being put again."""
+        """Set whether temporarily refused records fail the job instead of being put again."""
         self._fails_on_error = fail_on_error
         return self
 
     def set_max_batch_size(self, max_batch_size: int) -> Self:
-        """How many records a request has at most, up to 500."""
+        """Set the maximum number of records in a request, up to 500."""
         self._records = self._within(max_batch_size, self._most.records, "max_batch_size")
         return self
 
     def set_max_batch_size_in_bytes(self, max_batch_size_in_bytes: int) -> Self:
-        """How many bytes a request has at most: by default 5 MiB to Kinesis, 4 MiB to Firehose."""
+        """Set the maximum number of bytes in a request: by default 5 MiB for Kinesis, 4 MiB for Firehose."""
         self._bytes = self._within(max_batch_size_in_bytes, self._most.most_bytes, "max_batch_size_in_bytes")
         return self
 
     def set_max_record_size_in_bytes(self, max_record_size_in_bytes: int) -> Self:
-        """How large a record may be, with its key: by default 1 MiB to Kinesis, as a stream's limit, and 1000 KiB to Firehose. A
-        larger one fails the job."""
+        """Set the maximum size of a record with its key: by default 1 MiB for Kinesis, like a stream's own limit, and 1000 KiB
+        for Firehose. A larger record fails the job."""
         most = self._most.most_record_bytes
         self._record_bytes = self._within(max_record_size_in_bytes, most, "max_record_size_in_bytes")
         return self
 
     def set_max_in_flight_requests(self, max_in_flight_requests: int) -> Self:
-        """Accepted for PyFlink's programs; each subtask has one request at a time."""
+        """Ignored; accepted for PyFlink programs. A subtask sends one request at a time."""
         return self
 
     def set_max_buffered_requests(self, max_buffered_requests: int) -> Self:
-        """Accepted for PyFlink's programs; records are put epoch by epoch."""
+        """Ignored; accepted for PyFlink programs. Records are put epoch by epoch."""
         return self
 
     def set_max_time_in_buffer_ms(self, max_time_in_buffer_ms: int) -> Self:
-        """Accepted for PyFlink's programs; records are put epoch by epoch."""
+        """Ignored; accepted for PyFlink programs. Records are put epoch by epoch."""
         return self
 
     def _within(self, value: int, most: int, option: str) -> int:
-        """A number from 1 up. ConfigError for others."""
+        """The value. Raises ConfigError unless it is from 1 to ``most``."""
         if not 1 <= value <= most:
             raise ConfigError(f"{self._sink}: {option} is {value}; give 1 to {most}")
         return value
 
 
-class OfStream:
-    """A builder that is told a stream of Kinesis."""
+class StreamBuilder:
+    """A builder that takes a Kinesis stream."""
 
     _stream: Stream | None = None
 
     def set_stream_name(self, stream_name: str) -> Self:
-        """The stream, which must exist, in the region of the property ``aws.region``."""
+        """Set the stream, which must exist, in the region of the property ``aws.region``."""
         self._stream = Stream(stream_name)
         return self
 
     def set_stream_arn(self, stream_arn: str) -> Self:
-        """The ARN of the stream, which also says its region and account."""
+        """Set the stream by its ARN, which includes its region and account."""
         self._stream = Stream.of_arn(stream_arn)
         return self
 
 
 def in_region_of(stream: Stream, properties: dict[str, str]) -> dict[str, str]:
-    """A client's properties, with the stream's region unless they have one."""
+    """A client's properties, with the stream's region unless they already have a region."""
     return properties if stream.region is None else {REGION: stream.region, **properties}

@@ -1,4 +1,4 @@
-"""Which records go into a request: order by key is kept although a request may fail in part."""
+"""Selects the records of a request. Keeps the order by key although a request may fail in part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a request."""
+    """The limits of a request."""
 
     records: int
     bytes: int
@@ -17,7 +17,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be put. ``hash_key``: decides on the shard, instead of the key."""
+    """A record to put. ``hash_key``: determines the shard instead of the key."""
 
     key: str
     data: bytes
@@ -29,8 +29,8 @@ class Outgoing:
 
 
 class Queue:
-    """Records to be put. ``orders``: the key of each, to put those of one key in order, else None. A request then has one record
-    of each key: it may fail in part, and Kinesis does not promise to keep the order within a request."""
+    """Records to put. ``orders``: their keys, to put a key's records in order; None for no order. With keys, a request has one
+    record per key, because it may fail in part and Kinesis does not guarantee the order within a request."""
 
     def __init__(self, records: Sequence[Outgoing], orders: Sequence[str] | None, limits: Limits) -> None:
         self._limits = limits
@@ -41,7 +41,7 @@ class Queue:
         self._busy: set[str] = set()
 
     def next(self) -> list[int]:
-        """The indices of the next request's records; empty if all were put."""
+        """The indices of the next request's records; empty if all have been put."""
         found: list[int] = []
         size = 0
         while self._waiting and len(found) < self._limits.records:
@@ -58,7 +58,7 @@ class Queue:
         return found
 
     def answered(self, sent: Sequence[int], failed: Collection[int]) -> None:
-        """Note which records of a request were refused; they come first in the next one."""
+        """Note a request's refused records. They come first in the next request."""
         if self._orders is not None:
             for index in sent:
                 order = self._orders[index]
@@ -67,6 +67,6 @@ class Queue:
                     self._waiting.appendleft(held.popleft())
                     if not held:
                         del self._held[order]
-                # The next one of the key is at the front, before those that come after it.
+                # The key's next record is now at the front, before its later records.
                 self._busy.discard(order)
         self._waiting.extendleft(sorted(failed, reverse=True))

@@ -28,14 +28,14 @@ log = logging.getLogger("forkpoint.kinesis")
 
 _REMEDY = "Correct the format, or call set_on_parse_error('skip') on the builder to skip such records"
 
-PATIENCE_S = 30.0  # with a service that does not answer, or has too many requests, until the task fails
+PATIENCE_S = 30.0  # with a service that does not answer or throttles requests, before the task fails
 RETRY_S = 0.2
 LONGEST_RETRY_S = 3.0
-_LOOKS = 5  # at a shard's tip, for records that were there before
+_MAX_EMPTY = 5  # empty responses at a shard's tip before its records count as lost
 
 
 class KinesisReader(FormatReader[T]):
-    """Gets exactly the records that were planned, or fails."""
+    """Reads exactly the planned records, or fails."""
 
     def __init__(self, watch: Watch, schema: KinesisDeserializationSchema[T], on_parse_error: OnParseError) -> None:
         super().__init__(on_parse_error, _REMEDY, log)
@@ -52,12 +52,12 @@ class KinesisReader(FormatReader[T]):
             yield from self._found(self._schema.deserialize_batch(found), len(found), partial(self._unread, found), times)
 
     def _records(self, requests: StreamRequests, range: SplitRange) -> Iterator[Sequence[Any]]:
-        """The records of a range, as the service has them. Raises StorageError if it no longer has them."""
+        """The raw records of a range. Raises StorageError if the service no longer has all of them."""
         assert range.rows
         left, at = range.rows, {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": range.start}
-        tries = _Tries(self._watch)
+        tries = _Backoff(self._watch)
         iterator: str | None = None
-        looks = _LOOKS
+        empty_left = _MAX_EMPTY
         while left:
             try:
                 if iterator is None:
@@ -73,28 +73,28 @@ class KinesisReader(FormatReader[T]):
             records = answer.records
             if records:
                 if left == range.rows and records[0]["SequenceNumber"] != range.start:
-                    raise self._lost(range, f"begins at {records[0]['SequenceNumber']}")
+                    raise self._loss_error(range, f"begins at {records[0]['SequenceNumber']}")
                 yield records
                 left -= len(records)
                 last = records[-1]["SequenceNumber"]
                 if left < 0 or (left == 0) != (last == range.end) or number(last) > number(range.end):
-                    raise self._lost(range, f"ends at {last}")
+                    raise self._loss_error(range, f"ends at {last}")
                 at = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": last}
-            elif answer.next is None or (answer.behind_ms == 0 and (looks := looks - 1) == 0):
-                raise self._lost(range, f"lacks {left} of them")
+            elif answer.next is None or (answer.behind_ms == 0 and (empty_left := empty_left - 1) == 0):
+                raise self._loss_error(range, f"lacks {left} of them")
             elif answer.behind_ms == 0:
                 time.sleep(RETRY_S)
             iterator = answer.next
 
-    def _lost(self, range: SplitRange, problem: str) -> StorageError:
+    def _loss_error(self, range: SplitRange, problem: str) -> StorageError:
         return StorageError(
-            f"{self._watch.what}, {range.split}: the {range.rows} records from {range.start} to {range.end} are no longer there: "
-            f"what is left {problem}. Records expired before the job read them: raise the stream's retention period "
+            f"{self._watch.what}, {range.split}: the {range.rows} records from {range.start} to {range.end} are incomplete: "
+            f"the range {problem}. Records expired before the job read them: raise the stream's retention period "
             "(increase-stream-retention-period)"
         )
 
     def _parts(self, range: SplitRange, record: Any) -> Iterator[KinesisRecord]:
-        """A record, or those that are in it."""
+        """A record, or the records aggregated in it."""
         stream, sequence_number, arrival_ms = self._watch.stream.name, record["SequenceNumber"], arrived_ms(record)
         data = bytes(record["Data"])
         found = parts(data)
@@ -103,7 +103,7 @@ class KinesisReader(FormatReader[T]):
             return
         first, last = range.info or (0, 1 << 128)
         for index, part in enumerate(found):
-            if first <= part.hash_key <= last:  # else it was meant for another shard, and the producer has sent it there again
+            if first <= part.hash_key <= last:  # else the producer meant another shard and sent it there again
                 yield KinesisRecord(stream, range.split, sequence_number, index, arrival_ms, part.partition_key, part.data)
 
     def _unread(self, records: Sequence[KinesisRecord], index: int) -> Unread:
@@ -122,8 +122,8 @@ class KinesisReader(FormatReader[T]):
         )
 
 
-class _Tries:
-    """Waits between requests that fail for now, longer and longer."""
+class _Backoff:
+    """Waits between failing requests, with increasing pauses."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -133,7 +133,7 @@ class _Tries:
         self._pause_s, self._since_s = RETRY_S, time.monotonic()
 
     def after(self, error: Exception) -> None:
-        """Wait, or raise the error as forkpoint's."""
+        """Wait, or raise the error as a forkpoint error."""
         trouble = forkpoint_error(error, self._watch.what, self._watch.client.place, self._watch.remedy)
         if not isinstance(trouble, SystemUnavailable) or time.monotonic() > self._since_s + PATIENCE_S:
             raise trouble from error

@@ -1,4 +1,4 @@
-"""Kinesis' records, and how they become elements."""
+"""Kinesis records and their deserialization."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from forkpoint.types.variables import T, T_co
 
 @dataclass(frozen=True, slots=True)
 class KinesisRecord:
-    """A record as Kinesis has it. ``arrival_ms``: approximately when it arrived, in ms since 1970. ``sub_sequence_number``: its
-    number among those that the Kinesis Producer Library has sent as one; 0 for others."""
+    """A Kinesis record. ``arrival_ms``: its approximate arrival time, in ms since 1970. ``sub_sequence_number``: its index in a
+    record aggregated by the Kinesis Producer Library; otherwise 0."""
 
     stream: str
     shard_id: str
@@ -29,24 +29,24 @@ class KinesisRecord:
 
 
 class KinesisDeserializationSchema(ABC, Generic[T_co]):
-    """Turns records into elements, and sees their partition key, time and sequence number, too. ``data_only(schema)`` makes one
-    of a DeserializationSchema."""
+    """Turns records with their partition key, time and sequence number into elements. ``data_only(schema)`` adapts a
+    DeserializationSchema."""
 
     @staticmethod
     def data_only(deserialization_schema: DeserializationSchema[T]) -> KinesisDeserializationSchema[T]:
-        """Elements from the records' data."""
+        """A schema that makes elements from the records' data only."""
         return _DataOnly(deserialization_schema)
 
     def get_produced_type(self) -> TypeLike[T_co] | None:
-        """The elements' type, such as a record class; None if it is unknown."""
+        """The elements' type, such as a record class; None if unknown."""
         return None
 
     @abstractmethod
     def deserialize(self, record: KinesisRecord) -> T_co:
-        """The element in one record. Any exception means that the record is bad, and says why."""
+        """The element in a record. Any exception marks the record as bad; its message is the reason."""
 
     def deserialize_batch(self, records: Sequence[KinesisRecord]) -> Deserialized[T_co]:
-        """The elements of successive records of a shard, by default one by one."""
+        """The elements of successive records of a shard. By default calls `deserialize` per record."""
         return deserialize_each(records, self.deserialize)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from forkpoint_kinesis.client import Stream
 from forkpoint_kinesis.errors import field
 
-RECORDS = 10_000  # the most that a request gets
+RECORDS = 10_000  # the service's maximum per request
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard as the service lists it. ``parents``: those that it was made of by a split or a merge. ``hashes``: the first and
-    the last hash key."""
+    """A shard as listed by the service. ``parents``: the shards that were split or merged into it. ``hashes``: its first and last
+    hash key."""
 
     id: str
     parents: tuple[str, ...]
@@ -26,7 +26,8 @@ class Shard:
 
 @dataclass(frozen=True)
 class Answer:
-    """Records, and where to go on: None at the end of a closed shard. ``behind_ms``: how far it is from the shard's tip."""
+    """A response to GetRecords. ``next``: the next iterator; None at the end of a closed shard. ``behind_ms``: the distance to
+    the shard's tip."""
 
     records: Sequence[Any]
     next: str | None
@@ -35,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Summary:
-    """When a stream was created, in s since 1970, and for how long it keeps records."""
+    """A stream's creation time, in s since 1970, and its retention period."""
 
     created_s: int
     retention_ms: int
@@ -43,7 +44,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class StreamRequests:
-    """Asks for one stream's shards and records. Raises the client's own errors."""
+    """Requests a stream's shards and records. Raises the client's own errors."""
 
     client: Any
     stream: Stream
@@ -54,7 +55,7 @@ class StreamRequests:
         return Summary(int(found["StreamCreationTimestamp"].timestamp()), int(found["RetentionPeriodHours"]) * 3_600_000)
 
     def shards(self) -> tuple[dict[str, Shard], int]:
-        """All shards that still have records, or will have them; and the service's time in ms."""
+        """All shards that have records or may get them, and the service's time in ms."""
         found: dict[str, Shard] = {}
         request: dict[str, Any] = dict(self.stream.named)
         while True:
@@ -82,7 +83,7 @@ class StreamRequests:
 
 
 def _time_ms(answer: Any) -> int:
-    """The service's time. This host's clock is finer, and is used unless it is wrong."""
+    """The service's time, from this host's finer clock unless that is off by more than 2 s."""
     now = datetime.now(UTC)
     said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     theirs = now if said is None else parsedate_to_datetime(said)

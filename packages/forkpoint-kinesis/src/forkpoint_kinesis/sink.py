@@ -1,4 +1,4 @@
-"""Kinesis streams as a sink, built as in PyFlink."""
+"""Kinesis streams as a sink, with PyFlink's builder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forkpoint_kinesis.client import AwsClient, Stream, connected
 from forkpoint_kinesis.committer import Refusal, refusals
 from forkpoint_kinesis.errors import field
 from forkpoint_kinesis.outgoing import SCHEMA
-from forkpoint_kinesis.put_sink import Most, OfStream, PutSink, PutSinkBuilder, in_region_of
+from forkpoint_kinesis.put_sink import PutSink, PutSinkBuilder, RecordLimits, StreamBuilder, in_region_of
 from forkpoint_kinesis.putting import Limits, Outgoing
 from forkpoint_kinesis.writer import StagingWriter
 
@@ -31,18 +31,18 @@ KeyOf = Callable[[Any], str]
 
 @dataclass(frozen=True)
 class PartitionKeyGenerator:
-    """Makes partition keys; ``PartitionKeyGenerator.fixed()`` and ``random()``, as PyFlink's."""
+    """Makes partition keys: ``PartitionKeyGenerator.fixed()`` or ``random()``, as in PyFlink."""
 
     kind: str
 
     @staticmethod
     def fixed() -> PartitionKeyGenerator:
-        """One key for each subtask: all that it writes goes to one shard, in order."""
+        """One key per subtask: all its output goes to one shard, in order."""
         return PartitionKeyGenerator("fixed")
 
     @staticmethod
     def random() -> PartitionKeyGenerator:
-        """A random key for each record, which spreads them evenly, in no order."""
+        """A random key per record: spreads records evenly, without order."""
         return PartitionKeyGenerator("random")
 
 
@@ -79,7 +79,7 @@ class StreamTarget:
         assert key is not None
         if not self.with_ids:
             return Outgoing(key, data)
-        # The shard is still that of the key.
+        # The explicit hash key keeps the record in its key's shard.
         hash_key = int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest(), "big")
         return Outgoing(f"{key}{ID_SEPARATOR}{id}", data, str(hash_key))
 
@@ -90,10 +90,10 @@ def _request(record: Outgoing) -> dict[str, Any]:
 
 
 class KinesisSink(PutSink[T_contra]):
-    """Writes to a stream of Kinesis Data Streams, at least once. ``KinesisSink.builder()`` makes one.
+    """Writes to a stream of Kinesis Data Streams, at least once. Created with ``KinesisSink.builder()``.
 
-    Output is staged with its epoch, and put by tasks after the epoch's commit. After a failure in the middle of that, the epoch's
-    records are put once more. Records of one partition key are in the order of the stream.
+    Output is staged with its epoch; tasks put it after the epoch's commit. If they fail halfway, the epoch's records are put
+    again. Records of a partition key keep the order of the stream.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class KinesisSink(PutSink[T_contra]):
 
     @staticmethod
     def builder() -> KinesisSinkBuilder:
-        """A builder, as PyFlink's."""
+        """A builder, as in PyFlink."""
         return KinesisSinkBuilder()
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
@@ -127,11 +127,11 @@ class KinesisSink(PutSink[T_contra]):
         return [str(subtask)] * count if self._key.kind == "fixed" else [uuid.uuid4().hex for _ in range(count)]
 
 
-class KinesisSinkBuilder(OfStream, PutSinkBuilder):
+class KinesisSinkBuilder(StreamBuilder, PutSinkBuilder):
     """Builds a KinesisSink. A stream, a schema and partition keys are needed."""
 
     _sink = "KinesisSink"
-    _most = Most(records=500, bytes=5 << 20, most_bytes=10 << 20, record_bytes=1 << 20, most_record_bytes=10 << 20)
+    _most = RecordLimits(records=500, bytes=5 << 20, most_bytes=10 << 20, record_bytes=1 << 20, most_record_bytes=10 << 20)
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,29 +140,29 @@ class KinesisSinkBuilder(OfStream, PutSinkBuilder):
         self._with_ids = False
 
     def set_partition_key_generator(self, partition_key_generator: PartitionKeyGenerator | KeyOf) -> Self:
-        """The partition key, which decides on the shard: a PartitionKeyGenerator, or a function from the element to a str."""
+        """Set the partition key, which determines the shard: a PartitionKeyGenerator, or a function from the element to a str."""
         no_class(partition_key_generator, "set_partition_key_generator()")
         if not isinstance(partition_key_generator, PartitionKeyGenerator) and not callable(partition_key_generator):
             raise ConfigError(
-                f"KinesisSink: {partition_key_generator!r} makes no partition keys; give a PartitionKeyGenerator or a function"
+                f"KinesisSink: {partition_key_generator!r} does not make partition keys; give a PartitionKeyGenerator or function"
             )
         self._key = partition_key_generator
         return self
 
     def set_kinesis_client_properties(self, kinesis_client_properties: Mapping[str, str]) -> Self:
-        """Properties of the client, as Flink names them: ``aws.region``, ``aws.endpoint`` …"""
+        """Set the client's properties, under Flink's names: ``aws.region``, ``aws.endpoint`` …"""
         self._properties.update({name: str(value) for name, value in kinesis_client_properties.items()})
         return self
 
     def set_ordered(self, ordered: bool) -> Self:
-        """Whether records of one partition key arrive in order, by default. A request then has only one record of each key;
-        without, it is faster for few keys, and records that are refused for a moment come after later ones."""
+        """Set whether records of a partition key arrive in order, the default. A request then has only one record per key.
+        Without order, few keys are faster, but temporarily refused records arrive after later ones."""
         self._ordered = ordered
         return self
 
     def set_record_ids(self, record_ids: bool) -> Self:
-        """Whether partition keys end in ``#`` and an id, the same whenever the record is put, by which a consumer can leave out
-        repetitions. The shard stays that of the key."""
+        """Set whether partition keys end in ``#`` and an id. The id stays the same if the record is put again, so a consumer can
+        drop duplicates. The record stays in its key's shard."""
         self._with_ids = record_ids
         return self
 

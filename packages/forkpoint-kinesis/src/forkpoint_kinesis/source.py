@@ -19,13 +19,13 @@ from forkpoint.types.variables import T
 from forkpoint_kinesis.client import AwsClient
 from forkpoint_kinesis.enumerator import KinesisEnumerator
 from forkpoint_kinesis.position import InitialPosition, Kind
-from forkpoint_kinesis.put_sink import OfStream, in_region_of
+from forkpoint_kinesis.put_sink import StreamBuilder, in_region_of
 from forkpoint_kinesis.reader import KinesisReader
 from forkpoint_kinesis.records import KinesisDeserializationSchema
 from forkpoint_kinesis.requests import RECORDS
 from forkpoint_kinesis.watcher import OnExpired, Watch
 
-# Properties of the source itself, as Flink names them.
+# The source's own properties, under Flink's names.
 _START, _TIMESTAMP, _FORMAT = (
     "flink.stream.initpos",
     "flink.stream.initpos.timestamp",
@@ -43,9 +43,9 @@ _PUBLISHER = "flink.stream.recordpublisher"
 class KinesisSource(Source[T]):
     """Reads a stream of Kinesis Data Streams; created with ``KinesisSource.builder()``.
 
-    A shard is a split: the order of its records is kept, and after a split or merge, the records of its children come after
-    its own. Positions are in the manifest. The driver reads ahead, and tasks read again what has been planned: each record is
-    read twice.
+    A shard is a split. The order of its records is kept; after a split or merge, the children's records come after its own.
+    Positions are in the manifest. The driver reads ahead and tasks read the planned records again, so every record is read
+    twice.
     """
 
     watch: Watch
@@ -78,7 +78,7 @@ class KinesisSource(Source[T]):
         return KinesisReader(self.watch, self.schema, self.on_parse_error)
 
 
-class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
+class KinesisSourceBuilder(StreamBuilder, SourceBuilder[T]):
     """Builds a KinesisSource. A stream and a schema are needed; by default, reading starts at the latest records."""
 
     _source = "KinesisSource"
@@ -92,7 +92,7 @@ class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
     def set_deserialization_schema(
         self, deserialization_schema: DeserializationSchema[Any] | KinesisDeserializationSchema[Any]
     ) -> Self:
-        """How the records' data, or records with their partition key and time, become elements."""
+        """Set how elements are made from records' data, or from records with their partition key and time."""
         if isinstance(deserialization_schema, DeserializationSchema):
             self._schema = KinesisDeserializationSchema.data_only(deserialization_schema)
         elif isinstance(deserialization_schema, KinesisDeserializationSchema):
@@ -104,8 +104,8 @@ class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
         return self
 
     def set_initial_position(self, position: Kind, timestamp: int | datetime | None = None) -> Self:
-        """Where to start, if the job is not restored: ``"LATEST"``, ``"TRIM_HORIZON"`` (the oldest records), or
-        ``"AT_TIMESTAMP"`` with a time (ms since 1970, or a datetime). Shards that appear later are read from their start."""
+        """Set where to start if the job is not restored: ``"LATEST"``, ``"TRIM_HORIZON"`` (the oldest records), or
+        ``"AT_TIMESTAMP"`` with a time (ms since 1970 or a datetime). Shards that appear later are read from their start."""
         if position not in get_args(Kind):
             raise ConfigError(
                 f"KinesisSource: the initial position is {position!r}; give one of {', '.join(map(repr, get_args(Kind)))}"
@@ -116,15 +116,15 @@ class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
         return self
 
     def set_on_expired(self, on_expired: OnExpired) -> Self:
-        """What to do if the stream may have dropped records before they were read: ``"fail"``, or ``"skip"``: log it and go on
-        with what is left."""
+        """Set what happens if records may have expired before they were read: ``"fail"``, or ``"skip"``: log that and continue
+        with the remaining records."""
         if on_expired not in get_args(OnExpired):
             raise ConfigError(f"KinesisSource: on_expired is {on_expired!r}; give 'fail' or 'skip'")
         self._on_expired = on_expired
         return self
 
     def build(self) -> KinesisSource[Any]:
-        """The source. ConfigError if anything is missing."""
+        """The source. Raises ConfigError if anything is missing."""
         properties = dict(self._properties)
         if self._stream is None:
             raise ConfigError("KinesisSource: no stream; call set_stream_name() or set_stream_arn()")
@@ -150,7 +150,7 @@ class KinesisSourceBuilder(OfStream, SourceBuilder[T]):
 
 
 class FlinkKinesisConsumer(KinesisSource[T]):
-    """PyFlink's older name for a source; pass it to ``from_source``. ``config_props``: as for ``set_properties``."""
+    """The source under PyFlink's older name; pass it to ``from_source``. ``config_props``: as for ``set_properties``."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class FlinkKinesisConsumer(KinesisSource[T]):
     ) -> None:
         names = [streams] if isinstance(streams, str) else list(streams)
         if len(names) != 1:
-            raise ConfigError(f"FlinkKinesisConsumer: {len(names)} streams; read each with a source of its own, and union() them")
+            raise ConfigError(f"FlinkKinesisConsumer: {len(names)} streams; read each with its own source, and union() them")
         builder = KinesisSource.builder().set_stream_name(names[0]).set_deserialization_schema(deserializer)
         built = builder.set_properties(config_props).build()
         super().__init__(built.watch, built.schema, built.on_parse_error)
@@ -176,12 +176,12 @@ def _start_of(properties: dict[str, str]) -> InitialPosition | None:
     if kind != "AT_TIMESTAMP":
         return InitialPosition(kind)  # type: ignore[arg-type]
     if form is not None:
-        raise ConfigError(f"KinesisSource: {_FORMAT} is Java's; give {_TIMESTAMP} in seconds since 1970 or by ISO 8601")
+        raise ConfigError(f"KinesisSource: {_FORMAT} is for Java; give {_TIMESTAMP} in seconds since 1970 or as ISO 8601")
     return InitialPosition("AT_TIMESTAMP", _timestamp_ms(text))
 
 
 def _timestamp_ms(text: str | None) -> int:
-    """A time as Flink's property has it: seconds since 1970 with a fraction, or ISO 8601 with an offset."""
+    """Parses a time in Flink's property: seconds since 1970 with a fraction, or ISO 8601 with an offset."""
     try:
         return int(float(text or "") * 1000)
     except ValueError:

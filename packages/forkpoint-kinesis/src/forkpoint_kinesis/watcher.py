@@ -1,7 +1,7 @@
 """Follows a stream's shards on threads of the driver, so that planning never waits for Kinesis.
 
-Kinesis does not tell where a shard ends at the moment. So the driver reads ahead: it gets the records, keeps their sequence
-numbers, and drops the rest. Tasks get the records of a range of sequence numbers once more.
+Kinesis does not report a shard's current end. So the driver reads ahead: it gets the records, keeps their sequence numbers and
+drops the rest. Tasks get the records of a range of sequence numbers again.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from forkpoint_kinesis.requests import RECORDS, Shard, StreamRequests, Summary
 log = logging.getLogger("forkpoint.kinesis")
 
 THREADS = 8
-AHEAD, LEAST_AHEAD = 200_000, 1000  # records of all shards, about 20 MB; and of one, in any case
+AHEAD, LEAST_AHEAD = 200_000, 1000  # read-ahead in records: of all shards, about 20 MB; the minimum of a shard
 RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
 TICK_S = 0.1
-CLOCKS_MS = 5000  # by which clocks may differ
+CLOCKS_MS = 5000  # the tolerated difference between clocks
 CLOSE_S = 5.0
 CHECK_S = 1.0
-_LOOKS = 20
-FIRST_ANSWER_S = 60.0  # how long it may take
+_MAX_EMPTY = 20  # empty responses when looking for a record
+FIRST_ANSWER_S = 60.0  # time limit
 
 OnExpired = Literal["fail", "skip"]
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What to watch. ``poll_s``: between requests for a shard's records, of which it allows five a second, to all who read it.
-    ``discovery_s``: between looks for new shards. ``batch``: how many records a request gets at most."""
+    """What to watch. ``poll_s``: interval between requests for a shard's records; a shard allows five per second, over all its
+    readers. ``discovery_s``: interval of listing shards. ``batch``: the maximum number of records per request."""
 
     client: AwsClient
     stream: Stream
@@ -65,7 +65,7 @@ class Watch:
 
 class ShardWatcher:
     """``known``: the position's shards; None if the stream has never been read. Shards that appear later are read from their
-    first record. ``created_s``: when the stream of the position was created."""
+    first record. ``created_s``: the creation time of the position's stream."""
 
     def __init__(self, watch: Watch, known: Mapping[str, ShardPosition] | None, created_s: int | None) -> None:
         self._watch = watch
@@ -89,13 +89,13 @@ class ShardWatcher:
         return self._created_s
 
     def listed(self) -> Mapping[str, Shard] | None:
-        """The shards that the service has; None if it has not answered yet. Raises what the source fails with."""
+        """The service's shards; None before its first response. Raises the error that fails the source."""
         if self._failure is not None:
             raise self._failure
         return self._listed
 
     def ahead(self, shard: str) -> ShardAhead:
-        """What is known of a shard that is listed, or was."""
+        """The read-ahead of a shard that is or was listed."""
         with self._lock:
             return self._shards[shard]
 
@@ -117,7 +117,7 @@ class ShardWatcher:
             self._failure = StorageError(f"{self._watch.what}: watching it failed: {error!r}")
 
     def _begin(self, requests: StreamRequests) -> bool:
-        """Look at the stream for the first time. Returns whether it was possible before ``close``."""
+        """Describe and list the stream for the first time. Returns False if closed before that succeeds."""
         began = time.monotonic()
         while not self._closed.is_set():
             try:
@@ -127,21 +127,21 @@ class ShardWatcher:
             except ForkpointError:
                 raise
             except Exception as error:
-                trouble = self._temporary(error)
+                trouble = self._check_temporary(error)
                 if time.monotonic() > began + FIRST_ANSWER_S:
                     raise trouble from error
             self._closed.wait(RETRY_S)
         return False
 
     def _check_created(self, requests: StreamRequests) -> None:
-        """Raise InputLost if the stream is another one by the same name."""
+        """Raise InputLost if the stream has been replaced by another of the same name."""
         self._checked_s = time.monotonic()
         self._summary = summary = requests.summary()
         if self._created_s is None:
             self._created_s = summary.created_s
         if summary.created_s != self._created_s:
             raise InputLost(
-                f"{self._watch.what} was created anew since the job read it: its records are others. To read them, "
+                f"{self._watch.what} was created anew since the job read it: its records are different. To read them, "
                 "give the source a new uid"
             )
 
@@ -157,7 +157,7 @@ class ShardWatcher:
             self._listed = found
 
     def _initial(self, now_ms: int) -> ShardPosition:
-        """Where a shard starts that the position lacks."""
+        """The start of a shard that the position does not contain."""
         start = self._watch.start if self._first else InitialPosition("TRIM_HORIZON")
         if start.kind == "TRIM_HORIZON":
             return ShardPosition(seen_ms=None if self._first else now_ms)
@@ -187,7 +187,7 @@ class ShardWatcher:
                     self._closed.wait(max(0.005, pause_s))
 
     def _due(self, now: float) -> list[ShardAhead]:
-        """The shards to get records of, now: not those whose parents have not been read to the end."""
+        """The shards to request records from now. Excludes shards whose parents have not been read to the end."""
         assert self._listed is not None
         with self._lock:
             ready = [s for s in self._shards.values() if not s.closed and self._parents_closed(s.id)]
@@ -206,22 +206,22 @@ class ShardWatcher:
         except ForkpointError:
             raise
         except Exception as error:
-            self._temporary(error)
+            self._check_temporary(error)
 
-    # -- one shard
+    # -- per shard
 
     def _scan(self, requests: StreamRequests, shard: ShardAhead) -> None:
         """Get the next records of a shard."""
         try:
             self._check_kept(requests, shard)
             if shard.iterator is None:
-                if time.monotonic() > self._checked_s + CHECK_S:  # an iterator is lost with its stream
+                if time.monotonic() > self._checked_s + CHECK_S:  # iterators do not survive their stream
                     self._check_created(requests)
                 shard.iterator = requests.iterator(shard.id, shard.position.iterator())
             asked_ms = time.time_ns() // 1_000_000
             answer = requests.records(shard.iterator, min(self._watch.batch, self._limit))
             if answer.next is None:
-                self._list(requests)  # its children must be known before it ends
+                self._list(requests)  # its children must be known before its end is
         except Exception as error:
             self._on_error(shard, error)
             return
@@ -234,36 +234,36 @@ class ShardWatcher:
         shard.due_s = time.monotonic() + self._watch.poll_s
 
     def _check_kept(self, requests: StreamRequests, shard: ShardAhead) -> None:
-        """Raise if records may have expired before they were read: Kinesis would leave them out without a word."""
+        """Raise if records may have expired before they were read, because Kinesis skips them silently."""
         assert self._summary is not None
         position, retention_ms = shard.position, self._summary.retention_ms
         if position.seen_ms is None or time.time_ns() // 1_000_000 <= position.seen_ms + retention_ms:
             shard.caught_up = shard.caught_up or position.seen_ms is not None
             return
         if not shard.caught_up and not shard.restored:
-            return  # it reads the oldest records that there are, and always will
-        if position.after is not None and _is_there(requests, shard.id, position.after):
+            return  # it reads the oldest existing records, whichever they are
+        if position.after is not None and _has_record(requests, shard.id, position.after):
             return
-        self._lost(
+        self._report_loss(
             shard,
-            f"the job has read what arrived until {_utc(position.seen_ms)}, and the stream keeps records for "
-            f"{retention_ms // 3_600_000} hours: later ones may have expired before the job read them",
+            f"the job has read the records that arrived until {_utc(position.seen_ms)}, and the stream keeps records for "
+            f"{retention_ms // 3_600_000} hours: later records may have expired unread",
         )
         shard.position = replace(position, seen_ms=None)
         shard.iterator, shard.caught_up, shard.restored = None, False, False
 
-    def _lost(self, shard: ShardAhead, what: str) -> None:
-        """Fail, or go on, though records may have been lost."""
+    def _report_loss(self, shard: ShardAhead, what: str) -> None:
+        """Fail, or continue although records may have been lost."""
         if self._watch.on_expired == "fail":
             raise StorageError(
                 f"{self._watch.what}, {shard.id}: {what}. Raise the stream's retention period "
-                "(increase-stream-retention-period); to go on with what is left, call set_on_expired('skip') on the builder"
+                "(increase-stream-retention-period), or call set_on_expired('skip') on the builder to read the remaining records"
             )
-        log.warning("%s, %s: %s. The job goes on with what is left", self._watch.what, shard.id, what)
+        log.warning("%s, %s: %s. The job continues with the remaining records", self._watch.what, shard.id, what)
 
     def _on_error(self, shard: ShardAhead, error: Exception) -> None:
         if code_of(error) == "ResourceNotFoundException" and shard.id not in (self._listed or {}):
-            self._lost(shard, "the shard no longer exists: its records expired before the job read them")
+            self._report_loss(shard, "the shard no longer exists: its records expired before the job read them")
             shard.add((), 0, None)
             return
         if is_expired(error):
@@ -283,13 +283,13 @@ class ShardWatcher:
         pause = min(LONGEST_RETRY_S, RETRY_S * 2 ** min(shard.tries - 1, 10)) * random.uniform(0.5, 1)
         shard.due_s = time.monotonic() + pause
         if is_throttled(error):
-            log.info("%s, %s: too many requests; the next one in %.1f s", self._watch.what, shard.id, pause)
+            log.info("%s, %s: too many requests; next request in %.1f s", self._watch.what, shard.id, pause)
         else:
-            self._temporary(error)
+            self._check_temporary(error)
             shard.iterator = None
 
-    def _temporary(self, error: Exception) -> ForkpointError:
-        """Log that there is no answer for now. Raises any other error as forkpoint's."""
+    def _check_temporary(self, error: Exception) -> ForkpointError:
+        """Log that the service is temporarily unavailable. Raises any other error as a forkpoint error."""
         watch = self._watch
         trouble = forkpoint_error(error, watch.what, watch.client.place, watch.remedy)
         if not isinstance(trouble, SystemUnavailable):
@@ -304,11 +304,11 @@ def _utc(ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ms / 1000))
 
 
-def _is_there(requests: StreamRequests, shard: str, sequence_number: str) -> bool:
+def _has_record(requests: StreamRequests, shard: str, sequence_number: str) -> bool:
     """Whether a shard still has a record."""
     at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": sequence_number}
     iterator: str | None = requests.iterator(shard, at)
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_EMPTY):
         if iterator is None:
             return False
         found = requests.records(iterator, 1)
@@ -316,5 +316,5 @@ def _is_there(requests: StreamRequests, shard: str, sequence_number: str) -> boo
             return bool(found.records[0]["SequenceNumber"] == sequence_number)
         if found.behind_ms == 0:
             return False
-        iterator = found.next  # an answer may be empty though there are records
+        iterator = found.next  # a response may be empty although there are records
     return False

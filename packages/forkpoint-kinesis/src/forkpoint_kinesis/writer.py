@@ -19,8 +19,8 @@ from forkpoint_kinesis.outgoing import SCHEMA
 
 
 class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
-    """Stages one subtask's records of an epoch. ``max_bytes``: of a record with its key; ``key_length``: of a key, in
-    characters."""
+    """Stages a subtask's records of an epoch. ``max_bytes``: the maximum size of a record with its key. ``key_length``: the
+    maximum length of a key, in characters; 0 for no check."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
             self._batches.append(records)
 
     def _check(self, records: pa.RecordBatch) -> None:
-        """Raise for what would be refused, before its epoch is committed."""
+        """Raise before the commit if Kinesis would refuse a record."""
         keys, data = records.column("key"), records.column("data")
         if data.null_count:
-            raise ConfigError(f"{self._what}: an element became no message; records without data do not exist in Kinesis")
+            raise ConfigError(f"{self._what}: an element became no message; Kinesis has no records without data")
         if self._key_length:
             lengths = pc.fill_null(pc.utf8_length(keys), 0)
             bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, self._key_length))
             if pc.any(bad).as_py():
                 key = keys[pc.index(bad, True).as_py()].as_py()
                 raise ConfigError(
-                    f"{self._what}: the partition key {key!r} is empty, or has more than {self._key_length} characters; correct "
+                    f"{self._what}: the partition key {key!r} is empty or has more than {self._key_length} characters; correct "
                     "the function of set_partition_key_generator()"
                 )
         sizes = pc.add(pc.fill_null(pc.binary_length(keys), 0), pc.binary_length(data))
@@ -62,7 +62,7 @@ class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
             key = keys[pc.index(sizes, largest).as_py()].as_py()
             of = "" if key is None else f", with key {key!r},"
             raise ConfigError(
-                f"{self._what}: a record of {largest} bytes{of} is larger than {self._max_bytes}; write smaller ones, or call "
+                f"{self._what}: a record of {largest} bytes{of} is larger than {self._max_bytes}; write smaller records, or call "
                 "set_max_record_size_in_bytes() if the stream allows more"
             )
 
@@ -73,6 +73,6 @@ class StagingWriter(SinkWriter[T_contra], Generic[T_contra]):
 
 
 def checked(target: Target) -> None:
-    """Raise if there is no such stream, as forkpoint's error."""
+    """Raise a forkpoint error if the stream does not exist."""
     with raising_errors(target.what, target.place, target.remedy):
         target.check()

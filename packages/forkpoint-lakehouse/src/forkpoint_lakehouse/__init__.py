@@ -1,4 +1,4 @@
-"""Sinks for tables of a lakehouse: Delta Lake and Apache Iceberg."""
+"""Sinks for lakehouse tables: Delta Lake and Apache Iceberg."""
 
 from typing import TYPE_CHECKING
 

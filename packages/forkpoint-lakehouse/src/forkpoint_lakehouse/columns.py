@@ -1,4 +1,4 @@
-"""Elements as rows of a table: columns, which are deleted, and whether they fit the table."""
+"""Converts elements to a table's rows: columns, deletions, and checks against the table."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.wire import shown
 
 DELETED = "_forkpoint_deleted"
-"""The column of staged changes that says whether the row of its key is deleted."""
+"""The column of staged changes that marks deletions."""
 
 _CHANGE = ("kind", "before", "after")
 
 
 def type_of_rows(type: TypeInformation[Any] | None, table: str) -> RecordType:
-    """The stream's type, if its elements can be rows. Raises ConfigError."""
+    """The stream's type. Raises ConfigError if its elements cannot be rows."""
     if type is None:
-        raise ConfigError(f"{table}: the type of the elements is not known; declare it (output_type=, or a return annotation)")
+        raise ConfigError(f"{table}: the type of the elements is unknown; declare it (output_type=, or a return annotation)")
     if not isinstance(type, RecordType) or not type.members:
         raise ConfigError(
-            f"{table}: elements of {type!r} are no rows; map them to records: a NamedTuple, dataclass, Row or msgspec.Struct"
+            f"{table}: elements of {type!r} are not rows; map them to records: a NamedTuple, dataclass, Row or msgspec.Struct"
         )
     for field in type.members:
         if opaque := {"any", "union"} & field.type.kinds():
             raise ConfigError(
                 f"{table}: column {field.name!r} is of {field.type!r}, which no column can hold ({', '.join(sorted(opaque))}); "
-                "give the field a type of its own, or map it to a str"
+                "give the field a specific type, or map it to a str"
             )
     return type
 
 
 def to_batch(batch: SinkBatch[Any], type: RecordType) -> pa.RecordBatch:
-    """Elements as columns of their type."""
+    """Elements as a batch with the columns of their type."""
     schema, columns = type.arrow_schema, batch.table
     if columns is not None and columns.schema.names == schema.names:
         return pa.RecordBatch.from_arrays(
@@ -57,23 +57,23 @@ def to_batch(batch: SinkBatch[Any], type: RecordType) -> pa.RecordBatch:
 
 
 def is_change(type: RecordType) -> bool:
-    """Whether elements are changes of rows, as `change_type` makes them."""
+    """Whether elements are row changes, of a type made by `change_type`."""
     return tuple(type.names[:3]) == _CHANGE and type.members[0].type == type_of(RowKind)
 
 
 def row_schema(type: RecordType) -> pa.Schema:
-    """The columns of the rows: of the elements, or, if these are changes, of what is changed."""
+    """The columns of the elements, or of the changed rows if the elements are changes."""
     if not is_change(type):
         return type.arrow_schema
     row = type.members[2].type.arrow_type
     if not pa.types.is_struct(row):
-        raise ConfigError(f"changes of {type.members[2].type!r} are no changes of rows; declare a record type for the rows")
+        raise ConfigError(f"changes of {type.members[2].type!r} are not row changes; declare a record type for the rows")
     return pa.schema([pa.field(f.name, f.type) for f in row])
 
 
 def changes(batch: pa.RecordBatch, type: RecordType) -> pa.Table:
-    """Rows with the column ``DELETED``, in order. An update of which the former row is known deletes that first: its key may
-    have been another."""
+    """Rows with the column ``DELETED``, in order. An update with a known former row deletes that row first, because its key may
+    differ."""
     if not is_change(type):
         return pa.table([*batch.columns, pa.repeat(False, len(batch))], names=[*batch.schema.names, DELETED])
     kind = type.members[0].type
@@ -82,7 +82,7 @@ def changes(batch: pa.RecordBatch, type: RecordType) -> pa.Table:
     count = len(batch)
     rows = pa.concat_arrays([before, after])
     flags = pa.concat_arrays([pa.repeat(True, count), deleted])
-    # Each change's former row before its new one; a deletion has no new one.
+    # A change's former row precedes its new row; a deletion has no new row.
     order = np.arange(2 * count).reshape(2, count).T.ravel()
     ordered = pa.table([*rows.flatten(), flags, rows.is_valid()], names=[*row_schema(type).names, DELETED, "_there"]).take(order)
     there = ordered.column("_there")
@@ -90,14 +90,14 @@ def changes(batch: pa.RecordBatch, type: RecordType) -> pa.Table:
 
 
 def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The last row of each key, in order."""
+    """The last row per key, in order."""
     numbered = pa.table([*(rows.column(k) for k in key), pa.array(np.arange(len(rows)))], names=[*key, "_at"])
     last = numbered.group_by(list(key)).aggregate([("_at", "max")]).column("_at_max")
     return rows.take(pa.array(np.sort(last.to_numpy())))
 
 
 def check_key_columns(rows: pa.Schema, key: Sequence[str], table: str) -> None:
-    """Raise ConfigError if rows of these columns cannot be told apart by the key."""
+    """Raise ConfigError if the key cannot identify rows of these columns."""
     for name in key:
         if name not in rows.names:
             raise ConfigError(
@@ -106,13 +106,13 @@ def check_key_columns(rows: pa.Schema, key: Sequence[str], table: str) -> None:
             )
         if pa.types.is_nested(rows.field(name).type):
             raise ConfigError(
-                f"{table}: key column {name!r} is {rows.field(name).type}, by which rows cannot be told apart; choose another "
+                f"{table}: key column {name!r} is {rows.field(name).type}, which cannot identify rows; choose another "
                 "key, or map it to a str or int"
             )
 
 
 def check_key(rows: pa.Table, key: Sequence[str], table: str) -> None:
-    """Raise ConfigError if a row has no key."""
+    """Raise ConfigError if a row lacks a key value."""
     for name in key:
         if rows.column(name).null_count:
             raise ConfigError(f"{table}: an element has no value in the key column {name!r}; filter such elements out")
@@ -122,7 +122,7 @@ def check_key(rows: pa.Table, key: Sequence[str], table: str) -> None:
 
 
 def fit(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
-    """Rows with the table's types, and those of its columns that they have, in its order. Raises ConfigError."""
+    """Rows with the table's types and column order, without columns that the rows lack. Raises ConfigError."""
     columns, fields = [], []
     for field in schema:
         at = rows.schema.get_field_index(field.name)
@@ -148,7 +148,7 @@ def fit(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
 
 
 def complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with all columns of a schema, in its order and types, None where they have none."""
+    """The rows with all columns of a schema, in its order and types. Missing columns are None."""
     columns = [
         rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
         for field in schema
@@ -157,7 +157,7 @@ def complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """The rows whose key is none of these, in order. ``keys``: the key columns."""
+    """The rows whose key is not among ``keys``, in order. ``keys`` has the key columns."""
     key = keys.column_names
     numbered = rows.select(key).cast(keys.schema).append_column("_at", pa.array(np.arange(len(rows))))
     left = numbered.join(keys, key, join_type="left anti").column("_at")
@@ -165,15 +165,15 @@ def without(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 
 def check_case(rows: pa.Schema, present: pa.Schema, table: str) -> None:
-    """Raise ConfigError for fields that differ in case only, also in records, from others or from the table's columns."""
+    """Raise ConfigError for fields, also of nested records, that differ from other fields or the table's columns only in case."""
     names = {field.name.lower(): field for field in present}
     for field in rows:
         other = names.setdefault(field.name.lower(), field)
         if field.name != other.name:
             whose = f"its column {other.name!r}" if other.name in present.names else f"the field {other.name!r}"
             raise ConfigError(
-                f"{table}: the elements' field {field.name!r} differs from {whose} in case only, and the table can have one of "
-                "them; give the field the column's name, or another one"
+                f"{table}: the elements' field {field.name!r} differs from {whose} only in case, and the table can have only one "
+                "of them; give the field the column's name, or a different name"
             )
         inner, inside = _record_in(field.type), None if other is field else _record_in(other.type)
         if inner is not None:
@@ -187,8 +187,8 @@ def _record_in(of: pa.DataType) -> pa.Schema | None:
 
 
 def new_columns(rows: pa.Schema, present: pa.Schema, table: str, *, evolution: bool) -> list[pa.Field]:
-    """The columns to add to a table. Raises ConfigError if that is not allowed, or the elements lack a required column, or a type
-    cannot become the table's."""
+    """The columns to add to a table. Raises ConfigError if there are any but no ``evolution``, if the elements lack a required
+    column, or if a type cannot be cast to the table's."""
     for field in present:
         if field.name not in rows.names and not field.nullable:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What the committers of table sinks have in common: once, after what precedes it, and never what an older copy knows."""
+"""The common part of table sinks' committers: commits epochs once and in order, and refuses an older copy of the state root."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from forkpoint_lakehouse.format import Conflict, TableFormat
 from forkpoint_lakehouse.uncommitted import Uncommitted
 from forkpoint_lakehouse.writing import FILE_BYTES, unpack
 
-_TRIES = 10  # of a commit that others' commits get ahead of
+_TRIES = 10  # of a commit that conflicts with others' commits
 _PAUSE_SECONDS = 0.3
-_AT_ONCE = 8  # requests
+_CONCURRENCY = 8  # requests
 
 
 class TableCommitter(Committer):
-    """Commits a sink's epochs to one table: one or several in a transaction, which also says which epoch is the last of them.
-    With a ``key``, rows are changed by it."""
+    """Commits a sink's epochs to a table: one or several in a transaction, which also stores the number of the last epoch. With a
+    ``key``, changes rows by key."""
 
     def __init__(self, context: CommitterContext, table: TableFormat, key: Sequence[str]) -> None:
         self._context = context
@@ -38,9 +38,9 @@ class TableCommitter(Committer):
         self._key = list(key)
         self._uncommitted = Uncommitted(context.state_root, context.job, context.uid)
         self._table: Any = None
-        self._done = 0  # the newest epoch that had been committed when output was made ready
-        self._together: list[str] = []  # the files that were written of staged rows
-        self._refused: list[str] = []  # those that were written for a transaction which the table has refused
+        self._done = 0  # the newest committed epoch when the output was prepared
+        self._together: list[str] = []  # the files written from staged rows
+        self._refused: list[str] = []  # the files written for a transaction that the table has refused
 
     def commit(self, output: EpochOutput, newest: int) -> None:
         self.commit_together([output], newest)
@@ -59,7 +59,7 @@ class TableCommitter(Committer):
                 if not tries_left:
                     self._give_up(last)
                     raise SystemUnavailable(
-                        f"{self._name}: {_TRIES} commits were refused as other writers' got ahead: {conflict}"
+                        f"{self._name}: {_TRIES} commits were refused because other writers committed first: {conflict}"
                     ) from conflict
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))
         self._together, self._refused = [], []
@@ -67,7 +67,7 @@ class TableCommitter(Committer):
         self._uncommitted.settle(last, notes, self._remove)
 
     def _prepare(self, outputs: Sequence[EpochOutput], ready: EpochOutput | None, newest: int) -> EpochOutput | None:
-        """What the table's newest version lacks; None if it lacks nothing. ``ready``: what it lacked before."""
+        """The output that the table's newest version lacks; None if it lacks nothing. ``ready``: the output prepared before."""
         while True:
             done = self._committed()
             refuse_put_back(done, newest, f"{self._name}, for sink {self._context.uid!r},")
@@ -78,7 +78,7 @@ class TableCommitter(Committer):
             if ready is not None and done == self._done:
                 return ready
             self._discard(self._together)
-            self._done, ready = done, self._put_together(_joined(left))
+            self._done, ready = done, self._put_together(_join(left))
             if not self._together:
                 return ready
 
@@ -88,17 +88,17 @@ class TableCommitter(Committer):
             self._discard(self._refused)
 
     def _discard(self, files: list[str]) -> None:
-        """Remove files of a transaction that was refused. Only if the table's newest version lacks its epoch: a request that was
-        repeated on its way may be refused, and executed before."""
+        """Remove files of a refused transaction. Only if the table's newest version lacks its epoch: a duplicated request may be
+        refused although its first copy was executed."""
         if files:
             self._remove(files)
             files.clear()
 
     def _put_together(self, output: EpochOutput) -> EpochOutput:
-        """Write the rows that were staged to be appended to data files. If this is cut short, the table's own maintenance finds
-        them: whether the table names them could not be told from a note."""
+        """Write staged rows to data files. If this is interrupted, the table's own maintenance removes the files: a note could
+        not tell whether the table names them."""
         if self._table is None:
-            return output  # which is said when it is committed
+            return output  # the commit raises the error
         files: list[JSON] = [each for each in output.committables if "appended" not in each]
         held: list[pa.Table] = []
         for rows in self._staged([each["appended"] for each in output.committables if "appended" in each]):
@@ -118,24 +118,24 @@ class TableCommitter(Committer):
         return [files.write(path, part) for path, part in planned]
 
     def _staged(self, stored: Sequence[JSON]) -> Iterator[pa.Table]:
-        """The rows of each, in order. Few are in memory at once."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for at in range(0, len(stored), _AT_ONCE):
-                yield from map(unpack, pool.map(self._context.staged, stored[at : at + _AT_ONCE]))
+        """The rows of each staged object, in order. Keeps few in memory."""
+        with ThreadPoolExecutor(_CONCURRENCY) as pool:
+            for at in range(0, len(stored), _CONCURRENCY):
+                yield from map(unpack, pool.map(self._context.staged, stored[at : at + _CONCURRENCY]))
 
     def _changes(self, output: EpochOutput) -> pa.Table:
-        """The last change of each key."""
+        """The last change per key."""
         parts = list(self._staged([each["changes"] for each in output.committables]))
         return last_of_each_key(pa.concat_tables(parts, promote_options="default"), self._key)
 
     @abstractmethod
     def _committed(self) -> int:
-        """The newest epoch that the table's newest version says was committed, or 0."""
+        """The newest committed epoch according to the table's newest version, or 0."""
 
     @abstractmethod
     def _commit(self, output: EpochOutput) -> None:
-        """Commit output up to an epoch to the version that ``_committed`` has read. Raises Conflict
-        if another commit got ahead."""
+        """Commit output up to an epoch to the version that ``_committed`` has read. Raises Conflict if another commit came
+        first."""
 
     @abstractmethod
     def _remove(self, paths: Iterable[str]) -> None:
@@ -145,6 +145,6 @@ class TableCommitter(Committer):
         self._table = None
 
 
-def _joined(outputs: Sequence[EpochOutput]) -> EpochOutput:
-    """The output of several epochs as the last one's."""
+def _join(outputs: Sequence[EpochOutput]) -> EpochOutput:
+    """The output of several epochs as the last epoch's output."""
     return EpochOutput(epoch=outputs[-1].epoch, committables=[each for o in outputs for each in o.committables])

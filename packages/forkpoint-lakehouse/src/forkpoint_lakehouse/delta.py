@@ -1,8 +1,8 @@
-"""DeltaSink: rows to a Delta Lake table, exactly once.
+"""DeltaSink: writes rows to a Delta Lake table, exactly once.
 
-Writers put data files below the table's directory, where nobody reads them before the table's log names them. The commit of an
-epoch is one transaction of the log. It also sets the version of an application of the sink's own to the epoch's number
-(``txn`` in Delta's protocol): of two that set it, the log refuses the later one, so an epoch is never added twice.
+Writers put data files below the table's directory. Readers ignore them until the table's log names them. The commit of an epoch
+is one transaction of the log. It also sets the version of the sink's own application to the epoch's number (``txn`` in Delta's
+protocol). If two transactions set it, the log refuses the later one, so an epoch is never added twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from forkpoint_lakehouse.delta_files import DeltaFiles, DeltaPlace, absolute
 from forkpoint_lakehouse.format import DataFiles, TableFormat
 from forkpoint_lakehouse.sink import Mode, TableSink, check_options, column_names
 
-_APPENDABLE = {
+_SUPPORTED_FEATURES = {
     "appendOnly",
     "invariants",
     "changeDataFeed",
@@ -41,23 +41,22 @@ _APPENDABLE = {
 }
 
 
-_DEMANDING = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
+_UNSUPPORTED_METADATA = ("delta.generationExpression", "delta.identity.", "delta.invariants", "delta.columnMapping.")
 
 
 class DeltaSink(TableSink[T_contra]):
-    """Writes records to a Delta Lake table, one transaction of its log for each epoch, or for those of a while.
+    """Writes records to a Delta Lake table, in one transaction of its log per epoch or per ``commit_every``.
 
-    ``uri``: a directory or URL (``s3://…``, ``gs://…``, ``abfss://…``). The table is created if there is none.
-    ``mode``: ``"append"`` adds a row for each element; ``"upsert"`` puts each element in the place of the row with its ``key``,
-    and elements that are changes of rows (`DebeziumJsonDeserializationSchema`) do what they say. The last change of a key in
-    an epoch wins.
-    ``partition_by``: the columns by whose values a new table's files are divided.
-    ``schema_evolution``: whether the table gets columns that the elements have and it lacks.
-    ``commit_every``: epochs are committed together when the first of them has waited for this long, with files as large as
-    that allows. By default each is committed at once, by itself.
-    ``storage_options``: of the object store, by delta-rs's names, such as ``{"AWS_REGION": "eu-central-1"}``.
+    ``uri``: a directory or URL (``s3://…``, ``gs://…``, ``abfss://…``). The table is created if it does not exist.
+    ``mode``: ``"append"`` adds a row per element. ``"upsert"`` replaces the row with the element's ``key``; elements that are row
+    changes (`DebeziumJsonDeserializationSchema`) are applied. The last change of a key in an epoch wins.
+    ``partition_by``: the partition columns of a new table.
+    ``schema_evolution``: whether to add the elements' columns that the table lacks.
+    ``commit_every``: commit epochs together once the first has waited for this long, in files as large as that allows. By
+    default, every epoch is committed immediately, by itself.
+    ``storage_options``: the object store's options, under delta-rs's names, such as ``{"AWS_REGION": "eu-central-1"}``.
 
-    Raises ConfigError if elements are no records, or a column is missing or does not fit the table.
+    Raises ConfigError if elements are not records, or if a column is missing or does not fit the table.
     """
 
     def __init__(
@@ -78,10 +77,10 @@ class DeltaSink(TableSink[T_contra]):
         super().__init__(table, mode, key, commit_every)
 
 
-_KEPT_SECONDS = 300.0
-_KEPT_TABLES = 8
-_kept: dict[Any, tuple[float, Any]] = {}
-"""This process's tables, by what identifies them, with the time since when. One is taken out while it is brought up to date."""
+_CACHE_SECONDS = 300.0
+_CACHE_TABLES = 8
+_cache: dict[Any, tuple[float, Any]] = {}
+"""This process's cached tables, with the time of loading. A table is taken out while it is updated."""
 
 
 @dataclass(frozen=True)
@@ -117,21 +116,21 @@ class _Table(TableFormat):
                 return None
 
     def _load_to_write(self) -> Any:
-        """This process keeps the table, and reads only what is new of its log: a table with many files takes long.
-        Not so after a fork, which ends the client's threads."""
+        """Cache the table in this process and read only the new part of its log, because loading a table with many files is slow.
+        A forked process loads it again: a fork ends the client's threads."""
         key = (os.getpid(), self.uri, tuple(sorted(self.storage_options.items())))
-        now, (since, table) = time.monotonic(), _kept.pop(key, (0.0, None))
-        if table is not None and now - since < _KEPT_SECONDS:
+        now, (since, table) = time.monotonic(), _cache.pop(key, (0.0, None))
+        if table is not None and now - since < _CACHE_SECONDS:
             try:
                 table.update_incremental()
-            except Exception:  # it may have been made anew
+            except Exception:  # it may have been recreated
                 table = None
-        if table is None or now - since >= _KEPT_SECONDS:
+        if table is None or now - since >= _CACHE_SECONDS:
             since, table = now, self.load()
         if table is not None:
-            _kept[key] = (since, table)
-            while len(_kept) > _KEPT_TABLES:
-                _kept.pop(next(iter(_kept)), None)
+            _cache[key] = (since, table)
+            while len(_cache) > _CACHE_TABLES:
+                _cache.pop(next(iter(_cache)), None)
         return table
 
     def _create(self, columns: pa.Schema) -> Any:
@@ -152,15 +151,17 @@ class _Table(TableFormat):
     def _check(self, table: Any) -> None:
         metadata = table.metadata()
         features = set(table.protocol().writer_features or ())
-        demands = sorted(features - _APPENDABLE)
+        demands = sorted(features - _SUPPORTED_FEATURES)
         demands += sorted(k for k in metadata.configuration if k.startswith("delta.constraints."))
         if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
             demands.append("columnMapping")
-        demands += sorted({key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING)})
+        demands += sorted(
+            {key for field in table.schema().fields for key in field.metadata if key.startswith(_UNSUPPORTED_METADATA)}
+        )
         if demands:
             raise ConfigError(
-                f"{self.name} demands {', '.join(demands)} of its writers, which DeltaSink does not do; drop the feature or "
-                "constraint, or write to another table"
+                f"{self.name} requires {', '.join(demands)} of its writers, which DeltaSink does not support; drop the feature "
+                "or constraint, or write to another table"
             )
 
     def _check_names(self, rows: pa.Schema, present: pa.Schema) -> None:
@@ -171,7 +172,7 @@ class _Table(TableFormat):
         for column in self.partition_by:
             if pa.types.is_binary(rows.field(column).type):
                 raise ConfigError(
-                    f"{self.name} cannot be partitioned by column {column!r}, which is of bytes; choose another in partition_by="
+                    f"{self.name} cannot be partitioned by column {column!r}, which holds bytes; choose another in partition_by="
                 )
 
     def columns(self, table: Any) -> pa.Schema:
@@ -201,7 +202,7 @@ class _Table(TableFormat):
 
 
 class _DeltaCommitter(TableCommitter):
-    """Keeps the table open between commits, and reads what is new of its log before each."""
+    """Keeps the table open between commits and reads the new part of its log before a commit."""
 
     def __init__(self, context: CommitterContext, table: _Table, key: Sequence[str]) -> None:
         super().__init__(context, table, key)

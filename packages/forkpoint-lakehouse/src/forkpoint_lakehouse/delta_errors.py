@@ -1,4 +1,4 @@
-"""delta-rs's errors as forkpoint's."""
+"""Converts delta-rs's errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFUSED = re.compile(
 _UNWRITABLE = re.compile(
     r"Could not create local directory|Permission denied|Read-only file system|Not a directory|Operation not permitted"
 )
-_AWAY = re.compile(
+_UNAVAILABLE = re.compile(
     r"error sending request|[Tt]imed? ?out|[Cc]onnection|\b50[0234]\b|SlowDown|dns error|Unavailable|"
     r"Input/output error|Stale file"
 )
@@ -25,7 +25,7 @@ _FULL = re.compile(r"No space left|quota exceeded")
 
 @contextmanager
 def raising_errors(table: str) -> Iterator[None]:
-    """Raise delta-rs's errors as forkpoint's."""
+    """Convert delta-rs's errors to forkpoint's."""
     from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 
     try:
@@ -33,17 +33,17 @@ def raising_errors(table: str) -> Iterator[None]:
     except (ForkpointError, Conflict):
         raise
     except CommitFailedError as error:
-        if _AWAY.search(str(error)):
+        if _UNAVAILABLE.search(str(error)):
             raise SystemUnavailable(f"{table} does not work: {error}") from error
         raise Conflict(str(error)) from error
     except (DeltaProtocolError, SchemaMismatchError) as error:
         raise ConfigError(f"{table} cannot be written to: {error}") from error
     except Exception as error:
-        if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:  # delta-rs raises that, too
+        if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:  # delta-rs also raises Exception itself
             raise
-        said = _said(error)
+        said = _message(error)
         if _FULL.search(said):
-            raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job goes on") from error
+            raise StorageUnavailable(f"{table}: {said}. Free space or raise the quota, and the job continues") from error
         if _REFUSED.search(said):
             raise ConfigError(
                 f"{table}: access is refused: {said}. Correct the credentials in storage_options= or the environment, or grant "
@@ -54,11 +54,11 @@ def raising_errors(table: str) -> Iterator[None]:
                 f"{table}: its directory cannot be written to: {said}. Correct the path, or grant the right to the user that the "
                 "job runs as, on all hosts"
             ) from error
-        if _AWAY.search(said):
+        if _UNAVAILABLE.search(said):
             raise SystemUnavailable(f"{table} does not work: {said}") from error
         raise JobFailed(f"{table}: {said}") from error
 
 
-def _said(error: Exception) -> str:
-    """On one line, without the frames of native code."""
+def _message(error: Exception) -> str:
+    """The message on one line, without native stack frames."""
     return re.sub(r"\s*\n\s*", "; ", re.split(r"\n\s*0: ", str(error))[0].strip())

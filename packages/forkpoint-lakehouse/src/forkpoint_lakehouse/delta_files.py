@@ -1,4 +1,4 @@
-"""Data files of a Delta table: where they are, their partitions and statistics."""
+"""Data files of a Delta table: paths, partitions and statistics."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from forkpoint_lakehouse.format import DataFiles
 from forkpoint_lakehouse.partitions import divide
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_TAKEN_FOR_NULL = ["", NULL_PARTITION]
-"""Texts in partition columns: Delta's protocol writes null as the former, and readers and writers take the latter for it, too."""
+_NULL_TEXTS = ["", NULL_PARTITION]
+"""Texts that mean null in partition columns: Delta's protocol writes "", and readers and writers also accept the other."""
 
-_STATISTICS_COLUMNS = 32  # as other writers
-_LONGEST = 256  # of a text in statistics
+_STATISTICS_COLUMNS = 32  # like other writers
+_MAX_TEXT = 256  # characters of a text in statistics
 _SAFE = " ,+@()"
 
 
 def absolute(uri: str) -> str:
-    """A table's place for all processes: a path becomes absolute."""
+    """A table's URI, independent of the working directory: makes a path absolute."""
     if uri.startswith("file:"):
         return unquote(urlsplit(uri).path)
     return uri.rstrip("/") if "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 
 # Options that only delta-rs knows.
-_OF_THE_LOG = re.compile(r"max_retries|retry_timeout|backoff_config\..*|.*unsafe_rename|.*locking_provider|.*dynamo.*|delta_.*")
-_AT_ONCE = 8  # requests
+_LOG_OPTIONS = re.compile(r"max_retries|retry_timeout|backoff_config\..*|.*unsafe_rename|.*locking_provider|.*dynamo.*|delta_.*")
+_CONCURRENCY = 8  # requests
 
 
 class DeltaPlace:
@@ -55,12 +55,12 @@ class DeltaPlace:
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self._root = None if "://" in uri else Path(uri)
         options = {key.lower().replace("aws_allow_http", "allow_http"): value for key, value in storage_options.items()}
-        config = {key: value for key, value in options.items() if not _OF_THE_LOG.fullmatch(key)}
+        config = {key: value for key, value in options.items() if not _LOG_OPTIONS.fullmatch(key)}
         self._uri, self._config = uri.replace("s3a://", "s3://", 1), config
 
     @cached_property
     def _store(self) -> Any:
-        # delta-rs's own file system keeps Python's lock while it waits for the store.
+        # delta-rs's own file system holds the GIL while it waits for the store.
         from forkpoint.storage.object_storage import ObjectStorage
 
         return ObjectStorage(self._uri, self._config)
@@ -89,16 +89,16 @@ class DeltaPlace:
             (self._root / path).unlink(missing_ok=True)
 
     def missing(self, paths: Sequence[str]) -> list[str]:
-        """Those of the files that do not exist."""
+        """The files that do not exist."""
         if self._root is not None:
             return [path for path in paths if not (self._root / path).exists()]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_CONCURRENCY) as pool:
             there = pool.map(self._store.exists, paths)
             return [path for path, exists in zip(paths, there, strict=True) if not exists]
 
 
 class DeltaFiles(DataFiles):
-    """Writes data files of a table whose columns and partition columns are known."""
+    """Writes data files of a table with these columns and partition columns."""
 
     def __init__(self, name: str, place: DeltaPlace, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         self._name = name
@@ -123,12 +123,12 @@ class DeltaFiles(DataFiles):
             if column not in rows.column_names or not pa.types.is_string(rows.schema.field(column).type):
                 continue
             for text in pc.unique(
-                pc.filter(rows.column(column), pc.is_in(rows.column(column), pa.array(_TAKEN_FOR_NULL)))
+                pc.filter(rows.column(column), pc.is_in(rows.column(column), pa.array(_NULL_TEXTS)))
             ).to_pylist():
                 raise ConfigError(
-                    f"{self._name}: an element has {text!r} in column {column!r}, by which the table is partitioned, and Delta "
-                    "Lake takes that for null there; map it to another text or to None, filter such elements out, or partition "
-                    "a new table by another column"
+                    f"{self._name}: an element has {text!r} in the partition column {column!r}, where Delta Lake reads that as "
+                    "null; map it to another text or to None, filter such elements out, or partition a new table by another "
+                    "column"
                 )
 
     def write(self, path: str, part: Any) -> dict[str, JSON]:
@@ -155,7 +155,7 @@ def _directory(text: str | None) -> str:
 
 
 def partition_text(value: Any) -> str | None:
-    """A partition's value as Delta's protocol writes it."""
+    """A partition value in the form of Delta's protocol."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -169,7 +169,7 @@ def partition_text(value: Any) -> str | None:
 
 
 def statistics(rows: pa.Table) -> str:
-    """What a Delta table's log says of a file's columns, as JSON: readers skip files by it."""
+    """A file's column statistics in a Delta table's log, as JSON. Readers use them to skip files."""
     lowest, highest, nulls = {}, {}, {}
     for name in rows.column_names[:_STATISTICS_COLUMNS]:
         column = rows.column(name)
@@ -181,14 +181,14 @@ def statistics(rows: pa.Table) -> str:
         bounds = pc.min_max(column).as_py()
         low, high = _bound(bounds["min"]), _bound(bounds["max"])
         if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
-            continue  # NaN is above all other values, and JSON has none
+            continue  # NaN sorts above all values, and JSON cannot represent it
         if low is not None and high is not None:
             lowest[name], highest[name] = low, high
     return json.dumps({"numRecords": len(rows), "minValues": lowest, "maxValues": highest, "nullCount": nulls})
 
 
 def _bound(value: Any) -> Any:
-    """A bound in statistics; None if there should be none."""
+    """A bound in statistics; None to leave it out."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
     if isinstance(value, date):
@@ -197,4 +197,4 @@ def _bound(value: Any) -> Any:
         return None  # JSON's numbers would be rounded
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return None if isinstance(value, str) and len(value) > _LONGEST else value
+    return None if isinstance(value, str) and len(value) > _MAX_TEXT else value

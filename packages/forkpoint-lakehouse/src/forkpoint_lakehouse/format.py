@@ -1,4 +1,4 @@
-"""What a table sink needs of a table format: creating a table, adding columns, writing data files, committing them."""
+"""The interface of table formats for table sinks: create a table, add columns, write and commit data files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from forkpoint_lakehouse.columns import check_key_columns, new_columns
 
 log = logging.getLogger("forkpoint")
 
-_TRIES = 5  # to add columns, beside others that do
+_TRIES = 5  # to add columns while others add columns
 
 
 class Conflict(Exception):
-    """Another commit to the table got ahead."""
+    """Another commit to the table came first."""
 
 
 class DataFiles(ABC):
-    """Where and how a table's data files are written. Created when the first rows are there; the table exists."""
+    """Writes a table's data files. Created when the first rows arrive; the table exists."""
 
     @property
     @abstractmethod
@@ -33,14 +33,14 @@ class DataFiles(ABC):
 
     @abstractmethod
     def plan(self, rows: pa.Table, name: str) -> Sequence[tuple[str, Any]]:
-        """Divide rows into data files: the path of each, which contains ``name``, and what ``write`` needs."""
+        """Divide rows into data files. Returns their paths, which contain ``name``, with the second argument of ``write``."""
 
     @abstractmethod
     def write(self, path: str, part: Any) -> dict[str, JSON]:
         """Write a data file, durably. Returns its description."""
 
     def check(self, rows: pa.Table) -> None:  # noqa: B027  (most formats can write any value of a column's type)
-        """Raise ConfigError for a value that the table would not give back."""
+        """Raise ConfigError for a value that would not read back unchanged."""
 
     @abstractmethod
     def remove(self, paths: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ class DataFiles(ABC):
 
 
 class TableFormat(ABC):
-    """A table to write to. Shipped to the tasks."""
+    """A table to write to. Shipped to tasks."""
 
     partition_by: tuple[str, ...]
     schema_evolution: bool
@@ -56,45 +56,45 @@ class TableFormat(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages call the table."""
+        """The table's name in messages."""
 
     @abstractmethod
     def load(self) -> Any:
-        """The table's newest version; None if there is none."""
+        """The table's newest version; None if the table does not exist."""
 
     @abstractmethod
     def columns(self, table: Any) -> pa.Schema:
-        """A loaded table's columns as Arrow's."""
+        """A loaded table's Arrow columns."""
 
     @abstractmethod
     def create_committer(self, context: CommitterContext, key: Sequence[str]) -> Committer:
-        """A committer of appended rows or, with a ``key``, of changes by it."""
+        """A committer of appended rows or, with a ``key``, of changes by key."""
 
     def open(self, rows: pa.Schema) -> DataFiles:
-        """Create the table for these columns unless it exists, or add those that it lacks. Raises ConfigError."""
+        """Create the table with these columns unless it exists, or add the columns that it lacks. Raises ConfigError."""
         table = self._load_to_write()
         missing = self._missing_columns(rows, table)
         if table is None:
             table = self._create(pa.schema(missing))
-            missing = self._missing_columns(rows, table)  # another one may have created it, in another way
+            missing = self._missing_columns(rows, table)  # another task may have created it with other columns
         if missing:
             table = self._add(table, missing)
             new_columns(rows, self.columns(table), self.name, evolution=False)
         return self._files(table)
 
     def check(self, rows: pa.Schema, key: Sequence[str]) -> None:
-        """Raise ConfigError if rows of these columns cannot be written to the table, or to a new one. If the table cannot
-        be reached, the first epoch will tell: tasks may have credentials that this process lacks."""
+        """Raise ConfigError if rows of these columns cannot be written to the existing or new table. If the table is unreachable,
+        leave the check to the first epoch: tasks may have credentials that this process lacks."""
         check_key_columns(rows, key, self.name)
         try:
             table = self.load()
         except ForkpointError as error:
-            log.info("%s. So whether rows fit the table is not known yet", error)
+            log.info("%s. So it is not known yet whether rows fit the table", error)
             return
         self._missing_columns(rows, table)
 
     def _missing_columns(self, rows: pa.Schema, table: Any) -> list[pa.Field]:
-        """What a table lacks of the rows' columns, all of them if there is none. Raises ConfigError if rows do not fit."""
+        """The rows' columns that the table lacks: all if it does not exist. Raises ConfigError if rows do not fit."""
         if table is None:
             self._check_names(rows, pa.schema([]))
             self._check_partitions(rows)
@@ -137,7 +137,7 @@ class TableFormat(ABC):
         return pa.field(of.name, self._type(of.type, of.name))
 
     def _type(self, of: pa.DataType, column: str) -> pa.DataType:
-        """The type of a new column. Raises ConfigError for what the format has no type for."""
+        """The type of a new column. Raises ConfigError if the format has no suitable type."""
         types = pa.types
         if types.is_struct(of):
             return pa.struct([pa.field(f.name, self._type(f.type, f"{column}.{f.name}")) for f in of])
@@ -154,20 +154,20 @@ class TableFormat(ABC):
             )
         return found
 
-    # -- of one format
+    # -- implemented by a format
 
     @property
     @abstractmethod
     def _format(self) -> str:
-        """What messages call the format."""
+        """The format's name in messages."""
 
     def _load_to_write(self) -> Any:
-        """As ``load``; may remember what it has read before."""
+        """Like ``load``, but may use a cache."""
         return self.load()
 
     @abstractmethod
     def _create(self, columns: pa.Schema) -> Any:
-        """Create the table, unless another task was faster. Returns it."""
+        """Create the table unless another task was faster. Returns the table."""
 
     @abstractmethod
     def _partition_columns(self) -> Sequence[str]:
@@ -175,18 +175,18 @@ class TableFormat(ABC):
 
     @abstractmethod
     def _check(self, table: Any) -> None:
-        """Raise ConfigError if the table demands of its writers what this one does not do."""
+        """Raise ConfigError if the table requires a feature that this writer does not support."""
 
-    def _check_names(self, rows: pa.Schema, present: pa.Schema) -> None:  # noqa: B027  (any will do)
-        """Raise ConfigError if the format cannot have these columns beside those that are present."""
+    def _check_names(self, rows: pa.Schema, present: pa.Schema) -> None:  # noqa: B027  (any names are allowed)
+        """Raise ConfigError if the format cannot have these columns in addition to the present ones."""
 
     @abstractmethod
     def _add_columns(self, table: Any, columns: pa.Schema) -> None:
-        """Add columns. Raises Conflict if another commit gets ahead."""
+        """Add columns. Raises Conflict if another commit comes first."""
 
     @abstractmethod
     def _simple_type(self, of: pa.DataType) -> pa.DataType | None:
-        """The type of a new column for a type that is neither nested nor a time stamp; None if there is none."""
+        """The type of a new column for a type that is neither nested nor a timestamp; None if the format has none."""
 
     @abstractmethod
     def _files(self, table: Any) -> DataFiles: ...

@@ -1,8 +1,8 @@
-"""IcebergSink: rows to an Apache Iceberg table, exactly once.
+"""IcebergSink: writes rows to an Apache Iceberg table, exactly once.
 
-Writers put data files below the table's location, where nobody reads them before a snapshot names them. The commit of an epoch is
-one transaction: a snapshot with the epoch's files, and a property of the table with the epoch's number. It demands that the
-table's branch is still the one in which that number was read: of two commits of an epoch, the catalog refuses the later one.
+Writers put data files below the table's location. Readers ignore them until a snapshot names them. The commit of an epoch is one
+transaction: a snapshot with the epoch's files, and a property of the table with the epoch's number. It requires that the table's
+branch has not changed since that number was read. So if an epoch is committed twice, the catalog refuses the later commit.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ _TRANSFORM = re.compile(r"(year|month|day|hour|bucket|truncate)\((?:(\d+)\s*,\s*
 
 
 class IcebergSink(TableSink[T_contra]):
-    """Writes records to an Apache Iceberg table, one transaction for each epoch, or for those of a while.
+    """Writes records to an Apache Iceberg table, in one transaction per epoch or per ``commit_every``.
 
-    ``catalog_properties``: of pyiceberg's ``load_catalog``, such as ``{"type": "rest", "uri": "http://…"}``, with the catalog's
-    ``"name"`` ("default" if there is none). ``table``: ``"namespace.name"``; it is created if there is none.
-    ``mode``: ``"append"`` adds a row for each element; ``"upsert"`` puts each element in the place of the row with its ``key``,
-    and elements that are changes of rows (`DebeziumJsonDeserializationSchema`) do what they say. The last change of a key in
-    an epoch wins.
-    ``partition_by``: of a new table, columns or transforms of them, such as ``"day(time)"`` and ``"bucket(16, id)"``.
-    ``schema_evolution``: whether the table gets columns that the elements have and it lacks.
-    ``commit_every``: epochs are committed together when the first of them has waited for this long, with files as large as
-    that allows. By default each is committed at once, by itself.
+    ``catalog_properties``: for pyiceberg's ``load_catalog``, such as ``{"type": "rest", "uri": "http://…"}``, with the catalog's
+    ``"name"`` (by default "default"). ``table``: ``"namespace.name"``; it is created if it does not exist.
+    ``mode``: ``"append"`` adds a row per element. ``"upsert"`` replaces the row with the element's ``key``; elements that are row
+    changes (`DebeziumJsonDeserializationSchema`) are applied. The last change of a key in an epoch wins.
+    ``partition_by``: a new table's partition columns or transforms, such as ``"day(time)"`` and ``"bucket(16, id)"``.
+    ``schema_evolution``: whether to add the elements' columns that the table lacks.
+    ``commit_every``: commit epochs together once the first has waited for this long, in files as large as that allows. By
+    default, every epoch is committed immediately, by itself.
 
-    Raises ConfigError if elements are no records, or a column is missing or does not fit the table.
+    Raises ConfigError if elements are not records, or if a column is missing or does not fit the table.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class IcebergSink(TableSink[T_contra]):
         if "." not in table.strip("."):
             raise ConfigError(f'IcebergSink: table {table!r} has no namespace; give "namespace.name"')
         for each in by:
-            _partition(each)
+            _parse_partition(each)
         super().__init__(_Table(dict(catalog_properties), table, by, schema_evolution), mode, key, commit_every)
 
 
@@ -96,7 +95,7 @@ class _Table(TableFormat):
         except (ValueError, NotInstalledError, ImportError) as error:
             raise ConfigError(
                 f"{self.name}: the catalog's properties cannot be used: {error}. Correct them as for pyiceberg's load_catalog: "
-                '"type" is "rest", "sql", "hive", "glue", "dynamodb" or "bigquery", and each has properties of its own'
+                '"type" is "rest", "sql", "hive", "glue", "dynamodb" or "bigquery", each with its own properties'
             ) from error
 
     def load(self) -> Any:
@@ -115,7 +114,7 @@ class _Table(TableFormat):
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.transforms import parse_transform
 
-        partitions = [_partition(text) for text in self.partition_by]
+        partitions = [_parse_partition(text) for text in self.partition_by]
         with raising_errors(self.name):
             catalog = self.catalog()
             catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
@@ -138,13 +137,13 @@ class _Table(TableFormat):
             ) from error
 
     def _partition_columns(self) -> Sequence[str]:
-        return [_partition(text)[0] for text in self.partition_by]
+        return [_parse_partition(text)[0] for text in self.partition_by]
 
     def _check(self, table: Any) -> None:
         if (kind := table.properties.get("write.format.default", "parquet").lower()) != "parquet":
             raise ConfigError(
-                f"{self.name} wants files of the format {kind} (write.format.default), and IcebergSink writes Parquet; set the "
-                "property to parquet, or write to another table"
+                f"{self.name} requires files in the format {kind} (write.format.default), but IcebergSink writes Parquet; set "
+                "the property to parquet, or write to another table"
             )
 
     def _add_columns(self, table: Any, columns: pa.Schema) -> None:
@@ -173,7 +172,7 @@ class _Table(TableFormat):
 
 @functools.lru_cache(maxsize=16)
 def _catalog(properties: str, process: int) -> Any:
-    """A catalog's client. Connections don't outlive a fork, hence the process."""
+    """A catalog's client. Depends on the process, because connections do not survive a fork."""
     from pyiceberg.catalog import load_catalog
 
     given = json.loads(properties)
@@ -183,30 +182,30 @@ def _catalog(properties: str, process: int) -> Any:
     except Exception as error:
         if "already exists" not in str(error):
             raise
-        return load_catalog(name, **given)  # a database, whose tables another process has just created
+        return load_catalog(name, **given)  # another process has just created the tables of the catalog's database
 
 
-def _partition(text: str) -> tuple[str, str]:
-    """The column and the transform, by its name in Iceberg's specification. Raises ConfigError."""
+def _parse_partition(text: str) -> tuple[str, str]:
+    """The column and the transform's name in Iceberg's specification. Raises ConfigError."""
     match = _TRANSFORM.fullmatch(text.strip())
     if match is None and (unknown := re.fullmatch(r"\w+\((?:.*,)?([^,]*)\)", text.strip())):
         raise ConfigError(
-            f"IcebergSink: partition_by={text!r} is no transform; there are year, month, day, hour, bucket and truncate, as in "
-            f'"day({unknown[1].strip()})" and "bucket(16, {unknown[1].strip()})"'
+            f"IcebergSink: partition_by={text!r} is not a transform; there are year, month, day, hour, bucket and truncate, as "
+            f'in "day({unknown[1].strip()})" and "bucket(16, {unknown[1].strip()})"'
         )
     if match is None:
         return text, "identity"
     transform, width, column = match[1], match[2], match[3].strip()
     if (transform in ("bucket", "truncate")) != (width is not None):
         raise ConfigError(
-            f'IcebergSink: partition_by={text!r} is no transform; give "bucket(16, {column})", "truncate(4, {column})" or '
+            f'IcebergSink: partition_by={text!r} is not a transform; give "bucket(16, {column})", "truncate(4, {column})" or '
             f'"day({column})"'
         )
     return column, transform if width is None else f"{transform}[{width}]"
 
 
 class _IcebergCommitter(TableCommitter):
-    """Reads the table's metadata before each commit."""
+    """Reads the table's metadata before a commit."""
 
     def __init__(self, context: CommitterContext, table: _Table, key: Sequence[str]) -> None:
         super().__init__(context, table, key)
@@ -223,8 +222,8 @@ class _IcebergCommitter(TableCommitter):
 
         with raising_errors(self._name):
             if self._table is None:
-                self._catalog().load_table(self._identifier)  # says what is missing
-            table = _once(self._table)
+                self._catalog().load_table(self._identifier)  # raises what is missing
+            table = _without_retries(self._table)
             paths = [each["path"] for each in output.committables if "path" in each]
             if gone := missing_files(table.io, paths):
                 raise NotFound(f"{self._name} has no file {gone[0]}")
@@ -253,8 +252,8 @@ class _IcebergCommitter(TableCommitter):
                 remove_files(self._table.io, paths)
 
 
-def _once(table: Any) -> Any:
-    """The table, whose commits are not repeated upon what others have committed meanwhile: that may be the same epoch."""
+def _without_retries(table: Any) -> Any:
+    """Disable the table's commit retries: others may have committed the same epoch in the meantime."""
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
     return table

@@ -1,4 +1,4 @@
-"""pyiceberg's errors as forkpoint's."""
+"""Converts pyiceberg's errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint_lakehouse.format import Conflict
 
-_AWAY = ("OperationalError", "ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout", "InterfaceError")
+_UNAVAILABLE = ("OperationalError", "ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout", "InterfaceError")
 _REFUSED = (
     "AccessDenied",
     "ACCESS_DENIED",
@@ -21,7 +21,7 @@ _REFUSED = (
 
 @contextmanager
 def raising_errors(table: str) -> Iterator[None]:
-    """Raise pyiceberg's errors as forkpoint's."""
+    """Convert pyiceberg's errors to forkpoint's."""
     from pyiceberg import exceptions as of
 
     try:
@@ -43,7 +43,7 @@ def raising_errors(table: str) -> Iterator[None]:
         raise SystemUnavailable(f"{table} does not work: {error}") from error
     except (of.NoSuchTableError, of.NoSuchNamespaceError) as error:
         raise JobFailed(f"{table} is not there any more: {error}. Restore it, or start the job under another name") from error
-    except Exception as error:  # of the catalog's and the store's clients
+    except Exception as error:  # from the clients of the catalog and the store
         said = f"{type(error).__name__}: {error}"
         if any(word in said for word in _REFUSED):
             raise _refused(table, error) from error
@@ -52,7 +52,7 @@ def raising_errors(table: str) -> Iterator[None]:
                 f"{table}: its files cannot be written: {error}. Correct the catalog's warehouse, or grant the right to the user "
                 "that the job runs as, on all hosts"
             ) from error
-        if isinstance(error, OSError) or type(error).__name__ in _AWAY:
+        if isinstance(error, OSError) or type(error).__name__ in _UNAVAILABLE:
             raise SystemUnavailable(f"{table} does not work: {said}") from error
         raise JobFailed(f"{table}: {said}") from error
 

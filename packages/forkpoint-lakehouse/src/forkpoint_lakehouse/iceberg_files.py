@@ -1,4 +1,4 @@
-"""Data files of an Iceberg table: writing them, and describing them in a sink's committables."""
+"""Writes data files of an Iceberg table and describes them in a sink's committables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from forkpoint_lakehouse.format import DataFiles
 from forkpoint_lakehouse.iceberg_errors import raising_errors
 from forkpoint_lakehouse.iceberg_partitions import divide_by_spec
 
-_AT_ONCE = 8  # requests
+_CONCURRENCY = 8  # requests
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS = ("lower_bounds", "upper_bounds")
 
 
 class IcebergFiles(DataFiles):
-    """Writes data files of a loaded table, with its current columns and partitions."""
+    """Writes data files of a loaded table with its current columns and partitions."""
 
     def __init__(self, table: Any, name: str) -> None:
         self._table = table
@@ -56,7 +56,7 @@ class IcebergFiles(DataFiles):
 
 
 def columns_of(metadata: Any) -> pa.Schema:
-    """A table's columns as Arrow's."""
+    """A table's Arrow columns."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     schema: pa.Schema = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
@@ -71,14 +71,14 @@ def remove_files(io: Any, paths: Iterable[str]) -> None:
 
 
 def missing_files(io: Any, paths: Sequence[str]) -> list[str]:
-    """Those of the files that do not exist."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    """The files that do not exist."""
+    with ThreadPoolExecutor(_CONCURRENCY) as pool:
         there = pool.map(lambda path: io.new_input(path).exists(), paths)
         return [path for path, exists in zip(paths, there, strict=True) if not exists]
 
 
 def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
-    """What pyiceberg writes as one data file each, for each partition, with ``name`` in their names."""
+    """pyiceberg's write tasks: one data file per partition, with ``name`` in the file name."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema
     from pyiceberg.table import WriteTask
 
@@ -87,7 +87,7 @@ def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
             return f"{name}-{self.task_id}.{extension}"
 
     schema = pyarrow_to_schema(rows.schema, name_mapping=metadata.schema().name_mapping)
-    unused: Any = None  # the UUID of usual names
+    unused: Any = None  # the UUID in pyiceberg's file names
     return [
         Named(unused, number, schema, part.to_batches(), partition_key=key)
         for number, (key, part) in enumerate(divide_by_spec(metadata, rows))
@@ -95,7 +95,7 @@ def write_tasks(metadata: Any, rows: pa.Table, name: str) -> list[Any]:
 
 
 def describe(file: Any, spec: int) -> dict[str, JSON]:
-    """A data file as JSON. ``spec``: the number of the table's partitioning."""
+    """A data file as JSON. ``spec``: the id of the table's partition spec."""
     return {
         "path": file.file_path,
         "size": file.file_size_in_bytes,
@@ -112,7 +112,7 @@ def describe(file: Any, spec: int) -> dict[str, JSON]:
 
 
 def restore(description: JSON) -> Any:
-    """The data file that ``describe`` has described."""
+    """The data file of a description by ``describe``."""
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 

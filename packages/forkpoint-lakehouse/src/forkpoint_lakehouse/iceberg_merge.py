@@ -1,4 +1,4 @@
-"""Changes of an Iceberg table's rows by key: files with such rows are rewritten (copy on write), in one snapshot."""
+"""Changes an Iceberg table's rows by key: rewrites the files that contain them (copy on write), in one snapshot."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from forkpoint.contract.source import JSON
 from forkpoint_lakehouse.columns import DELETED, complete, without
 from forkpoint_lakehouse.iceberg_files import columns_of, restore, write_tasks
 
-_MOST_KEYS = 200  # that are looked up in the statistics of files one by one
+_MAX_KEYS = 200  # to look up one by one in files' statistics
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The files to remove from a table and to add to it, pyiceberg's ``DataFile``s. ``written``: the paths of those that were
-    written for this; ``replaced``: of staged ones in whose place they are."""
+    """The files to remove from and add to a table: pyiceberg's ``DataFile``s. ``written``: the paths of files written for the
+    rewrite. ``replaced``: the paths of the staged files that they replace."""
 
     removed: list[Any] = field(default_factory=list)
     added: list[Any] = field(default_factory=list)
@@ -40,8 +40,7 @@ class Rewrite:
 
 
 def added(table: Any, committables: Sequence[JSON]) -> Rewrite:
-    """The files that an epoch adds. One that was written before the table was partitioned in another way, or made anew, is
-    written again."""
+    """The files that an epoch adds. Rewrites a file that was written before the table was repartitioned or recreated."""
     found, now = Rewrite(), (table.metadata.default_spec_id, str(table.metadata.table_uuid))
     for each in committables:
         if (each["spec"], each["table"]) == now:
@@ -55,7 +54,7 @@ def added(table: Any, committables: Sequence[JSON]) -> Rewrite:
 
 
 def rewrite(table: Any, changes: pa.Table, key: Sequence[str]) -> Rewrite:
-    """Write the files that an epoch's last changes of each key lead to."""
+    """Write the files that result from an epoch's last change per key."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -75,13 +74,13 @@ def rewrite(table: Any, changes: pa.Table, key: Sequence[str]) -> Rewrite:
 
 
 def _any_of(keys: pa.Table) -> Any:
-    """A filter that files with any of these keys pass, and perhaps others."""
+    """A filter that passes all files with any of these keys, and perhaps others."""
     from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In, LessThanOrEqual
 
     ordered = [name for name in keys.column_names if not _has_nan(keys.column(name))]
     if not ordered:
         return AlwaysTrue()
-    if keys.num_columns == 1 and len(keys) <= _MOST_KEYS:
+    if keys.num_columns == 1 and len(keys) <= _MAX_KEYS:
         (name,) = keys.column_names
         return In(name, set(keys.column(name).to_pylist()))
     bounds = []
@@ -92,5 +91,5 @@ def _any_of(keys: pa.Table) -> Any:
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
-    """NaN is in no file's bounds."""
+    """Whether a column has NaN, which files' bounds do not cover."""
     return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())

@@ -1,4 +1,4 @@
-"""Dividing rows among the partitions of an Iceberg table: by columns, and transforms of them."""
+"""Divides rows among the partitions of an Iceberg table, by columns and their transforms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class Partition:
-    """What pyiceberg's writers need to know of a partition."""
+    """A partition key for pyiceberg's writers."""
 
     partition: Any
     spec: Any
@@ -25,7 +25,7 @@ class Partition:
 
 
 def divide_by_spec(metadata: Any, rows: pa.Table) -> Iterator[tuple[Partition | None, pa.Table]]:
-    """For each partition with rows, these in order. The partition is None if the table is not partitioned."""
+    """The partitions that have rows, with their rows in order. The partition is None if the table is not partitioned."""
     from pyiceberg.typedef import Record
 
     spec, schema = metadata.spec(), metadata.schema()
@@ -38,7 +38,7 @@ def divide_by_spec(metadata: Any, rows: pa.Table) -> Iterator[tuple[Partition | 
         column = _column(rows, schema.find_column_name(field.source_id)).dictionary_encode(null_encoding="encode")
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         transform = field.transform.transform(source.field_type)
-        of = [None if value is None else transform(value) for value in _internal(column.dictionary, source.field_type)]
+        of = [None if value is None else transform(value) for value in _transform_input(column.dictionary, source.field_type)]
         number = {value: at for at, value in enumerate(dict.fromkeys(of))}
         codes.append(np.array([number[value] for value in of], np.int64)[column.indices.to_numpy(zero_copy_only=False)])
         values.append(list(number))
@@ -51,7 +51,7 @@ def divide_by_spec(metadata: Any, rows: pa.Table) -> Iterator[tuple[Partition | 
 
 
 def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or a field in one; all None if the rows lack it."""
+    """A column or a nested field; all None if the rows lack it."""
     if name in rows.column_names:
         return rows.column(name)
     first, *path = name.split(".")
@@ -60,8 +60,8 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(len(rows), pa.int32())])
 
 
-def _internal(values: pa.Array, type: Any) -> list[Any]:
-    """Values as Iceberg's transforms take them."""
+def _transform_input(values: pa.Array, type: Any) -> list[Any]:
+    """Values as input for Iceberg's transforms."""
     of = values.type
     if pa.types.is_timestamp(of) or pa.types.is_time(of):
         return list(values.cast(pa.int64()).to_pylist())

@@ -1,4 +1,4 @@
-"""Dividing rows among the partitions of a table."""
+"""Divides rows among the partitions of a table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 
 def divide(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """For each combination of these columns' values, those and its rows in order, without the columns. A column that the rows
-    lack is None."""
+    """The combinations of these columns' values, with their rows in order and without the columns. A column that the rows lack is
+    None."""
     present = [name for name in by if name in rows.column_names]
     if not present:
         yield dict.fromkeys(by), rows

@@ -1,4 +1,4 @@
-"""What the table sinks have in common: everything but the format of the table."""
+"""The common part of the table sinks: everything but the table's format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mode = Literal["append", "upsert"]
 
 
 class TableSink(CommittingSink[T_contra]):
-    """Writes records to a table, each epoch once."""
+    """Writes records to a table, every epoch once."""
 
     def __init__(self, table: TableFormat, mode: Mode, key: Sequence[str], commit_every: timedelta | None) -> None:
         self._table = table
@@ -35,7 +35,7 @@ class TableSink(CommittingSink[T_contra]):
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         if self._mode == "upsert":
-            # What waits for its commit is named by many manifests, so it is not in them.
+            # Many manifests name output that waits for its commit, so it must not be embedded in them.
             stage = context.stage if self._commit_every is None else context.stage_file
             return UpsertWriter(context, self._table, self._key, stage)
         if self._commit_every is not None:
@@ -47,10 +47,10 @@ class TableSink(CommittingSink[T_contra]):
 
 
 def column_names(sink: str, option: str, given: Any) -> tuple[str, ...]:
-    """The names of columns, or the name of one. Raises ConfigError."""
+    """A tuple of column names, from several names or a single one. Raises ConfigError."""
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError(f'{sink}: {option}={given!r} are no columns; give their names, such as {option}=("id",)')
+        raise ConfigError(f'{sink}: {option}={given!r} are not columns; give their names, such as {option}=("id",)')
     return tuple(names)
 
 
@@ -63,4 +63,4 @@ def check_options(sink: str, mode: Any, key: Sequence[str], commit_every: Any) -
     if mode == "append" and key:
         raise ConfigError(f'{sink}: key={tuple(key)!r} has no meaning with mode="append"; leave it out, or give mode="upsert"')
     if commit_every is not None and not (isinstance(commit_every, timedelta) and commit_every > timedelta()):
-        raise ConfigError(f"{sink}: commit_every={commit_every!r} is no duration; give one such as timedelta(minutes=1)")
+        raise ConfigError(f"{sink}: commit_every={commit_every!r} is not a duration; give one such as timedelta(minutes=1)")

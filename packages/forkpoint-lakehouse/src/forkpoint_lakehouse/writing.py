@@ -1,4 +1,4 @@
-"""Writers of table sinks: data files in the table's place for appending, staged rows for changes by key."""
+"""Writers of table sinks: data files in the table's directory for appended rows, staged rows for changes by key."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from forkpoint_lakehouse.format import DataFiles, TableFormat
 from forkpoint_lakehouse.uncommitted import Uncommitted
 
 FILE_BYTES = 128 << 20
-"""How much of a subtask's output is held in memory, and becomes one data file of each partition."""
+"""The amount of a subtask's output that is buffered in memory and becomes one data file per partition."""
 
 SMALL_BYTES = FILE_BYTES // 8
-"""What is smaller than this is worth being put together with other epochs' output."""
+"""Smaller output is combined with other epochs' output."""
 
 
 class _Writer(SinkWriter[T_contra], Generic[T_contra]):
@@ -56,7 +56,7 @@ class _Writer(SinkWriter[T_contra], Generic[T_contra]):
 
 
 class AppendWriter(_Writer[T_contra]):
-    """Writes data files, each at once, when there are enough rows for it or the epoch ends."""
+    """Writes a data file as soon as there are enough rows or the epoch ends."""
 
     def __init__(self, context: SinkContext, table: TableFormat) -> None:
         super().__init__(context, table)
@@ -101,8 +101,8 @@ class AppendWriter(_Writer[T_contra]):
 
 
 class StagingAppendWriter(AppendWriter[T_contra]):
-    """Writes data files when there are enough rows for it, and stages what is left at the epoch's end below the state root: the
-    committer makes data files of several epochs' rows."""
+    """Writes a data file as soon as there are enough rows, and stages the epoch's remaining rows below the state root. The
+    committer writes data files from several epochs' rows."""
 
     def prepare_commit(self) -> list[JSON]:
         if not self._held or self._bytes >= SMALL_BYTES:
@@ -113,7 +113,7 @@ class StagingAppendWriter(AppendWriter[T_contra]):
 
 
 class UpsertWriter(_Writer[T_contra]):
-    """Stages the last change of each key below the state root."""
+    """Stages the last change per key below the state root."""
 
     def __init__(self, context: SinkContext, table: TableFormat, key: Sequence[str], stage: Callable[[bytes], JSON]) -> None:
         super().__init__(context, table)
@@ -147,10 +147,10 @@ class UpsertWriter(_Writer[T_contra]):
 
 
 def pack(rows: pa.Table) -> bytes:
-    """Rows, to be staged."""
+    """Packs rows for staging."""
     return pack_columns(rows.to_batches(), rows.schema)
 
 
 def unpack(data: bytes) -> pa.Table:
-    """The rows that ``pack`` has packed."""
+    """The rows packed by ``pack``."""
     return pa.ipc.open_stream(data).read_all()

@@ -1,4 +1,4 @@
-"""MQTT."""
+"""MQTT topics as a source."""
 
 from typing import TYPE_CHECKING
 

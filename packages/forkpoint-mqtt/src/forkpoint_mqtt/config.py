@@ -1,4 +1,4 @@
-"""How to connect to an MQTT broker."""
+"""Connection settings for an MQTT broker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MAX_SESSION_SECONDS = 0xFFFF_FFFF  # it never expires
 
 @dataclass(frozen=True)
 class MqttSettings:
-    """``keepalive``: seconds; after one and a half of them without a sign of life, a connection counts as lost.
-    ``receive_maximum``: how many messages may be unacknowledged. ``id_property``: the user property with a message's id."""
+    """``keepalive``: an interval in seconds; after 1.5 intervals of silence, a connection counts as lost. ``receive_maximum``:
+    the maximum number of unacknowledged messages. ``id_property``: the user property with a message's id."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class MqttSettings:
     id_property: str | None
 
     def subscribes(self, topic: str) -> bool:
-        """Whether the source reads a topic."""
+        """Whether the source subscribes to a topic."""
         from paho.mqtt.client import topic_matches_sub
 
         return any(topic_matches_sub(_SHARED.sub("", each), topic) for each in self.topics)
@@ -38,5 +38,5 @@ class MqttSettings:
 
     @property
     def place(self) -> str:
-        """The broker, for people."""
+        """The broker, for messages."""
         return f"{self.host}:{self.port}"

@@ -1,7 +1,7 @@
-"""Receiving the messages of a session.
+"""Receives the messages of a session.
 
-Messages come with QoS 1. With QoS 2, a client confirms a message before it hands it over (PUBREC), after which the broker keeps
-no more than its number: one that dies then loses the message.
+Messages come with QoS 1. With QoS 2, a client confirms a message (PUBREC) before it hands it over, and the broker then keeps only
+the message's number: a client that dies at that point loses the message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REFUSED = {"Bad user name or password", "Not authorized", "Banned", "Bad authen
 
 
 class SessionConnection(Connection):
-    """``expects_session``: whether the session has existed before."""
+    """``expects_session``: whether the broker should already have the session."""
 
     def __init__(self, settings: MqttSettings, client_id: str, expects_session: bool, ledger: Ledger) -> None:
         from paho.mqtt.client import Client, MQTTv5, MQTTv311
@@ -42,7 +42,7 @@ class SessionConnection(Connection):
         self._answered = True
         self._closing = False
         self._tag = 0
-        self._numbers: dict[int, int] = {}  # packet ids by tag, in the order of tags
+        self._packet_ids: dict[int, int] = {}  # packet ids by tag, in the order of tags
         is_v5 = settings.version == "5"
         self._client: Any = Client(
             CallbackAPIVersion.VERSION2,
@@ -101,7 +101,7 @@ class SessionConnection(Connection):
             return
         if self._expects_session and not flags.session_present:
             log.warning(
-                "the MQTT broker at %s has forgotten session %r: what was published since it was last connected is lost",
+                "the MQTT broker at %s has forgotten session %r: messages published since its last connection are lost",
                 self._settings.place,
                 self._client_id,
             )
@@ -112,7 +112,7 @@ class SessionConnection(Connection):
 
         if self._settings.version != "5":
             return QOS
-        # Messages that the broker retains come for new subscriptions only.
+        # The broker sends retained messages only for new subscriptions.
         return SubscribeOptions(qos=QOS, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
 
     def _refusal(self, reason: str) -> ForkpointError:
@@ -120,7 +120,7 @@ class SessionConnection(Connection):
         if reason in _REFUSED:
             return ConfigError(f"{at} refuses user {self._settings.username!r} ({reason}); correct username and password")
         if reason == "Unsupported protocol version":
-            return ConfigError(f"{at} does not speak MQTT {self._settings.version}; set version='3.1.1', or '5'")
+            return ConfigError(f"{at} does not speak MQTT {self._settings.version}; set version='3.1.1' or '5'")
         if reason == "Client identifier not valid":
             return ConfigError(f"{at} refuses client id {self._client_id!r}; set another with client_id")
         return self._unavailable(reason)
@@ -141,9 +141,9 @@ class SessionConnection(Connection):
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
         self._tag += 1
         if message.qos > 0:
-            self._numbers[self._tag] = message.mid
-        if not self._settings.subscribes(message.topic):  # the session had another subscription before
-            log.warning("MQTT: a message to %r is left out: the source no longer reads that topic", message.topic)
+            self._packet_ids[self._tag] = message.mid
+        if not self._settings.subscribes(message.topic):  # the session had another subscription earlier
+            log.warning("MQTT: skipped a message to %r: the source no longer reads that topic", message.topic)
             self._ledger.skip(self._tag)
             return
         found: dict[str, str] = dict(getattr(message.properties, "UserProperty", None) or ())
@@ -152,7 +152,7 @@ class SessionConnection(Connection):
             if not (given := found.get(self._settings.id_property)):
                 self._failure = JobFailed(
                     f"the MQTT broker at {self._settings.place}: a message to {message.topic!r} has no user property "
-                    f"{self._settings.id_property!r}; have producers set one, or read without ids, at least once"
+                    f"{self._settings.id_property!r}; have producers set it, or read without ids, at least once"
                 )
                 return
             id = digest(given)
@@ -165,10 +165,10 @@ class SessionConnection(Connection):
         if self._failure is None and not self._closing:
             name = reason.getName()
             self._failure = self._unavailable(
-                f"disconnected ({name}); if this comes again and again, another client has the id {self._client_id!r}"
+                f"disconnected ({name}); if this happens repeatedly, another client has the id {self._client_id!r}"
             )
 
-    # -- of the receiver
+    # -- called by the receiver
 
     def serve(self, seconds: float) -> None:
         code = self._client.loop(seconds)
@@ -178,14 +178,14 @@ class SessionConnection(Connection):
             raise self._unavailable(code.name if hasattr(code, "name") else str(code))
 
     def acknowledge(self, due: Due) -> None:
-        numbered = [tag for tag in self._numbers if due.up_to is not None and tag <= due.up_to]
+        numbered = [tag for tag in self._packet_ids if due.up_to is not None and tag <= due.up_to]
         for tag in (*numbered, *due.others):
-            if (mid := self._numbers.pop(tag, None)) is not None:
+            if (mid := self._packet_ids.pop(tag, None)) is not None:
                 self._client.ack(mid, QOS)
         self._wait_until_processed()
 
     def _wait_until_processed(self) -> None:
-        """A broker says nothing to an acknowledgement, but its answer to a later request comes after it."""
+        """Wait until the broker has processed acknowledgements. It answers only later requests, after processing them."""
         self._answered = False
         self._client.unsubscribe(NO_TOPIC)
         deadline = time.monotonic() + max(ANSWER_SECONDS, 2 * self._settings.keepalive)

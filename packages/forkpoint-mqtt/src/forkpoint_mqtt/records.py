@@ -1,4 +1,4 @@
-"""MQTT messages, and how they become elements."""
+"""MQTT messages and their deserialization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forkpoint.types.variables import T_co
 
 @dataclass(frozen=True)
 class MqttMessage:
-    """A message. ``retain``: whether the broker had kept it for new subscribers. ``properties``: user properties of MQTT 5."""
+    """A message. ``retain``: whether the broker retained it for new subscribers. ``properties``: user properties of MQTT 5."""
 
     topic: str
     payload: bytes
@@ -23,17 +23,17 @@ class MqttMessage:
 
 
 class MqttDeserializationSchema(ABC, Generic[T_co]):
-    """Makes elements of messages with their topics."""
+    """Makes elements from messages with their topics."""
 
     def get_produced_type(self) -> TypeInformation[T_co] | type[T_co] | None:
-        """The elements' type; None if it is unknown."""
+        """The elements' type; None if unknown."""
         return None
 
     @abstractmethod
     def deserialize(self, message: MqttMessage) -> T_co:
-        """The element in one message. Any exception means that the message is bad, and says why."""
+        """The element in a message. Any exception marks the message as bad; its text is the reason."""
 
 
-def made(value: bytes, key: str, attributes: dict[str, Any]) -> MqttMessage:
-    """A message as it was received."""
+def to_message(value: bytes, key: str, attributes: dict[str, Any]) -> MqttMessage:
+    """The message with these received values."""
     return MqttMessage(key, value, attributes["qos"], attributes["retain"], attributes.get("properties", {}))

@@ -20,7 +20,7 @@ from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 from forkpoint_mqtt.config import MAX_SESSION_SECONDS, MqttSettings
 from forkpoint_mqtt.consuming import SessionConnection
-from forkpoint_mqtt.records import MqttDeserializationSchema, made
+from forkpoint_mqtt.records import MqttDeserializationSchema, to_message
 
 SPLIT = "mqtt"
 
@@ -29,14 +29,13 @@ class MqttSource(Source[T], Generic[T]):
     """Subscribes to MQTT topics, by filters such as ``"sensors/+/temperature"``, with QoS 1 and a session that outlives its
     connections.
 
-    A message is acknowledged once the epoch that read it is committed; without that, the broker sends it again: each is read at
-    least once. ``id_property`` names a user property (MQTT 5) with an id that the producer sets; by that, each is read exactly
-    once.
+    A message is acknowledged once the epoch that read it is committed; otherwise the broker sends it again. So messages are read
+    at least once. With ``id_property``, the user property (MQTT 5) in which the producer sets an id, they are read exactly once.
 
-    ``client_id``: of the session, by default of the job's name and the source's uid. ``receive_maximum``: how many messages may
-    be unacknowledged, and so in an epoch (MQTT 5; otherwise the broker decides). ``session_expiry``: how many seconds the broker
-    keeps the session of a job that does not run (MQTT 5), by default for ever. ``on_parse_error``: ``"fail"``, or ``"skip"``
-    messages that cannot be deserialized, or an ``OutputTag("…", DeadLetter)``: send them to that side output.
+    ``client_id``: the session's id, by default from the job's name and the source's uid. ``receive_maximum``: the maximum number
+    of unacknowledged messages, which also limits an epoch (MQTT 5; otherwise the broker decides). ``session_expiry``: how many
+    seconds the broker keeps the session of a job that is not running (MQTT 5), by default forever. ``on_parse_error``: for
+    messages that cannot be deserialized: ``"fail"``, ``"skip"``, or an ``OutputTag("…", DeadLetter)`` as their side output.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class MqttSource(Source[T], Generic[T]):
         check_on_parse_error("MqttSource", on_parse_error)
         given = (topics,) if isinstance(topics, str) else tuple(topics)
         if not host or not given:
-            raise ConfigError("MqttSource: there is no broker, or no topic; give a host and topics")
+            raise ConfigError("MqttSource: there is no broker or no topic; give a host and topics")
         if not isinstance(deserialization_schema, DeserializationSchema | MqttDeserializationSchema):
             raise ConfigError(
                 f"MqttSource: {deserialization_schema!r} is neither a DeserializationSchema nor a MqttDeserializationSchema"
@@ -68,7 +67,7 @@ class MqttSource(Source[T], Generic[T]):
         if version not in ("5", "3.1.1"):
             raise ConfigError(f"MqttSource: version is {version!r}; give '5' or '3.1.1'")
         if version != "5" and id_property is not None:
-            raise ConfigError("MqttSource: user properties are of MQTT 5; leave out id_property or version")
+            raise ConfigError("MqttSource: user properties need MQTT 5; leave out id_property or version")
         if not 1 <= receive_maximum <= 65535:
             raise ConfigError(f"MqttSource: receive_maximum {receive_maximum} is not within 1..65535")
         if keepalive < 1:
@@ -137,5 +136,5 @@ class MqttSource(Source[T], Generic[T]):
 
     def _deserialize(self, messages: pa.RecordBatch) -> Deserialized[T]:
         if isinstance(self._schema, MqttDeserializationSchema):
-            return deserialize_whole(messages, made, self._schema.deserialize)
+            return deserialize_whole(messages, to_message, self._schema.deserialize)
         return self._schema.deserialize_batch(messages.column("value"))

@@ -1,4 +1,4 @@
-"""OpenSearch: a sink, over its client (``opensearch-py``)."""
+"""OpenSearch as a sink, with its client (``opensearch-py``)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""OpenSearch's client library: how to connect, and its errors as forkpoint's.
+"""Connects with OpenSearch's client, and converts its errors to forkpoint's.
 
-Modules that import ``opensearchpy`` do so inside functions: it is optional.
+Modules import ``opensearchpy`` inside functions, because it is optional.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEMPORARY = {408, 429, 502, 503, 504}
 
 @dataclass(frozen=True, repr=False)
 class SearchClient:
-    """How to reach a cluster. ``hosts``: URLs or "host:port". ``options``: of the client library's OpenSearch."""
+    """Connection settings. ``hosts``: URLs or "host:port". ``options``: for the client library's OpenSearch."""
 
     hosts: tuple[str, ...]
     username: str | None = None
@@ -35,7 +35,7 @@ class SearchClient:
         return f"SearchClient({self.place!r}, username={self.username!r}, {shown})"
 
     def connect(self) -> Any:
-        """A client, to be closed; it connects when it is used. Raises ConfigError for unknown options."""
+        """A client, which connects on first use and which the caller must close. Raises ConfigError for unknown options."""
         from opensearchpy import OpenSearch
         from opensearchpy.exceptions import ImproperlyConfigured
 
@@ -54,8 +54,8 @@ def _without_password(host: str) -> str:
 
 
 def failure(status: Any, kind: str, reason: str, what: str) -> ForkpointError:
-    """The error to raise when ``what`` was answered with this HTTP status: SystemUnavailable if a later attempt may succeed.
-    ``kind``: the type of the cluster's error."""
+    """The error to raise for this HTTP status of ``what``: SystemUnavailable if a retry may succeed. ``kind``: the type of the
+    cluster's error."""
     if status in _TEMPORARY or kind == "cluster_block_exception":
         return SystemUnavailable(f"{what} does not work: {reason}")
     if status == 401:
@@ -67,7 +67,7 @@ def failure(status: Any, kind: str, reason: str, what: str) -> ForkpointError:
 
 @contextmanager
 def raising_errors(what: str) -> Iterator[None]:
-    """Raise the client's errors as forkpoint's."""
+    """Convert the client's errors to forkpoint's."""
     from opensearchpy import exceptions
 
     try:

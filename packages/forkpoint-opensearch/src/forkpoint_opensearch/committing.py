@@ -1,8 +1,8 @@
-"""Writing committed documents under versions that grow with the epochs, so that a late write changes nothing.
+"""Writes committed documents with versions that grow with the epochs, so that late writes have no effect.
 
-OpenSearch refuses a write whose external version is below the document's. All rows of an epoch have versions of a span that the
-ledger gives it: a commit that is repeated writes the same again, and what an older driver writes when it wakes up is older than
-what was written since. Documents without ids of the user's are created once, under ids that name their places.
+OpenSearch refuses a write whose external version is below the document's. The ledger assigns a span of versions to each epoch: a
+repeated commit writes the same documents again, and writes of an old driver that wakes up have older versions than later writes.
+Documents without the user's ids are created once, with ids derived from their place in the output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def create_ledger(client: Any) -> None:
-    """Create the index of the ledger unless there is one."""
+    """Create the ledger's index unless it exists."""
     from opensearchpy.exceptions import RequestError
 
     if client.indices.exists(index=OPENSEARCH_INDEX):
@@ -46,7 +46,7 @@ def create_ledger(client: Any) -> None:
 
 
 class Ledger:
-    """One entry of the ledger."""
+    """An entry of the ledger."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class Ledger:
     def read(self) -> Span | None:
         found = self._client.get(index=OPENSEARCH_INDEX, id=self._name, preference="_primary", ignore=404)
         if found.get("error"):
-            raise JobFailed(f"the index {OPENSEARCH_INDEX!r} of OpenSearch is missing; it was there when the job began")
+            raise JobFailed(f"the index {OPENSEARCH_INDEX!r} of OpenSearch is missing; it existed when the job started")
         if not found["found"]:
             self._condition = {"op_type": "create"}
             return None
@@ -65,7 +65,7 @@ class Ledger:
         return Span(source["epoch"], source["first"], source["end"])
 
     def write(self, span: Span) -> bool:
-        """Write the entry if it is still what was read last; whether it was."""
+        """Write the entry if it has not changed since the last read. Returns whether it was written."""
         from opensearchpy.exceptions import ConflictError
 
         body = {"epoch": span.epoch, "first": span.first, "end": span.end}
@@ -85,7 +85,7 @@ class Ledger:
 
 
 class SearchCommitter(Committer):
-    """Writes one group's output."""
+    """Writes a group's output."""
 
     def __init__(self, context: CommitterContext, client: SearchClient, index: str) -> None:
         self._context = context
@@ -136,7 +136,7 @@ class SearchCommitter(Committer):
         span = self._span(output.epoch, len(rows), newest)
         if span is not None:
             for number, chunk in enumerate(chunks(actions(rows, span.first, self._prefix(output)))):
-                # OpenSearch forgets the versions of deleted documents after a while, so check before each request who writes.
+                # OpenSearch keeps the versions of deleted documents only for a while, so check the ledger before each request.
                 if number and self._span(output.epoch, len(rows), newest) is None:
                     break
                 refused |= self._bulk(chunk)
@@ -162,7 +162,7 @@ class SearchCommitter(Committer):
         for item in answer["items"]:
             ((_, result),) = item.items()
             error = result.get("error")
-            if error is None or error["type"] == "version_conflict_engine_exception":  # a newer one is there, or this one
+            if error is None or error["type"] == "version_conflict_engine_exception":  # this version or a newer one exists
                 continue
             cause = error.get("caused_by", {}).get("reason")
             reason = f"{error['reason']}: {cause}" if cause else error["reason"]
@@ -179,7 +179,7 @@ class SearchCommitter(Committer):
 
 
 def actions(rows: Sequence[StagedRow], first: int, prefix: str) -> Iterator[bytes]:
-    """The lines of bulk requests for a group's rows: of each id, the last. ``first``: the version of the first row."""
+    """The lines of bulk requests for a group's rows: the last row per id. ``first``: the version of the first row."""
     last = {row[1]: at for at, row in enumerate(rows) if row[1] is not None}
     for at, row in enumerate(rows):
         id = row[1]
@@ -199,7 +199,7 @@ def document_id(row: StagedRow, at: int, prefix: str) -> str:
 
 
 def chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Lines in runs for one request each."""
+    """Splits lines into chunks for one request each."""
     chunk: list[bytes] = []
     size = 0
     for line in lines:

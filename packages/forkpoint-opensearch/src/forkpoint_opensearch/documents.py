@@ -1,7 +1,7 @@
-"""Elements as documents to be staged.
+"""Encodes elements as staged rows.
 
-A staged row is ``+``, an id and a document in JSON, or ``-`` and an id, which is deleted. Without ids of the user's, it is ``+``,
-None and the document.
+The staged row of a document is ``+``, its id and the document in JSON; without the user's ids, the id is None. The staged row of
+a deletion is ``-`` and the id.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from forkpoint.types import Row, RowKind
 MAX_ID_BYTES = 512
 
 
-def _other(value: Any) -> Any:
+def _encode_numpy(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise TypeError(f"{value!r} of type {type(value).__qualname__} has no form in JSON")
+    raise TypeError(f"{value!r} of type {type(value).__qualname__} has no JSON form")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_other)
+_encoder = msgspec.json.Encoder(enc_hook=_encode_numpy)
 
 
 class DocumentEncoder:
-    """Makes rows to be staged of elements. ``id``: a field's name, or a function of an element, as ``document`` is."""
+    """Converts elements to staged rows. ``id``: a field's name or a function of an element. ``document``: a function of an
+    element."""
 
     def __init__(self, index: str, id: str | Callable[[Any], Any] | None, document: Callable[[Any], Any] | None) -> None:
         self._index = index
@@ -56,7 +57,7 @@ class DocumentEncoder:
         rows = list(self._row(change.after))
         if change.kind is RowKind.UPDATE_AFTER and change.before is not None and self._id is not None:
             before = self._deletion(change.before)
-            if all(row[1] != before[1] for row in rows):  # also if the document is left out now
+            if all(row[1] != before[1] for row in rows):  # also if the function now skips the document
                 yield before
         yield from rows
 
@@ -66,18 +67,18 @@ class DocumentEncoder:
         if isinstance(element, Row) and element.get_row_kind() is RowKind.DELETE:
             yield self._deletion(element)
             return
-        made = element if self._document is None else self._document(element)
-        if made is None:
+        record = element if self._document is None else self._document(element)
+        if record is None:
             return
-        if isinstance(made, Row) and made.get_row_kind() is RowKind.DELETE:
-            yield self._deletion(element, made)
+        if isinstance(record, Row) and record.get_row_kind() is RowKind.DELETE:
+            yield self._deletion(element, record)
             return
-        document = self._encoded(made)
-        yield [b"+", None if self._id is None else self._id_of(element, made), document]
+        document = self._encoded(record)
+        yield [b"+", None if self._id is None else self._id_of(element, record), document]
 
     def _deletion(self, element: Any, made: Any = None) -> StagedRow:
         if self._id is None:
-            raise ConfigError(f"OpenSearchSink: {element!r} is a deletion, for which the sink needs ids: id=…")
+            raise ConfigError(f"OpenSearchSink: {element!r} is a deletion, which needs ids: id=…")
         return [b"-", self._id_of(element, made)]
 
     def _id_of(self, element: Any, made: Any) -> bytes:
@@ -107,16 +108,16 @@ class DocumentEncoder:
         except TypeError as error:
             raise ConfigError(
                 f"OpenSearchSink: {error}; write records (named tuples, dataclasses, Rows with names or dicts), or give the sink "
-                "a function that makes one of an element: document=…"
+                "a function that converts an element to a record: document=…"
             ) from None
         try:
             return _encoder.encode(_plain(fields))
         except (TypeError, ValueError, OverflowError) as error:
-            raise TypeNotSupported(f"OpenSearchSink: {made!r} cannot be a document in JSON: {error}") from None
+            raise TypeNotSupported(f"OpenSearchSink: {made!r} cannot be encoded as a JSON document: {error}") from None
 
 
 def _plain(value: Any) -> Any:
-    """A value with records in it as mappings."""
+    """Converts the records in a value to mappings."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, Row) or (isinstance(value, tuple) and hasattr(value, "_fields")):

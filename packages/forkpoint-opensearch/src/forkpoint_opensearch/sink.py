@@ -1,4 +1,4 @@
-"""OpenSearchSink: documents of a stream to an index of OpenSearch."""
+"""OpenSearchSink: writes the documents of a stream to an OpenSearch index."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from forkpoint_opensearch.documents import DocumentEncoder
 
 
 class OpenSearchSink(CommittingSink[T_contra]):
-    """Writes documents to an index of OpenSearch, effectively once: what a failure makes it write again has the same effect.
+    """Writes documents to an OpenSearch index, effectively once: writes repeated after a failure are idempotent.
 
     An element is a record (a named tuple, dataclass, Row with names or dict), or a ``Change`` of Debezium's or Canal's messages,
-    which may also delete a document. ``id``: the field that is a document's id, or a function of an element; by default,
-    documents are added under ids of the sink's. ``document``: a function that makes a record of an element, a Row of the kind
-    DELETE to delete its document, or None to leave it out. Of a ``Change``, both functions get the rows before and after.
+    which may also delete a document. ``id``: the field with a document's id, or a function of an element; by default, documents
+    are added with the sink's own ids. ``document``: a function that converts an element to a record, to a Row of the kind DELETE
+    to delete its document, or to None to skip it. For a ``Change``, both functions get the rows before and after.
 
-    ``hosts``: "host:port" or URLs. ``options``: of the client's OpenSearch, such as ``ca_certs``.
+    ``hosts``: "host:port" or URLs. ``options``: for the client's OpenSearch, such as ``ca_certs``.
 
-    Output is staged with its epoch, and written by tasks after the epoch's commit, under versions that grow with the epochs.
+    Tasks stage output with its epoch and write it after the epoch's commit, with versions that grow with the epochs.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the database's catalog says about tables and publications."""
+"""Reads tables and publications from the database's catalog."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 
 
 @dataclass(frozen=True)
-class ColumnOf:
-    """``kind``: its type's oid, of a domain the base type's; ``element``: that of an array's elements. ``comparable``: what
-    makes text comparable as this column is."""
+class TableColumn:
+    """``kind``: the oid of its type, or of a domain's base type. ``element``: the oid of an array's element type. ``comparable``:
+    the cast and collation that make text compare like this column."""
 
     name: str
     kind: int
@@ -76,8 +76,8 @@ class ColumnOf:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. ``given``: its name as the source was told. ``oid``: what it is, also by another name.
-    ``key``: the columns by which it can be read in ranges."""
+    """A table. ``given``: its name as given to the source. ``oid``: its identity, which survives a rename. ``key``: the columns
+    for reading it in ranges."""
 
     given: str
     oid: int
@@ -86,18 +86,18 @@ class Table:
     kind: str
     identity: str
     rows: int
-    key: tuple[ColumnOf, ...]
-    columns: tuple[ColumnOf, ...]
+    key: tuple[TableColumn, ...]
+    columns: tuple[TableColumn, ...]
 
     @property
     def sql(self) -> str:
-        """For FROM: without tables that inherit from it, which are published as themselves."""
+        """The table in a FROM clause. Excludes tables that inherit from it, because they are published separately."""
         quoted = f"{quote(self.schema)}.{quote(self.name)}"
         return quoted if self.kind == "p" else f"ONLY {quoted}"
 
     @property
     def fields(self) -> dict[str, TypeInformation[Any]]:
-        """The columns' types. Only the key is never missing: a delete tells no more."""
+        """The columns' types. All but the key are optional, because a delete may contain only the key."""
         keys = {column.name for column in self.key} if self.identity in "df" else set()
         types = {column.name: _type(column) for column in self.columns}
         return {name: type if name in keys else optional(type) for name, type in types.items()}
@@ -108,19 +108,19 @@ def quote(name: str) -> str:
     return f'"{doubled}"'
 
 
-def _type(column: ColumnOf) -> TypeInformation[Any]:
+def _type(column: TableColumn) -> TypeInformation[Any]:
     if column.element:
         return Types.LIST(_TYPES.get(column.element, Types.STRING()))
     return _TYPES.get(column.kind, Types.STRING())
 
 
 def read_tables(connection: psycopg.Connection[Any], names: Sequence[str]) -> dict[str, Table]:
-    """The tables by these names. Raises ConfigError if one cannot be read."""
+    """The tables with these names. Raises ConfigError if a table cannot be read."""
     return {name: _read(connection, name) for name in names}
 
 
 def read_oids(connection: psycopg.Connection[Any], names: Collection[str]) -> dict[str, int | None]:
-    """What the names stand for now; None for one that there is no table of."""
+    """The current oids of the names; None if there is no such table."""
     query = "SELECT name, to_regclass(name)::oid::int8 FROM unnest(%s::text[]) AS name"
     return dict(connection.execute(query, [list(names)]).fetchall())
 
@@ -131,15 +131,15 @@ def _read(connection: psycopg.Connection[Any], given: str) -> Table:
         raise ConfigError(f"there is no table {given!r}; create it, or correct its name: schema.table, quoted as in SQL")
     oid, schema, name, kind, identity, persistence, rows, key, readable = row
     if kind not in "rp" or persistence != "p":
-        raise ConfigError(f"{given!r} is no table that logs its changes (a view, or UNLOGGED or TEMPORARY); name tables")
+        raise ConfigError(f"{given!r} is not a table that logs its changes (it is a view, UNLOGGED or TEMPORARY); name tables")
     if not readable:
         raise ConfigError(f"this user may not read {given!r}: GRANT SELECT ON {given} TO its role")
     columns = tuple(
-        ColumnOf(column, type, element, f"::{declared}{collation}")
+        TableColumn(column, type, element, f"::{declared}{collation}")
         for column, type, element, declared, collation in connection.execute(_COLUMNS, [oid])
     )
     by_name = {column.name: column for column in columns}
-    # What a change tells of a row is its replica identity; only if the key is part of that, ranges of keys can be told apart.
+    # A change contains the row's replica identity. Only if that includes the key, a change can be assigned to a range of keys.
     keyed = identity in ("d", "f") and all(column in by_name for column in key)
     return Table(given, oid, schema, name, kind, identity, rows, tuple(by_name[k] for k in key) if keyed else (), columns)
 
@@ -153,7 +153,7 @@ def row_type(tables: Mapping[str, Table]) -> RecordType:
             if optional(known) != optional(type):
                 raise ConfigError(
                     f"column {name!r} of table {table.given!r} is {type!r}, but {known!r} in another table; give "
-                    "type_info, or each table a source of its own"
+                    "type_info, or use a separate source for each table"
                 )
     everywhere = {name for name in fields if all(name in table.fields for table in tables.values())}
     kept = {
@@ -172,7 +172,8 @@ SELECT pubinsert AND pubupdate AND pubdelete, pubviaroot FROM pg_publication WHE
 def check_publication(
     connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, running: bool
 ) -> None:
-    """Raise ConfigError unless the publication has all changes of the tables; InputLost if it had, and the job is ``running``."""
+    """Raise ConfigError unless the publication has all changes of the tables. If the job has already read them (``running``),
+    raise InputLost."""
     if not tables:
         return
     names = ", ".join(table.given for table in tables.values())
@@ -189,19 +190,19 @@ def check_publication(
             f"ALTER PUBLICATION {quote(publication)} SET (publish = 'insert, update, delete, truncate')",
         )
     else:
-        problem = _coverage(connection, publication, tables, via_root=found[1])
+        problem = _publication_problem(connection, publication, tables, via_root=found[1])
     if problem is None:
         return
     what, remedy = problem
     if running:
         raise InputLost(
-            f"{what} any more, so changes may be missing. Repair it ({remedy}) and give the source a new uid, to "
+            f"{what} any more, so changes may be missing. Repair it ({remedy}) and give the source a new uid to "
             "read the tables afresh"
         )
     raise ConfigError(f"{what}: {remedy}")
 
 
-def _coverage(
+def _publication_problem(
     connection: psycopg.Connection[Any], publication: str, tables: Mapping[str, Table], *, via_root: bool
 ) -> tuple[str, str] | None:
     filters = connection.info.server_version >= 150000

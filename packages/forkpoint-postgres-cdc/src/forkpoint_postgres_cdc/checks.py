@@ -1,4 +1,4 @@
-"""Whether server, tables and type are fit for reading changes."""
+"""Checks whether server, tables and type allow reading changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_server(connection: psycopg.Connection[Any]) -> None:
-    """Raise ConfigError unless the server has logical replication."""
+    """Raise ConfigError unless the server supports logical replication."""
     row = connection.execute("SELECT current_setting('wal_level'), pg_is_in_recovery()").fetchone()
     assert row is not None
     level, standby = row
@@ -28,8 +28,8 @@ def check_server(connection: psycopg.Connection[Any]) -> None:
 
 
 def check_fields(tables: Mapping[str, Table], row: RecordType, shapes: Mapping[str, Shape]) -> None:
-    """Raise ConfigError if rows of the tables cannot be of the type. A column that is gone from a table's shape may be needed
-    for changes that were made before; the first one without it says so."""
+    """Raise ConfigError if the tables' rows do not fit the type. Ignores a column of a table's shape that is gone, because
+    earlier changes may need it. The first change without the column raises."""
     everywhere = {column.name for table in tables.values() for column in table.columns}
     for table in tables.values():
         columns = {column.name for column in table.columns}
@@ -42,7 +42,7 @@ def check_fields(tables: Mapping[str, Table], row: RecordType, shapes: Mapping[s
             if name not in columns and not (nullable and name in everywhere):
                 raise ConfigError(
                     f"table {table.given!r} has no column {name!r}; correct the field's name in type_info, give it a default, or "
-                    "leave it out"
+                    "remove it"
                 )
             if name not in sent and not nullable:
                 raise ConfigError(

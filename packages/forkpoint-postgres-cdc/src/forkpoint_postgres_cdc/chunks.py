@@ -1,4 +1,4 @@
-"""Reading tables in ranges of their primary keys, all in one snapshot that the server keeps for several sessions."""
+"""Reads tables in ranges of their primary keys, in one exported snapshot that several sessions share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import psycopg
 
 LOCK_S = 10
-"""How long a task waits for a table that another session wants to change."""
+"""How long a task waits for a lock on a table that another session wants to alter."""
 
 
 @dataclass(frozen=True)
-class Exported:
-    """A snapshot that sessions can read in while the one that has exported it lasts. ``text``: what it contains."""
+class ExportedSnapshot:
+    """A snapshot that sessions can use while the session that exported it exists. ``text``: the transactions it contains."""
 
     id: str
     text: str
@@ -34,21 +34,21 @@ class Exported:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A range of a table: keys beyond ``lower`` (None: from the first), up to ``upper`` (None: to the last)."""
+    """A range of a table: keys after ``lower`` (None: from the first), up to and including ``upper`` (None: to the last)."""
 
     table: Table
     columns: tuple[str, ...]
     lower: Key | None
     upper: Key | None
     rows: int
-    exported: Exported
+    exported: ExportedSnapshot
 
     @property
     def part(self) -> Part:
         return Part(self.upper, self.exported.text, self.exported.high)
 
     def to_json(self, database: str) -> JSON:
-        """What a task needs to read it."""
+        """The information that a task needs to read it."""
         return {
             "table": self.table.given,
             "database": database,
@@ -72,14 +72,14 @@ def _key(table: Table) -> str:
 
 
 def comparison(table: Table, sign: str, key: Key, left: Sequence[str] | None = None) -> str:
-    """The key, or other expressions for its columns, compared with a value as the table's index is sorted."""
+    """A condition that compares the key, or ``left`` in place of its columns, with a value in the order of the table's index."""
     columns = ", ".join(left or [quote(column.name) for column in table.key])
     values = ", ".join(f"{literal(v)}{column.comparable}" for v, column in zip(key, table.key, strict=True))
     return f"ROW({columns}) {sign} ROW({values})" if len(key) > 1 else f"{columns} {sign} {values}"
 
 
 def literal(text: str) -> str:
-    """A value in SQL, whatever standard_conforming_strings is."""
+    """A value as an SQL literal, independent of standard_conforming_strings."""
     quoted = text.replace("'", "''")
     if "\\" in quoted:
         doubled = quoted.replace("\\", "\\\\")
@@ -88,18 +88,18 @@ def literal(text: str) -> str:
 
 
 @contextmanager
-def exporting(connection: psycopg.Connection[Any], database: Database) -> Iterator[tuple[Exported, Any]]:
-    """A snapshot, with its session, after which it is gone."""
+def exporting(connection: psycopg.Connection[Any], database: Database) -> Iterator[tuple[ExportedSnapshot, Any]]:
+    """Export a snapshot. Yields it with its session; it ends with the session."""
     with database.connect() as session:
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         row = session.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text, now()").fetchone()
         assert row is not None
-        # What the snapshot contains has been written to the log before, so what is written from here on is not in it.
-        yield Exported(row[0], row[1], inserted(connection), row[2]), session
+        # Everything in the snapshot is already in the log, so the snapshot contains nothing that the log gets from here on.
+        yield ExportedSnapshot(row[0], row[1], inserted(connection), row[2]), session
 
 
 def oldest_running(connection: psycopg.Connection[Any]) -> tuple[int, int]:
-    """The oldest transaction that has not ended, and the next one that begins."""
+    """The ids of the oldest running transaction and of the next transaction."""
     row = connection.execute(
         "SELECT pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8 FROM pg_current_snapshot() AS s"
     ).fetchone()
@@ -113,9 +113,9 @@ def chunks_of(
     columns: tuple[str, ...],
     after: Key | None,
     size: int,
-    exported: Exported,
+    exported: ExportedSnapshot,
 ) -> Iterator[Chunk]:
-    """The rest of a table, in ranges of about ``size`` rows. Without a primary key it is one range."""
+    """The rest of a table, in ranges of about ``size`` rows; a single range without a primary key."""
     if not table.key:
         yield Chunk(table, columns, None, None, max(1, table.rows), exported)
         return
@@ -133,7 +133,7 @@ def chunks_of(
 
 
 def parts_of_keys(connection: psycopg.Connection[Any], table: Table, bounds: Sequence[Key], keys: Sequence[Key]) -> list[int]:
-    """Which range each key is in, as the server compares them. ``bounds``: the last keys of all ranges but the last one."""
+    """The index of each key's range in the server's sort order. ``bounds``: the last keys of all ranges but the last."""
     names = [f"k{i}" for i in range(len(table.key))]
     left = [f"{name}{column.comparable}" for name, column in zip(names, table.key, strict=True)]
     number = " + ".join(f"({comparison(table, '>', bound, left)})::int" for bound in bounds) or "0"
@@ -145,10 +145,10 @@ def parts_of_keys(connection: psycopg.Connection[Any], table: Table, bounds: Seq
 
 
 def read_chunk(connection: psycopg.Connection[Any], info: JSON) -> Iterator[list[tuple[str | None, ...]]]:
-    """The rows of a range as text, in runs. Raises SystemUnavailable if the snapshot is gone."""
+    """The rows of a range as text, in batches. Raises SystemUnavailable if the snapshot is gone."""
     import psycopg
 
-    # A statement that waits to change the table waits for the session that has exported the snapshot, and that waits for this.
+    # Avoids a deadlock: an ALTER waits for the session that exported the snapshot, that session waits for this task.
     connection.execute(f"SET lock_timeout = '{LOCK_S}s'")
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
@@ -158,9 +158,9 @@ def read_chunk(connection: psycopg.Connection[Any], info: JSON) -> Iterator[list
         psycopg.errors.UndefinedObject,
         psycopg.errors.ObjectNotInPrerequisiteState,
     ) as error:
-        raise SystemUnavailable(f"the snapshot is gone, as its session has ended: {error}") from error
+        raise SystemUnavailable(f"the snapshot is gone because its session has ended: {error}") from error
     (contains,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone() or ("",)
-    if contains != info["contains"]:  # another one, after the server was started again
+    if contains != info["contains"]:  # another snapshot, after a restart of the server
         raise SystemUnavailable(f"snapshot {info['snapshot']} is not the one that was exported")
     run: list[tuple[str | None, ...]] = []
     with connection.cursor().copy(f"COPY ({info['query']}) TO STDOUT") as copy:

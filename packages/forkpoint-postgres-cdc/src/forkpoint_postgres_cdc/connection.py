@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 
-# How values become text, which the server decides by these, and nothing that ends a session that waits.
+# Settings that determine how the server writes values as text, and no timeouts that would end a waiting session.
 _SETTINGS = """
 SET client_encoding = 'UTF8'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';
 SET extra_float_digits = 1; SET bytea_output = 'hex'; SET xmlbinary = 'base64'; SET statement_timeout = 0;
@@ -23,12 +23,12 @@ SET max_parallel_workers_per_gather = 0
 
 @dataclass(frozen=True)
 class Database:
-    """Where to connect: libpq's connection string, which may hold a password."""
+    """A database, by libpq's connection string, which may contain a password."""
 
     conninfo: str = field(repr=False)
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection in autocommit mode. Raises psycopg's errors."""
+        """Open a connection in autocommit mode. Raises psycopg's errors."""
         import psycopg
 
         given = psycopg.conninfo.conninfo_to_dict(self.conninfo)
@@ -47,16 +47,16 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where it is, without secrets, for messages."""
+        """The server and database, without secrets, for messages."""
         import psycopg
 
         try:
             given = psycopg.conninfo.conninfo_to_dict(self.conninfo)
         except psycopg.Error as error:
             said = " ".join(str(error).split())
-            why = f": {said}" if said.startswith("invalid connection option") else ""  # others may quote the password
+            why = f": {said}" if said.startswith("invalid connection option") else ""  # other messages may quote the password
             raise ConfigError(
-                f"conninfo is no connection string of libpq{why}. Write it as 'host=… dbname=…', or 'postgresql://…'"
+                f"conninfo is not a connection string of libpq{why}. Write it as 'host=… dbname=…' or 'postgresql://…'"
             ) from None
         host = given.get("host") or given.get("hostaddr") or "the default host"
         port = f":{given['port']}" if given.get("port") else ""

@@ -1,4 +1,4 @@
-"""Plans what an epoch reads of PostgreSQL: ranges of tables, then changes."""
+"""Plans an epoch's input from PostgreSQL: ranges of tables, then changes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from itertools import islice
 from forkpoint.contract.source import JSON, SplitEnumerator, SplitRange
 from forkpoint.errors import ForkpointError
 from forkpoint_postgres_cdc.errors import naming
-from forkpoint_postgres_cdc.feed import BUFFER_BYTES, BUFFER_ROWS, Feed, Reading
+from forkpoint_postgres_cdc.feed import BUFFER_BYTES, BUFFER_ROWS, Feed, ReadSettings
 from forkpoint_postgres_cdc.pgoutput import Relation, decode
 from forkpoint_postgres_cdc.position import NOWHERE, Position, lsn_text
 from forkpoint_postgres_cdc.transactions import Entry, pack
 
 SPLIT = "changes"
-HEARTBEAT_BYTES = 16 << 20  # of the server's log without changes of the tables, after which the position is committed
+HEARTBEAT_BYTES = 16 << 20  # of the server's log without changes of the tables, before the position is committed
 
 
 class PostgresEnumerator(SplitEnumerator):
-    """All is one split, as changes have one order. The bytes of changes come with their ranges, since only one session can read
-    a slot at a time; rows of tables are read by tasks."""
+    """Has a single split, because changes are totally ordered. Ranges of changes contain the changes' bytes, because only one
+    session can read a slot at a time. Tasks read tables' rows."""
 
-    def __init__(self, reading: Reading, position: Position | None) -> None:
+    def __init__(self, reading: ReadSettings, position: Position | None) -> None:
         self._reading = reading
         self._position = position
         self._feed: Feed | None = None
@@ -55,7 +55,7 @@ class PostgresEnumerator(SplitEnumerator):
     def _changes(self, feed: Feed, max_rows: int, pieces: int) -> list[SplitRange]:
         assert feed.position is not None
         start = feed.position.lsn
-        entries = self._of_known_tables(feed, _take(feed, max_rows))
+        entries = self._until_altered(feed, _take(feed, max_rows))
         if entries:
             feed.position = feed.position.at(entries[-1].lsn, entries[-1].skip)
         if not feed.entries and feed.read is not None:
@@ -78,9 +78,9 @@ class PostgresEnumerator(SplitEnumerator):
             for piece, run in enumerate(runs)
         ]
 
-    def _of_known_tables(self, feed: Feed, entries: list[Entry]) -> list[Entry]:
-        """Changes up to where a table is not what it was any more, which the next plan raises: a corrected program goes on
-        there."""
+    def _until_altered(self, feed: Feed, entries: list[Entry]) -> list[Entry]:
+        """The changes before the first unsuitable change of a table's definition. The next plan raises the error; a corrected
+        program resumes there."""
         assert feed.position is not None
         shapes, row, strict = dict(feed.position.shapes), self._reading.row, self._reading.strict
         seen: set[int] = set()
@@ -146,7 +146,7 @@ def _ranges_of_tables(feed: Feed, max_rows: int) -> list[SplitRange]:
 
 
 def _take(feed: Feed, max_rows: int) -> list[Entry]:
-    """Transactions as a whole, unless the first one is larger than an epoch."""
+    """Take whole transactions. Splits the first one only if it is larger than an epoch."""
     size = complete = count = 0
     for count, entry in enumerate(islice(feed.entries, max_rows), 1):
         size += len(entry.data)

@@ -27,20 +27,20 @@ from forkpoint_postgres_cdc.errors import forkpoint_error, is_temporary, of_sour
 from forkpoint_postgres_cdc.position import DONE, Position, lsn_text
 from forkpoint_postgres_cdc.shapes import Shape, check_oid
 from forkpoint_postgres_cdc.slot import advance, check_slot, find_slot, flushed, inserted, open_slot
-from forkpoint_postgres_cdc.transactions import Entry, Transactions, Undecided
+from forkpoint_postgres_cdc.transactions import Entry, Transactions, UndecidedChange
 
 if TYPE_CHECKING:
     import psycopg
 
 log = logging.getLogger("forkpoint.postgres")
 
-START_S = 30.0  # how long the first answer may take
+START_S = 30.0  # time limit of the first connection
 RETRY_S = 0.5
 CLOSE_S = 5.0
-POLL_S = 0.02  # between looks for new changes
-ADVANCE_S = 1.0  # between confirmations, and at least ten times as long as one takes
-CHECK_S = 10.0  # between looks at the tables and the publication
-PEEK_ROWS = 50_000  # messages of one peek, and what is left of the transaction at its end
+POLL_S = 0.02  # between checks for new changes
+ADVANCE_S = 1.0  # between confirmations; at least ten times the duration of a confirmation
+CHECK_S = 10.0  # between checks of the tables and the publication
+PEEK_ROWS = 50_000  # messages of a peek, plus the rest of the last transaction
 BUFFER_ROWS = 100_000
 BUFFER_BYTES = 16 << 20
 FETCH_BYTES = 2 << 20
@@ -48,8 +48,8 @@ MAX_CHUNKS = 64
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What to read. ``truncate``: whether to report TRUNCATE. ``strict``: the row's type was made from the catalog, so it has all
+class ReadSettings:
+    """What to read. ``truncate``: whether to report TRUNCATE. ``strict``: the row type comes from the catalog, so it has all
     columns."""
 
     uid: str | None
@@ -66,25 +66,25 @@ class Reading:
 
 
 class Feed:
-    """Reads ahead of ``position``, which the enumerator takes it to. After a lost connection it begins there again."""
+    """Reads ahead of ``position``, which the enumerator advances. Restarts there after a lost connection."""
 
-    def __init__(self, reading: Reading, position: Position | None) -> None:
+    def __init__(self, reading: ReadSettings, position: Position | None) -> None:
         self.reading = reading
         self.lock = threading.Lock()
         self.position = position
         self.chunks: deque[Chunk] = deque()
         self.entries: deque[Entry] = deque()
         self.bytes = 0
-        self.read: tuple[int, int] | None = None  # up to where, if that is beyond the last entry
+        self.read: tuple[int, int] | None = None  # the end of the read-ahead, if beyond the last entry
         self.database_name = ""
-        self.names: dict[str, str] = {}  # as tables are given, by schema.name
-        self.tables_read = False  # the epochs that have read the tables' last ranges have been committed
+        self.names: dict[str, str] = {}  # tables' names as given, by schema.name
+        self.tables_read = False  # the epochs with the tables' last ranges have been committed
         self.doing = "connecting"
         self._failure: ForkpointError | None = None
         self._confirm: int | None = None
         self._confirmed = 0
         self._answered = False
-        self.problem: str | None = None  # why it does not answer
+        self.problem: str | None = None  # why the server does not answer
         self._connection: psycopg.Connection[Any] | None = None
         self._closed = threading.Event()
         self._wake = threading.Event()
@@ -92,16 +92,16 @@ class Feed:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what the source fails with."""
+        """Raise the error that fails the source."""
         if self._failure is not None:
             raise self._failure
 
     def confirm(self, lsn: int) -> None:
-        """Let the server forget what ends before ``lsn``, soon."""
+        """Have the server drop transactions that end before ``lsn``, soon."""
         self._confirm = max(lsn, self._confirm or 0)
 
     def put_back(self, entries: Sequence[Entry]) -> None:
-        """For the next epoch."""
+        """Return entries for the next epoch."""
         self.entries.extendleft(reversed(entries))
         self.bytes += sum(len(entry.data) for entry in entries)
 
@@ -117,7 +117,7 @@ class Feed:
         self._wake.set()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive() and (connection := self._connection) is not None:
-            connection.cancel()  # a slot is created once others' transactions have ended, which may never be
+            connection.cancel()  # creating a slot waits for other transactions, perhaps forever
             self._thread.join(CLOSE_S)
 
     # -- the thread
@@ -163,7 +163,7 @@ class Feed:
         if self._closed.is_set():
             return
         self.doing = "following the slot"
-        _Following(self, connection, tables).run()
+        _SlotFollower(self, connection, tables).run()
 
     def _begin(self, connection: psycopg.Connection[Any]) -> Mapping[str, Table]:
         reading = self.reading
@@ -172,7 +172,7 @@ class Feed:
         tables = read_tables(connection, reading.tables)
         known = self.position.tables if self.position is not None else {}
         shapes |= {name: _shape(table, reading.row, known) for name, table in tables.items() if name not in shapes}
-        for running in (True, False):  # tables that are new to the source may be missing by mistake
+        for running in (True, False):  # a table that is new to the source may be missing by mistake
             some = {name: table for name, table in tables.items() if (name in known) == running}
             check_publication(connection, reading.publication, some, running=running)
         check_fields(tables, reading.row, shapes)
@@ -186,7 +186,7 @@ class Feed:
                 raise InputLost(
                     f"the server's log ends at {lsn_text(end)}, but the job has read it up to "
                     f"{lsn_text(self.position.lsn)}: the server has lost data, or was restored from a backup. Give the source "
-                    "a new uid, to read the tables afresh"
+                    "a new uid to read the tables afresh"
                 )
             kept = {table: parts for table, parts in self.position.tables.items() if table in reading.tables}
             self.position = replace(self.position, slot=reading.slot, tables=kept, shapes=shapes)
@@ -202,7 +202,7 @@ class Feed:
         return tables
 
     def _known_shapes(self, connection: psycopg.Connection[Any]) -> dict[str, Shape]:
-        """Of the tables that have been read up to the position. Raises InputLost if one of them is gone."""
+        """The shapes of the tables read so far. Raises InputLost if a table is gone."""
         found = {} if self.position is None else self.position.shapes
         shapes = {name: shape for name, shape in found.items() if name in self.reading.tables}
         for name, oid in read_oids(connection, shapes).items():
@@ -210,7 +210,7 @@ class Feed:
         return shapes
 
     def _read_tables(self, connection: psycopg.Connection[Any], tables: Mapping[str, Table]) -> None:
-        """Offer ranges of the tables until they have been read."""
+        """Offer ranges of the tables until all have been read."""
         self._wait_for_transactions(connection)
         assert self.position is not None
         self.doing = "exporting a snapshot"
@@ -223,22 +223,22 @@ class Feed:
                 for chunk in chunks_of(session, table, columns, after, self.reading.split_size, exported):
                     with self.lock:
                         self.chunks.append(chunk)
-                    if not self._until(lambda: len(self.chunks) < MAX_CHUNKS, session):
+                    if not self._wait_until(lambda: len(self.chunks) < MAX_CHUNKS, session):
                         return
-            self._until(lambda: self.tables_read, session)
+            self._wait_until(lambda: self.tables_read, session)
 
     def _wait_for_transactions(self, connection: psycopg.Connection[Any]) -> None:
-        """Until those have ended that began before the slot was there. One of them may be in the log before what the slot has,
-        and not yet be visible."""
+        """Wait for the end of transactions that began before the slot existed. Such a transaction may precede the slot's changes
+        in the log and not be visible yet."""
         _, bound = oldest_running(connection)
         began, told = time.monotonic(), False
         while oldest_running(connection)[0] < bound and not self._closed.wait(POLL_S):
             if not told and time.monotonic() > began + 5:
-                log.warning("PostgresSource: waiting for the end of transactions that are running, to read the tables")
+                log.warning("PostgresSource: waiting for running transactions to end before reading the tables")
                 told = True
 
-    def _until(self, holds: Callable[[], bool], session: psycopg.Connection[Any]) -> bool:
-        """Wait; False if this is to end. Raises psycopg's errors if a session is lost."""
+    def _wait_until(self, holds: Callable[[], bool], session: psycopg.Connection[Any]) -> bool:
+        """Wait for a condition. Returns False if the feed is closed. Raises psycopg's errors if the session is lost."""
         while not holds():
             self._wake.wait(1.0)
             self._wake.clear()
@@ -247,10 +247,10 @@ class Feed:
             session.execute("SELECT 1")
         return True
 
-    # -- for what follows the slot
+    # -- for _SlotFollower
 
     def pause(self, seconds: float) -> bool:
-        """Wait; False if this is to end."""
+        """Wait. Returns False if the feed is closed."""
         self._wake.wait(seconds)
         self._wake.clear()
         return not self._closed.is_set()
@@ -274,13 +274,13 @@ class Feed:
 
 
 def _shape(table: Table, row: RecordType, known: Collection[str]) -> Shape:
-    """Of a table that is new to the source, or that an older release has read, which did not note its columns."""
+    """The shape of a table that is new to the source, or that an older release has read without noting its columns."""
     columns = () if table.given in known else (column.name for column in table.columns)
     return Shape(table.oid, frozenset(columns).intersection(row.names))
 
 
-class _Following:
-    """Peeks at the slot again and again, from the feed's position."""
+class _SlotFollower:
+    """Peeks at the slot repeatedly, starting at the feed's position."""
 
     def __init__(self, feed: Feed, connection: psycopg.Connection[Any], tables: Mapping[str, Table]) -> None:
         self._feed, self._connection, self._tables = feed, connection, tables
@@ -307,7 +307,7 @@ class _Following:
             if now >= self._next_peek and end > self._seen and not feed.full and not self._transactions.stopped:
                 self._peek(end)
                 took = time.monotonic() - now
-                self._next_peek = time.monotonic() + took  # at most half of the server's time for this
+                self._next_peek = time.monotonic() + took  # peeks take at most half of the server's time
             elif not feed.pause(POLL_S):
                 break
         self._advance()
@@ -323,7 +323,7 @@ class _Following:
         self._next_advance = time.monotonic() + max(ADVANCE_S, 10 * (time.monotonic() - began))
 
     def _peek(self, end: int) -> None:
-        """Read what the slot has up to ``end``, or the first transactions of that."""
+        """Read the slot's transactions up to ``end``, or the first of them."""
         feed, transactions, run = self._feed, self._transactions, self._connection.execute
         run(
             "DECLARE changes CURSOR WITH HOLD FOR SELECT data FROM pg_logical_slot_peek_binary_changes("
@@ -342,7 +342,7 @@ class _Following:
                 messages = [row[0] for row in rows]
                 mean = sum(map(len, messages)) // len(messages) + 1
                 size = max(1, min(5000, FETCH_BYTES // mean))
-                feed.offer(self._decided(list(transactions.read(messages))), (transactions.lsn, transactions.skip))
+                feed.offer(self._resolve(list(transactions.read(messages))), (transactions.lsn, transactions.skip))
                 while feed.full:
                     if not feed.pause(1.0):
                         return
@@ -357,28 +357,28 @@ class _Following:
         feed.offer([], (transactions.lsn, transactions.skip))
 
     def _check_tables(self) -> None:
-        """Whether the tables are there, and are published: the log does not say that they are not any more."""
+        """Check that the tables exist and are published: the log does not report when that ends."""
         for name, oid in read_oids(self._connection, self._tables).items():
             check_oid(name, self._tables[name].oid, oid)
         check_publication(self._connection, self._feed.reading.publication, self._tables, running=True)
 
     def _check_slot(self) -> None:
-        """Whether the slot still had everything: what another run has confirmed is gone."""
+        """Check that the slot still had all changes: those that another run has confirmed are gone."""
         feed = self._feed
         slot = find_slot(self._connection, feed.reading.slot)
         if slot is None:
-            raise InputLost(f"slot {feed.reading.slot!r} was dropped. Give the source a new uid, to read the tables afresh")
+            raise InputLost(f"slot {feed.reading.slot!r} was dropped. Give the source a new uid to read the tables afresh")
         assert feed.position is not None
         check_slot(self._connection, feed.reading.slot, slot, replace(feed.position, lsn=self._transactions.lsn))
 
-    def _decided(self, found: list[Entry | Undecided]) -> list[Entry]:
-        """With the changes of which the server has to say what range of a table they are in."""
+    def _resolve(self, found: list[Entry | UndecidedChange]) -> list[Entry]:
+        """Resolve undecided changes: the server determines the ranges of their keys."""
         places: dict[tuple[str, Any], int] = {}
         for name, table in self._tables.items():
             keys = {
                 key
                 for each in found
-                if isinstance(each, Undecided) and each.table == name
+                if isinstance(each, UndecidedChange) and each.table == name
                 for key in (each.old, each.new)
                 if key is not None
             }

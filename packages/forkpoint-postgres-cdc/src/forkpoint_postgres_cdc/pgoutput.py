@@ -1,4 +1,4 @@
-"""The messages of PostgreSQL's logical replication, plugin ``pgoutput``, protocol version 1. Pure."""
+"""Messages of PostgreSQL's logical replication: plugin ``pgoutput``, protocol version 1. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Unchanged(Enum):
-    """A large value that an update did not change, and that the server therefore does not send."""
+    """A large value that the server does not send because an update did not change it."""
 
     VALUE = "unchanged"
 
@@ -29,12 +29,12 @@ Tuple: TypeAlias = tuple[bytes | Unchanged | None, ...]
 
 
 class Malformed(ValueError):
-    """Bytes that are no message of the protocol."""
+    """Bytes that are not a message of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A transaction begins. ``lsn``: where its commit record starts. ``xid``: its 32-bit id."""
+    """The begin of a transaction. ``lsn``: the start of its commit record. ``xid``: its 32-bit id."""
 
     lsn: int
     time_us: int
@@ -42,13 +42,13 @@ class Begin:
 
     @property
     def time(self) -> datetime:
-        """When it was committed."""
+        """The time of the commit."""
         return _EPOCH + timedelta(microseconds=self.time_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction is complete. ``end``: the end of its commit record."""
+    """The end of a transaction. ``end``: the end of its commit record."""
 
     lsn: int
     end: int
@@ -65,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is for the changes that follow."""
+    """The definition of a table for the changes that follow."""
 
     id: int
     schema: str
@@ -76,7 +76,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a change. ``whole``: all of its columns, not only those of the replica identity."""
+    """A row of a change. ``whole``: whether it has all columns, not only the replica identity."""
 
     values: Tuple
     whole: bool = True
@@ -90,14 +90,14 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``before``: None unless the replica identity changed, or is FULL."""
+    """``before``: None unless the replica identity changed or is FULL."""
 
     relation: int
     before: Row | None
     after: Tuple
 
     def completed(self) -> Update:
-        """With unchanged values taken from ``before``, if it has them."""
+        """The update with unchanged values filled in from ``before``, if it has them."""
         if self.before is None or not self.before.whole or UNCHANGED not in self.after:
             return self
         pairs = zip(self.before.values, self.after, strict=True)
@@ -128,7 +128,7 @@ Message: TypeAlias = Begin | Commit | Relation | Change | Other
 
 
 def decode(data: bytes) -> Message:
-    """A message. Raises Malformed."""
+    """Decode a message. Raises Malformed."""
     try:
         return _decode(data)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
@@ -222,7 +222,7 @@ def _expect(holds: bool, data: bytes) -> None:
 
 
 def encode(change: Insert | Update | Delete) -> bytes:
-    """A change as a message, the inverse of ``decode``."""
+    """Encode a change as a message: the inverse of ``decode``."""
     head = _U32.pack(change.relation)
     if isinstance(change, Insert):
         return b"I" + head + b"N" + _encode_tuple(change.after)

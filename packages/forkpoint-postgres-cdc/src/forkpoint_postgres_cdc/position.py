@@ -16,10 +16,10 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Part:
-    """A range of a table that was read in one snapshot: keys up to ``upto`` (None: all others) that no earlier part has.
+    """A range of a table that was read in one snapshot: keys up to ``upto`` (None: all others) that are not in an earlier part.
 
-    ``snapshot``: its text. ``high``: transactions whose commit record starts here or later are not in it. Without a snapshot,
-    none is.
+    ``snapshot``: its text. It does not contain transactions whose commit record starts at ``high`` or later. Without a snapshot,
+    the part contains no transaction.
     """
 
     upto: Key | None
@@ -27,7 +27,7 @@ class Part:
     high: int = 0
 
     def sees(self, lsn: int, xid: int) -> bool:
-        """Whether the rows that were read contain what a transaction did."""
+        """Whether the rows read contain a transaction's changes."""
         return self.snapshot is not None and lsn < self.high and Snapshot.parse(self.snapshot).sees(xid)
 
 
@@ -37,9 +37,9 @@ NOWHERE: JSON = {"version": 1, "slot": None}
 
 @dataclass(frozen=True)
 class Position:
-    """``slot``: the replication slot that keeps what follows. ``lsn``: transactions whose commit record starts before it are
-    done, and of the next one, ``skip`` changes. ``tables``: what was read of each; a table is complete if the last part has no
-    end. ``stop``: where a bounded source ends, once that is known. ``shapes``: what the tables were up to here."""
+    """``slot``: the replication slot with the following changes. ``lsn``: transactions whose commit record starts before it have
+    been read, and ``skip`` changes of the next transaction. ``tables``: the parts read by table; a table is complete if its last
+    part has no end. ``stop``: the end of a bounded source, once known. ``shapes``: the tables' shapes so far."""
 
     slot: str
     lsn: int
@@ -49,23 +49,23 @@ class Position:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
 
     def unread(self, tables: Collection[str]) -> list[str]:
-        """The tables that have not been read to their end."""
+        """The tables that have not been read completely."""
         return [table for table in tables if not _complete(self.tables.get(table, ()))]
 
     def after(self, table: str) -> Key | None:
-        """The last key that was read of an incomplete table."""
+        """The last key read from an incomplete table."""
         parts = self.tables.get(table, ())
         return parts[-1].upto if parts else None
 
     def read(self, table: str, part: Part) -> Position:
-        """With another range of a table."""
+        """The position after another range of a table."""
         parts = self.tables.get(table, ())
         if parts and parts[-1].snapshot == part.snapshot:
             parts = parts[:-1]
         return replace(self, tables={**self.tables, table: (*parts, part)})
 
     def at(self, lsn: int, skip: int = 0) -> Position:
-        """With changes read up to here; snapshots that no longer matter are dropped."""
+        """The position after reading changes up to ``lsn``. Drops snapshots that are no longer needed."""
         tables = {
             table: DONE if _complete(parts) and all(part.high <= lsn for part in parts) else parts
             for table, parts in self.tables.items()
@@ -88,7 +88,7 @@ class Position:
 
     @staticmethod
     def from_json(saved: JSON | None) -> Position | None:
-        """None if nothing had been found when it was saved."""
+        """None if the source had not started when the position was saved."""
         if saved is None:
             return None
         if saved.get("version") != 1:
@@ -113,5 +113,5 @@ def _complete(parts: tuple[Part, ...]) -> bool:
 
 
 def lsn_text(lsn: int) -> str:
-    """As PostgreSQL writes it."""
+    """An LSN in PostgreSQL's notation."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

@@ -1,4 +1,4 @@
-"""Makes elements of ranges of tables, and of changes, in a task."""
+"""Makes elements from ranges of tables and from changes, in a task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RUN = 5000
 
 
 class PostgresReader(SourceReader[Any]):
-    """``strict``: the row's type was made from the catalog, so it has all columns."""
+    """``strict``: the row type comes from the catalog, so it has all columns."""
 
     def __init__(self, uid: str | None, database: Database, row: RecordType, *, strict: bool, fails: bool) -> None:
         self._uid = uid
@@ -87,8 +87,8 @@ class PostgresReader(SourceReader[Any]):
             if isinstance(message, Truncate):
                 table = next(relations[id].table for id in message.relations if id in relations)
                 raise InputLost(
-                    f"table {table!r} was truncated, which says nothing about its rows. Give the source "
-                    'on_truncate="ignore" to go on, or a new uid to read the table afresh'
+                    f"table {table!r} was truncated, which does not report the deleted rows. Give the source "
+                    'on_truncate="ignore" to continue, or a new uid to read the table afresh'
                 )
             assert isinstance(message, Insert | Update | Delete)
             rows = relations[message.relation]
@@ -114,7 +114,7 @@ class PostgresReader(SourceReader[Any]):
 
 
 class _Rows:
-    """Makes rows of a table from text."""
+    """Makes a table's rows from text."""
 
     def __init__(self, table: str, columns: Sequence[str], of: PostgresReader, keys: set[str] | None = None) -> None:
         self.table = table
@@ -132,7 +132,7 @@ class _Rows:
         return self.of_text([value.decode() if isinstance(value, bytes) else value for value in values])
 
     def key(self, values: Sequence[Any]) -> Any:
-        """A row of which only the replica identity is known."""
+        """A row with only the replica identity."""
         return self.whole(values)
 
     def _value(self, each: tuple[str, int | None, Read, Any], values: Sequence[Any]) -> Any:
@@ -145,14 +145,14 @@ class _Rows:
             value = values[place]
         if value is None:
             if not field.type.nullable:
-                raise self._bad(name, "it is NULL, or not known, but the field is not optional")
+                raise self._bad(name, "it is NULL or unknown, but the field is not optional")
             return None
         if value is UNCHANGED:
             if self._fails or not field.type.nullable:
                 raise InputLost(
                     f"table {self.table!r}, column {name!r}: an update did not change a large value, and the "
                     f"server does not send it. ALTER TABLE {self.table} REPLICA IDENTITY FULL, for later updates, and give the "
-                    'source on_missing_value="none", to get past this one'
+                    'source on_missing_value="none", to get past this update'
                 )
             return None
         try:

@@ -1,4 +1,4 @@
-"""The replication slot: what keeps changes on the server until they have been committed here."""
+"""The replication slot, which keeps changes on the server until the job has committed them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forkpoint.postgres")
 
-_LONGEST = 63
+_MAX_LENGTH = 63
 DROP_S = 5.0
 _NO_OBJECT, _DUPLICATE, _NOT_IN_STATE = "42704", "42710", "55000"
 
@@ -30,15 +30,15 @@ FROM pg_replication_slots WHERE slot_name = %s
 
 
 def slot_name(job: str, uid: str, state_root: str) -> str:
-    """The slot of a job's source, the same in all of its runs; no other job has it."""
+    """The name of a source's slot: the same in all runs of the job, and unique to the job."""
     digest = hashlib.sha256(repr((state_root.rstrip("/"), job, uid)).encode()).hexdigest()[:10]
     readable = re.sub("[^a-z0-9]+", "_", f"{job}_{uid}".lower()).strip("_")
-    return f"forkpoint_{readable[: _LONGEST - 22]}_{digest}"
+    return f"forkpoint_{readable[: _MAX_LENGTH - 22]}_{digest}"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot that exists. ``confirmed``: transactions whose commit record starts before it are gone."""
+    """An existing slot. ``confirmed``: transactions whose commit record starts before it are gone."""
 
     plugin: str
     database: str
@@ -54,25 +54,25 @@ def find_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
 
 def flushed(connection: psycopg.Connection[Any]) -> int:
     """The end of the server's durable log."""
-    return _one(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8")
+    return _query_int(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8")
 
 
 def inserted(connection: psycopg.Connection[Any]) -> int:
     """The end of the server's log."""
-    return _one(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8")
+    return _query_int(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8")
 
 
-def _one(connection: psycopg.Connection[Any], query: str) -> int:
+def _query_int(connection: psycopg.Connection[Any], query: str) -> int:
     row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def open_slot(connection: psycopg.Connection[Any], name: str, position: Position | None) -> int:
-    """Find or create the slot that has everything after ``position``; returns up to where it was confirmed.
+    """Find or create the slot with all changes after ``position``. Returns the LSN up to which it was confirmed.
 
-    Without a position, an existing slot is one that an earlier start of this job created. It is used: whatever it has beyond
-    what is needed is contained in the snapshot.
+    Without a position, uses an existing slot, which an earlier start of this job created: the snapshot contains its older
+    changes.
     """
     slot = find_slot(connection, name)
     if slot is None:
@@ -82,7 +82,7 @@ def open_slot(connection: psycopg.Connection[Any], name: str, position: Position
             _copy(connection, name, position)
         slot = find_slot(connection, name)
         if slot is None:
-            raise JobFailed(f"slot {name} was dropped as soon as it was created; see to it that nobody does that")
+            raise JobFailed(f"slot {name} was dropped as soon as it was created; make sure that nobody drops it")
     check_slot(connection, name, slot, position)
     return slot.confirmed
 
@@ -90,7 +90,7 @@ def open_slot(connection: psycopg.Connection[Any], name: str, position: Position
 def _create(connection: psycopg.Connection[Any], name: str) -> None:
     import psycopg
 
-    log.info("PostgresSource: creating slot %s; this waits for transactions that are running", name)
+    log.info("PostgresSource: creating slot %s; this waits for running transactions", name)
     try:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
     except psycopg.errors.DuplicateObject:
@@ -98,12 +98,12 @@ def _create(connection: psycopg.Connection[Any], name: str) -> None:
 
 
 def _copy(connection: psycopg.Connection[Any], name: str, position: Position) -> None:
-    """A restored job has a slot of its own, copied from that of the job that it was restored from."""
+    """Create a restored job's slot as a copy of the slot of the job that it was restored from."""
     origin = None if position.slot == name else find_slot(connection, position.slot)
     if origin is None:
         raise InputLost(
-            f"replication slot {position.slot!r} does not exist any more, and with it the changes after "
-            f"{lsn_text(position.lsn)} are lost. Give the source a new uid, to read the tables afresh"
+            f"replication slot {position.slot!r} does not exist any more, so the changes after "
+            f"{lsn_text(position.lsn)} are lost. Give the source a new uid to read the tables afresh"
         )
     check_slot(connection, position.slot, origin, position)
     log.info("PostgresSource: copying slot %s to %s", position.slot, name)
@@ -120,21 +120,21 @@ def check_slot(connection: psycopg.Connection[Any], name: str, slot: Slot, posit
         )
     if slot.status == "lost":
         raise InputLost(
-            f"the server has removed the changes that slot {name!r} kept (wal_status = lost), as they exceeded "
+            f"the server has removed the changes that slot {name!r} kept (wal_status = lost), because they exceeded "
             f"max_slot_wal_keep_size. Raise that, drop the slot (SELECT pg_drop_replication_slot('{name}')), and give the source "
-            "a new uid, to read the tables afresh"
+            "a new uid to read the tables afresh"
         )
     if position is not None and slot.confirmed > position.lsn:
         raise InputLost(
-            f"slot {name!r} has changes after {lsn_text(slot.confirmed)} only, but the job goes on at "
-            f"{lsn_text(position.lsn)}: those between are gone. A slot keeps what the newest checkpoint of its job needs, so an "
-            "older savepoint cannot be restored, nor one of another job that has gone on. Restore the newest one of a stopped "
-            "job, or give the source a new uid, to read the tables afresh"
+            f"slot {name!r} only has changes after {lsn_text(slot.confirmed)}, but the job resumes at "
+            f"{lsn_text(position.lsn)}: the changes between are gone. A slot keeps what its job's newest checkpoint needs, so a "
+            "savepoint cannot be restored if it is older, or if its job has continued. Restore the newest savepoint of a stopped "
+            "job, or give the source a new uid to read the tables afresh"
         )
 
 
 def drop_slot(database: Database, name: str, uid: str | None) -> None:
-    """Drop a slot that nobody will read any more. Does not fail."""
+    """Drop a slot that is no longer needed. Does not fail."""
     import psycopg
 
     until = time.monotonic() + DROP_S
@@ -143,7 +143,7 @@ def drop_slot(database: Database, name: str, uid: str | None) -> None:
             while find_slot(connection, name) is not None:
                 try:
                     connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
-                except psycopg.errors.ObjectInUse:  # what has read it has not ended yet
+                except psycopg.errors.ObjectInUse:  # its reader has not ended yet
                     if time.monotonic() > until:
                         raise
                     time.sleep(0.05)
@@ -162,7 +162,7 @@ def drop_slot(database: Database, name: str, uid: str | None) -> None:
 
 
 def advance(connection: psycopg.Connection[Any], name: str, lsn: int) -> None:
-    """Let the server forget what ends before ``lsn``."""
+    """Have the server drop transactions that end before ``lsn``."""
     import psycopg
 
     try:

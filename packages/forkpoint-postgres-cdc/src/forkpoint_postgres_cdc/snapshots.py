@@ -1,4 +1,4 @@
-"""Which transactions a snapshot of the database contains. Pure."""
+"""The transactions that a snapshot of the database contains. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CYCLE = 1 << 32
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What ``pg_current_snapshot()`` returns: all transactions below ``xmax`` but those in progress have ended."""
+    """The result of ``pg_current_snapshot()``: all transactions below ``xmax`` have ended except those in progress."""
 
     xmin: int
     xmax: int
@@ -19,12 +19,12 @@ class Snapshot:
     @staticmethod
     @lru_cache(maxsize=1000)
     def parse(text: str) -> Snapshot:
-        """From ``xmin:xmax:xid,xid,…``."""
+        """Parse ``xmin:xmax:xid,xid,…``."""
         xmin, xmax, running = text.split(":")
         return Snapshot(int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
 
     def sees(self, xid: int) -> bool:
-        """Whether it contains what a transaction has committed. ``xid``: its 32-bit id, as in messages."""
+        """Whether it contains a committed transaction. ``xid``: the transaction's 32-bit id, as in messages."""
         distance = (xid - self.xmax) % _CYCLE
         whole = self.xmax + (distance - _CYCLE if distance >= _CYCLE // 2 else distance)
         return whole < self.xmax and whole not in self.in_progress

@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL as a source of changes."""
+"""PostgreSQL tables as a source of changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forkpoint_postgres_cdc.catalog import read_tables, row_type
 from forkpoint_postgres_cdc.connection import Database
 from forkpoint_postgres_cdc.enumerator import PostgresEnumerator
 from forkpoint_postgres_cdc.errors import naming, raising_errors
-from forkpoint_postgres_cdc.feed import Reading
+from forkpoint_postgres_cdc.feed import ReadSettings
 from forkpoint_postgres_cdc.position import Position
 from forkpoint_postgres_cdc.reader import PostgresReader
 from forkpoint_postgres_cdc.slot import drop_slot, slot_name
@@ -24,17 +24,18 @@ from forkpoint_postgres_cdc.slot import drop_slot, slot_name
 
 @dataclass(frozen=True)
 class PostgresSource(Source[Any]):
-    """The rows of PostgreSQL's tables, then every change, as elements ``Change(kind, before, after, database, table, time)``:
-    see the fields in the documentation of formats. Exactly once; the changes in the order of their commits.
+    """Reads the rows of PostgreSQL tables, then every change, exactly once and in commit order.
+
+    Elements are ``Change(kind, before, after, database, table, time)``; the documentation of formats describes the fields.
 
     ``conninfo``: libpq's connection string or URL. ``tables``: names as in SQL; ``Change.table`` has them as given here.
-    ``publication``: one that has these tables; create it with ``CREATE PUBLICATION … FOR TABLE …``. ``type_info``: the rows'
-    type, with a field for each column that is needed; by default it is made from the catalog when the program starts.
+    ``publication``: a publication of these tables; create it with ``CREATE PUBLICATION … FOR TABLE …``. ``type_info``: the row
+    type, with a field for each needed column; by default, the catalog's columns when the program starts.
 
-    ``snapshot``: whether to begin with the rows that exist. ``split_size``: how many rows a task reads at once of those.
-    ``bounded``: end with the changes that there are when the rows have been read. ``on_truncate``: what a TRUNCATE does: fail the
-    job, or nothing. ``on_missing_value``: what a large value does that an update has not changed and the server therefore does
-    not send: fail the job, or read as None. REPLICA IDENTITY FULL makes the server send it.
+    ``snapshot``: whether to start with the existing rows. ``split_size``: how many of these a task reads at once.
+    ``is_bounded``: whether to end after the changes that exist once the rows have been read. ``on_truncate``: whether a TRUNCATE
+    fails the job or is ignored. ``on_missing_value``: whether a large value that the server does not send, because an update did
+    not change it, fails the job or is read as None. REPLICA IDENTITY FULL makes the server send it.
     """
 
     conninfo: str = field(repr=False)
@@ -95,8 +96,8 @@ class PostgresSource(Source[Any]):
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
         if self.slot is None:
-            raise ConfigError("PostgresSource: it is no part of a job, by which its slot is named; pass it to env.from_source(…)")
-        reading = Reading(
+            raise ConfigError("PostgresSource: its slot is named after its job, but it has no job; pass it to from_source(…)")
+        reading = ReadSettings(
             self.uid,
             Database(self.conninfo),
             self.tables,

@@ -1,4 +1,4 @@
-"""From a slot's messages to changes that have not been read yet, with the position after each."""
+"""Turns a slot's messages into unread changes and the positions after them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forkpoint_postgres_cdc.position import Key, Part, Position
 
 @dataclass(slots=True)
 class Entry:
-    """A change. ``relation`` and ``begin``: the messages that it refers to. ``lsn`` and ``skip``: the position after it."""
+    """A change. ``relation`` and ``begin``: the messages it refers to. ``lsn`` and ``skip``: the position after it."""
 
     relation: bytes
     begin: bytes
@@ -36,8 +36,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
-    """A change in a transaction that only some of a table's snapshots contain. ``sees``: of each range."""
+class UndecidedChange:
+    """A change in a transaction that only some of a table's snapshots contain. ``sees``: whether a range's snapshot does."""
 
     entry: Entry
     table: str
@@ -46,21 +46,22 @@ class Undecided:
     sees: tuple[bool, ...]
 
     def decided(self, old: int | None, new: int | None) -> Entry | None:
-        """What is left of it, if its rows are in these ranges; None if nothing is."""
+        """The part of the change that is still to be read, given its rows' ranges; None if there is none."""
         before, after = (at is not None and not self.sees[at] for at in (old, new))
         if before == after or old is None or new is None:
             return self.entry if before or after else None
         change = decode(self.entry.data)
         assert isinstance(change, Update)
         assert change.before is not None
-        # The row was in a range that was read earlier, and is in one that was read later; or the other way round.
+        # The row moved from a range that was read earlier to one that was read later, or the other way round.
         rest = Delete(change.relation, change.before) if before else Insert(change.relation, change.completed().after)
         self.entry.data = encode(rest)
         return self.entry
 
 
 class Transactions:
-    """Reads messages in order, each ``peek`` from where the slot was confirmed. ``lsn`` and ``skip``: up to where it has read."""
+    """Reads messages in order; a peek starts where the slot was confirmed. ``lsn`` and ``skip``: the position after the messages
+    read so far."""
 
     def __init__(self, tables: Mapping[str, Table], position: Position, *, truncate: bool) -> None:
         self._tables = {(table.schema, table.name): table for table in tables.values()}
@@ -72,7 +73,7 @@ class Transactions:
         self.begin_peek()
 
     def begin_peek(self) -> None:
-        """A peek decodes from the start: it describes tables anew."""
+        """Start a peek, which decodes from the start and defines tables again."""
         self._relations: dict[int, tuple[bytes, Relation, Table | None]] = {}
         self._begin: tuple[bytes, Begin] | None = None
         self._old = True
@@ -82,7 +83,7 @@ class Transactions:
         self.new = 0
 
     def end_peek(self, end: int) -> None:
-        """Everything before ``end`` has been read."""
+        """End a peek: everything before ``end`` has been read."""
         if end > self.lsn:
             self.lsn, self.skip = end, 0
 
@@ -90,8 +91,8 @@ class Transactions:
     def stopped(self) -> bool:
         return self._stop is not None and self.lsn >= self._stop
 
-    def read(self, messages: Sequence[bytes]) -> Iterator[Entry | Undecided]:
-        """The changes in these messages that have not been read."""
+    def read(self, messages: Sequence[bytes]) -> Iterator[Entry | UndecidedChange]:
+        """The unread changes in these messages."""
         for data in messages:
             kind = data[0]
             if kind in b"IUDT":
@@ -124,7 +125,7 @@ class Transactions:
                 self._last.lsn, self._last.skip = commit.end, 0
         self._old = True
 
-    def _change(self, data: bytes, kind: int) -> Iterator[Entry | Undecided]:
+    def _change(self, data: bytes, kind: int) -> Iterator[Entry | UndecidedChange]:
         assert self._begin is not None
         if kind == 0x54:  # "T"
             yield from self._truncated(data)
@@ -149,7 +150,7 @@ class Transactions:
                 return
 
     def _seen(self, table: Table) -> tuple[bool, ...]:
-        """Which ranges of a table were read in a snapshot that contains the current transaction."""
+        """By range of a table, whether it was read in a snapshot that contains the current transaction."""
         sees = self._sees.get(table.given)
         if sees is None:
             assert self._begin is not None
@@ -158,7 +159,7 @@ class Transactions:
             sees = self._sees[table.given] = tuple(part.sees(begin.lsn, begin.xid) for part in parts)
         return sees
 
-    def _undecided(self, entry: Entry, relation: Relation, table: Table, sees: tuple[bool, ...]) -> Undecided:
+    def _undecided(self, entry: Entry, relation: Relation, table: Table, sees: tuple[bool, ...]) -> UndecidedChange:
         change = decode(entry.data)
         new = (
             _key(relation, table, change.completed().after if isinstance(change, Update) else change.after)
@@ -167,7 +168,7 @@ class Transactions:
         )
         before: Row | None = change.before if isinstance(change, Update | Delete) else None
         old = _key(relation, table, before.values) if before is not None else new if isinstance(change, Update) else None
-        return Undecided(entry, table.given, old, new, sees)
+        return UndecidedChange(entry, table.given, old, new, sees)
 
 
 def _key(relation: Relation, table: Table, values: Sequence[object]) -> Key:
@@ -175,8 +176,8 @@ def _key(relation: Relation, table: Table, values: Sequence[object]) -> Key:
     key = [by_name.get(column.name) for column in table.key]
     if not all(isinstance(value, bytes) for value in key):
         raise InputLost(
-            f"a change of table {table.given!r} does not have its primary key: it, or the replica identity, was "
-            "changed while the table was read. Give the source a new uid, to read it afresh"
+            f"a change of table {table.given!r} lacks its primary key: the key or the replica identity was "
+            "changed while the table was read. Give the source a new uid to read it afresh"
         )
     return tuple(value.decode() for value in key if isinstance(value, bytes))
 
@@ -185,7 +186,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def pack(entries: Sequence[Entry]) -> str:
-    """Changes with what they refer to, for a task."""
+    """Packs changes, and the messages they refer to, for a task."""
     out: list[bytes] = []
     relations: dict[int, bytes] = {}
     begin = None
@@ -202,7 +203,7 @@ def pack(entries: Sequence[Entry]) -> str:
 
 
 def unpack(packed: str) -> Iterator[bytes]:
-    """The messages that ``pack`` has put together."""
+    """The messages packed by ``pack``."""
     data = base64.b64decode(packed)
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""Values from PostgreSQL's text, by the types of a record's fields. Pure."""
+"""Parses PostgreSQL's text by the types of a record's fields. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _bool(text: str) -> bool:
 
 def _bytes(text: str) -> bytes:
     if not text.startswith("\\x"):
-        raise ValueError("no bytea")
+        raise ValueError("not a bytea")
     return bytes.fromhex(text[2:])
 
 
@@ -61,7 +61,7 @@ _SCALARS: Mapping[str, Read] = {
 
 
 def reader(type: TypeInformation[Any], field: str) -> Read:
-    """What makes a field's values from text. Raises ConfigError for a type that has no text in PostgreSQL."""
+    """The parser of a field's text. Raises ConfigError for a type that has no text form in PostgreSQL."""
     type = present(type)
     if (scalar := _SCALARS.get(type.kind)) is not None:
         return scalar
@@ -70,7 +70,7 @@ def reader(type: TypeInformation[Any], field: str) -> Read:
     if type.kind == "list":
         element = reader(type.children[0], field)
         return lambda text: _read_array(text, element)
-    raise ConfigError(f"field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str, and parse it")
+    raise ConfigError(f"field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str and parse it")
 
 
 def _enum(type: TypeInformation[Any]) -> Read:
@@ -89,12 +89,12 @@ def _read_element(value: Any, element: Read) -> Any:
     if value is None:
         return None
     if isinstance(value, list):
-        raise ValueError("an array of several dimensions; declare str, and parse it")
+        raise ValueError("a multidimensional array; declare str and parse it")
     return element(value)
 
 
 def parse_array(text: str, delimiter: str = ",") -> list[Any]:
-    """An array's elements as text, or None; nested lists for several dimensions."""
+    """An array's elements as text or None; nested lists for several dimensions."""
     if text.startswith("["):  # bounds other than 1
         text = text[text.index("=") + 1 :]
     stack: list[list[Any]] = []
@@ -121,7 +121,7 @@ def parse_array(text: str, delimiter: str = ",") -> list[Any]:
                 break
             value, at = _element(text, at, delimiter)
             stack[-1].append(value)
-    raise ValueError("no array")
+    raise ValueError("not an array")
 
 
 def _element(text: str, at: int, delimiter: str) -> tuple[str | None, int]:

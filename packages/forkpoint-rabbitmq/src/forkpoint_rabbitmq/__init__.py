@@ -1,4 +1,4 @@
-"""RabbitMQ."""
+"""RabbitMQ queues as source and sink."""
 
 from typing import TYPE_CHECKING
 

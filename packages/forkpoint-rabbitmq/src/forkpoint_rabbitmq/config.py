@@ -1,4 +1,4 @@
-"""How to connect to RabbitMQ, by PyFlink's names."""
+"""Connection settings for RabbitMQ, under PyFlink's names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PREFETCH = 5000
 
 @dataclass(frozen=True)
 class RabbitMQConnectionConfig:
-    """How to connect to RabbitMQ; built by ``RabbitMQConnectionConfig.Builder()``. Times are in seconds.
+    """Connection settings for RabbitMQ, created with ``RabbitMQConnectionConfig.Builder()``. Times are in seconds.
 
-    ``prefetch_count``: how many messages a source has that are not acknowledged, and so reads in an epoch, at most.
+    ``prefetch_count``: the maximum number of a source's unacknowledged messages, which also limits an epoch.
     """
 
     host: str
@@ -35,7 +35,7 @@ class RabbitMQConnectionConfig:
 
     @staticmethod
     def Builder() -> RabbitMQConnectionConfigBuilder:  # noqa: N802  (PyFlink's name)
-        """A builder, as PyFlink's."""
+        """A builder, as in PyFlink."""
         return RabbitMQConnectionConfigBuilder()
 
     def __repr__(self) -> str:
@@ -43,11 +43,11 @@ class RabbitMQConnectionConfig:
 
     @property
     def place(self) -> str:
-        """The broker and virtual host, for people."""
+        """The broker and virtual host, for messages."""
         return f"{self.host}:{self.port}, vhost {self.virtual_host!r}"
 
     def parameters(self, name: str) -> ConnectionParameters:
-        """pika's parameters. ``name``: of the connection, which the broker shows."""
+        """pika's parameters. ``name``: the connection's name, as the broker shows it."""
         import ssl
 
         import pika
@@ -83,30 +83,30 @@ class RabbitMQConnectionConfigBuilder:
         return self
 
     def set_host(self, host: str) -> RabbitMQConnectionConfigBuilder:
-        """The broker's host."""
+        """Set the broker's host."""
         return self._set(host=host)
 
     def set_port(self, port: int) -> RabbitMQConnectionConfigBuilder:
-        """The broker's port, by default 5672."""
+        """Set the broker's port, by default 5672."""
         return self._set(port=port)
 
     def set_virtual_host(self, vhost: str) -> RabbitMQConnectionConfigBuilder:
-        """The virtual host, by default ``/``."""
+        """Set the virtual host, by default ``/``."""
         return self._set(virtual_host=vhost)
 
     def set_user_name(self, user_name: str) -> RabbitMQConnectionConfigBuilder:
-        """The user, by default guest, whom a broker lets in from its own host only."""
+        """Set the user, by default guest, which a broker accepts only from its own host."""
         return self._set(user_name=user_name)
 
     def set_password(self, password: str) -> RabbitMQConnectionConfigBuilder:
-        """The user's password."""
+        """Set the user's password."""
         return self._set(password=password)
 
     def set_uri(self, uri: str) -> RabbitMQConnectionConfigBuilder:
-        """All of the above: ``amqp://user:password@host:port/vhost``, or ``amqps://…`` for TLS."""
+        """Set all of the above: ``amqp://user:password@host:port/vhost``, or ``amqps://…`` for TLS."""
         parts = urlsplit(uri)
         if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-            raise ConfigError("RabbitMQ: the URI has another form than amqp://user:password@host:port/vhost; correct it")
+            raise ConfigError("RabbitMQ: the URI does not have the form amqp://user:password@host:port/vhost; correct it")
         tls = parts.scheme == "amqps"
         self._set(host=parts.hostname, port=parts.port or (5671 if tls else 5672), tls=tls)
         if parts.username is not None:
@@ -116,35 +116,35 @@ class RabbitMQConnectionConfigBuilder:
         return self._set(virtual_host=unquote(parts.path[1:])) if len(parts.path) > 1 else self
 
     def set_connection_timeout(self, connection_timeout: int) -> RabbitMQConnectionConfigBuilder:
-        """How long the broker may take to accept a connection, in ms, by default 10000."""
+        """Set how long the broker may take to accept a connection, in ms, by default 10000."""
         return self._set(connection_timeout=connection_timeout / 1000)
 
     def set_requested_heartbeat(self, requested_heartbeat: int) -> RabbitMQConnectionConfigBuilder:
-        """After two intervals of so many seconds without a sign of life, by default 60, a connection counts as lost."""
+        """Set the heartbeat interval in seconds, by default 60. After two intervals without a heartbeat, a connection is lost."""
         return self._set(requested_heartbeat=requested_heartbeat)
 
     def set_requested_frame_max(self, requested_frame_max: int) -> RabbitMQConnectionConfigBuilder:
-        """The size of a frame in bytes."""
+        """Set the maximum size of a frame in bytes."""
         return self._set(requested_frame_max=requested_frame_max)
 
     def set_requested_channel_max(self, requested_channel_max: int) -> RabbitMQConnectionConfigBuilder:
-        """Without effect: a connection has one channel."""
+        """Has no effect: a connection has one channel."""
         return self
 
     def set_prefetch_count(self, prefetch_count: int) -> RabbitMQConnectionConfigBuilder:
-        """How many messages a source has that are not acknowledged, at most, by default 5000: so many can be in an epoch."""
+        """Set the maximum number of a source's unacknowledged messages, by default 5000. It also limits an epoch."""
         return self._set(prefetch_count=prefetch_count)
 
     def set_automatic_recovery(self, automatic_recovery: bool) -> RabbitMQConnectionConfigBuilder:
-        """Without effect: lost connections are always made again."""
+        """Has no effect: lost connections are always reopened."""
         return self
 
     def set_topology_recovery_enabled(self, topology_recovery_enabled: bool) -> RabbitMQConnectionConfigBuilder:
-        """Without effect: the consumer is always set up again."""
+        """Has no effect: the consumer is always set up again."""
         return self
 
     def set_network_recovery_interval(self, network_recovery_interval: int) -> RabbitMQConnectionConfigBuilder:
-        """Without effect: the time between attempts grows from 0.1 s to 3 s."""
+        """Has no effect: the time between attempts grows from 0.1 s to 3 s."""
         return self
 
     def build(self) -> RabbitMQConnectionConfig:

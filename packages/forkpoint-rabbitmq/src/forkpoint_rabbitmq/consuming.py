@@ -1,4 +1,4 @@
-"""Consuming a queue."""
+"""Consumes a queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROPERTIES = (
 
 
 class QueueConnection(Connection):
-    """Consumes a queue. ``id``: the property that has a message's id, None for none."""
+    """Consumes a queue. ``id``: the property with a message's id; None for no ids."""
 
     def __init__(self, config: RabbitMQConnectionConfig, queue: str, id: str | None, name: str, ledger: Ledger) -> None:
         import pika
@@ -76,7 +76,7 @@ class QueueConnection(Connection):
         if not id:
             raise JobFailed(
                 f"RabbitMQ at {self._config.place}: a message in queue {self._queue!r} has no {self._id}; have producers set "
-                "one, or read the queue without ids, at least once"
+                "it, or read the queue without ids, at least once"
             )
         return digest(id)
 
@@ -85,7 +85,7 @@ class QueueConnection(Connection):
             self._connection.process_data_events(seconds)
             if self._cancelled:  # the queue was deleted, or its node has failed
                 self._channel.queue_declare(self._queue, passive=True)
-                raise SystemUnavailable(f"RabbitMQ at {self._config.place} has ended reading queue {self._queue!r}")
+                raise SystemUnavailable(f"RabbitMQ at {self._config.place} has cancelled the consumer of queue {self._queue!r}")
         if self._failure is not None:
             raise self._failure
 
@@ -95,7 +95,7 @@ class QueueConnection(Connection):
                 self._channel.basic_ack(due.up_to, multiple=True)
             for tag in due.others:
                 self._channel.basic_ack(tag)
-            # There is no answer to an acknowledgement, but an answer to any later request comes after it.
+            # The broker does not answer acknowledgements, but answers a later request after processing them.
             self._channel.basic_qos(prefetch_count=self._config.prefetch_count)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ def _attributes(method: Any, properties: BasicProperties) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A header's value that JSON lacks."""
+    """A JSON form of a header's value."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""RabbitMQ's errors as forkpoint's."""
+"""Converts RabbitMQ's errors to forkpoint's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NOT_FOUND, _ACCESS_REFUSED, _LOCKED, _PRECONDITION, _NOT_ALLOWED = 404, 403, 40
 
 
 def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used: str) -> ForkpointError:
-    """The error to raise: SystemUnavailable if a later attempt may succeed, else one with a remedy. ``used``: the queue or
-    exchange in question, for people."""
+    """The error to raise: SystemUnavailable if a retry may succeed, otherwise an error with a remedy. ``used``: the queue or
+    exchange in use, for messages."""
     from pika import exceptions
     from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
@@ -25,8 +25,8 @@ def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used
     code = getattr(error, "reply_code", None)
     if isinstance(error, exceptions.ProbableAccessDeniedError) or code == _NOT_ALLOWED:
         return ConfigError(
-            f"{at}: user {config.user_name!r} may not use this virtual host, or there is none; correct set_virtual_host, or run: "
-            f"rabbitmqctl add_vhost, rabbitmqctl set_permissions"
+            f"{at}: user {config.user_name!r} may not use this virtual host, or it does not exist; correct set_virtual_host, or "
+            f"run: rabbitmqctl add_vhost, rabbitmqctl set_permissions"
         )
     if code == _NOT_FOUND:
         return ConfigError(f"{at}: {used} does not exist; create it, or correct its name")
@@ -35,14 +35,14 @@ def forkpoint_error(error: BaseException, config: RabbitMQConnectionConfig, used
             f"{at}: user {config.user_name!r} has no right to {used}; grant it with: rabbitmqctl set_permissions ({text})"
         )
     if code == _LOCKED:
-        return ConfigError(f"{at}: {used} is exclusive to another connection; use a queue that is not")
+        return ConfigError(f"{at}: {used} is exclusive to another connection; use another queue")
     if isinstance(error, exceptions.AMQPError | AMQPConnectorException | OSError) or code == _PRECONDITION:
         return SystemUnavailable(f"{at} does not work: {_reason(error)}")
     return JobFailed(f"{at}: {text}")
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong: pika wraps the reason of a failed connection."""
+    """The reason of a failure. pika wraps the reason of a failed connection."""
     for inner in (*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args):
         if isinstance(inner, BaseException):
             return _reason(inner)
@@ -51,7 +51,7 @@ def _reason(error: BaseException) -> str:
 
 @contextmanager
 def raising_errors(config: RabbitMQConnectionConfig, used: str) -> Iterator[None]:
-    """Raise pika's errors as forkpoint's."""
+    """Convert pika's errors to forkpoint's."""
     from pika.adapters.utils.connection_workflow import AMQPConnectorException  # not an AMQPError
     from pika.exceptions import AMQPError
 

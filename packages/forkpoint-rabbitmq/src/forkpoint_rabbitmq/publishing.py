@@ -1,4 +1,4 @@
-"""Publishing committed output with confirms, in one channel."""
+"""Publishes committed output with publisher confirms, on one channel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from forkpoint.errors import ForkpointError, JobFailed, SystemUnavailable
 from forkpoint_rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint_rabbitmq.errors import forkpoint_error
 
-WINDOW = 1000  # messages that are not confirmed
-CONFIRM_SECONDS = 30.0  # without any confirm
+WINDOW = 1000  # unconfirmed messages
+CONFIRM_SECONDS = 30.0  # without a confirm, before the publisher gives up
 CLOSE_SECONDS = 1.0
 PERSISTENT = 2
 
@@ -28,7 +28,7 @@ class Outgoing:
 
 
 class ConfirmedPublisher:
-    """A connection with one channel. ``exchange``: "" publishes to queues by their names. Any error ends it."""
+    """A connection with one channel. ``exchange``: "" publishes to queues by name. Any error ends the publisher."""
 
     def __init__(self, config: RabbitMQConnectionConfig, exchange: str, name: str) -> None:
         import pika
@@ -55,8 +55,8 @@ class ConfirmedPublisher:
             raise
 
     def publish(self, messages: Iterable[Outgoing]) -> None:
-        """Publish messages; returns when the broker has confirmed all of them. Raises SystemUnavailable, ConfigError if there is
-        no exchange or right, JobFailed if no queue takes a message."""
+        """Publish messages. Returns once the broker has confirmed all of them. Raises SystemUnavailable, ConfigError if the
+        exchange or a permission is missing, JobFailed if no queue accepts a message."""
         self._waiting = iter(messages)
         self._done = False
         if self._failure is None:
@@ -64,7 +64,7 @@ class ConfirmedPublisher:
         self._loop(CONFIRM_SECONDS)
 
     def close(self) -> None:
-        """Disconnect; waits a moment for that."""
+        """Disconnect, and wait a moment for it."""
         self._failure, self._done, self._waiting = None, False, iter(())
         try:
             if self._connection.is_open:
@@ -73,12 +73,12 @@ class ConfirmedPublisher:
         except ForkpointError:
             return
         finally:
-            self._connection.ioloop.close()  # a broker that does not answer would leave the socket open
+            self._connection.ioloop.close()  # otherwise an unresponsive broker leaves the socket open
 
-    # -- the connection's loop, which runs while anything is waited for
+    # -- the connection's loop, which runs only while a method waits
 
     def _loop(self, patience_s: float) -> None:
-        """Run until it is done or has failed; SystemUnavailable if nothing happens for so long."""
+        """Run until done or failed. Raises SystemUnavailable after ``patience_s`` without progress."""
         self._progress = time.monotonic()
         if self._failure is None and not self._done:
             timer = self._connection.ioloop.call_later(patience_s, lambda: self._check(patience_s))
@@ -122,7 +122,7 @@ class ConfirmedPublisher:
         channel.confirm_delivery(self._on_confirm, callback=lambda _: self._finish())
 
     def _fill(self) -> None:
-        """Publish as much as may be unconfirmed."""
+        """Publish messages until the window of unconfirmed messages is full."""
         import pika
 
         while len(self._unconfirmed) < WINDOW and self._failure is None:
@@ -140,7 +140,7 @@ class ConfirmedPublisher:
         method = frame.method
         if method.NAME == "Basic.Nack":
             return self._fail(
-                SystemUnavailable(f"RabbitMQ at {self._config.place} refuses messages: a queue is full or does not work")
+                SystemUnavailable(f"RabbitMQ at {self._config.place} refuses messages: a queue is full or unavailable")
             )
         self._progress = time.monotonic()
         tags = [method.delivery_tag]
@@ -155,7 +155,7 @@ class ConfirmedPublisher:
         remedy = "bind a queue to it" if method.exchange else "create it"
         self._fail(
             JobFailed(
-                f"RabbitMQ at {self._config.place}: no queue takes a message to {to} {method.routing_key!r}; {remedy}. Nothing "
-                "was lost: the output is published once there is one"
+                f"RabbitMQ at {self._config.place}: no queue accepts a message to {to} {method.routing_key!r}; {remedy}. Nothing "
+                "was lost: the output is published once a queue exists"
             )
         )

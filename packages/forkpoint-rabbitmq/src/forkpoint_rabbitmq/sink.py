@@ -1,4 +1,4 @@
-"""RabbitMQSink: elements as messages to a queue or exchange."""
+"""RabbitMQSink: publishes elements as messages to a queue or exchange."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from forkpoint_rabbitmq.publishing import ConfirmedPublisher, Outgoing
 
 
 class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):
-    """Publishes elements to a RabbitMQ queue, or, with ``exchange``, to that; PyFlink's ``RMQSink``. Both must exist.
+    """Publishes elements to a RabbitMQ queue or to ``exchange``, which must exist; PyFlink's ``RMQSink``.
 
-    Output is staged with its epoch and published after the epoch's commit, persistent and with publisher confirms. A commit that
-    was interrupted is repeated: at least once. Repeated messages have the same ``message_id``, by which consumers can leave them
-    out.
+    Output is staged with its epoch and published after the epoch's commit, persistent and with publisher confirms. An interrupted
+    commit is repeated: at least once. Repeated messages have the same ``message_id``, so consumers can drop them.
 
-    ``routing_key``: for an exchange, a function from the element to its routing key, or one for all; by default ``queue_name``.
+    ``routing_key``: for an exchange, a routing key or a function from the element to its routing key; by default ``queue_name``.
     """
 
     def __init__(
@@ -40,11 +39,11 @@ class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):
         content_type: str | None = None,
     ) -> None:
         if not isinstance(serialization_schema, SerializationSchema):
-            raise ConfigError(f"RabbitMQSink: {serialization_schema!r} is no SerializationSchema")
+            raise ConfigError(f"RabbitMQSink: {serialization_schema!r} is not a SerializationSchema")
         if not queue_name and not exchange:
             raise ConfigError("RabbitMQSink: there is no queue; give its name, or an exchange")
         if routing_key is not None and not exchange:
-            raise ConfigError("RabbitMQSink: a routing key is for an exchange; give exchange=, too")
+            raise ConfigError("RabbitMQSink: a routing key is for an exchange; also give exchange=")
         self._config = connection_config
         self._queue = queue_name
         self._schema = serialization_schema
@@ -83,7 +82,7 @@ class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):
 
 
 class _Writer(SinkWriter[T_contra], Generic[T_contra]):
-    """Stages one subtask's messages of an epoch."""
+    """Stages a subtask's messages of an epoch."""
 
     def __init__(self, context: SinkContext, schema: SerializationSchema[T_contra], key: str | Callable[[T_contra], str]) -> None:
         self._context = context
@@ -102,7 +101,7 @@ class _Writer(SinkWriter[T_contra], Generic[T_contra]):
     def prepare_commit(self) -> list[JSON]:
         if not any(map(len, self._batches)):
             return []
-        # The attempt is of this epoch's committed computation only: if the state root is put back, ids are not used again.
+        # The attempt is that of the epoch's committed computation, so ids are not reused after the state root is put back.
         return [
             {
                 "id": f"{self._context.subtask}-{self._context.attempt}",
@@ -112,7 +111,7 @@ class _Writer(SinkWriter[T_contra], Generic[T_contra]):
 
 
 class _Committer(Committer):
-    """Publishes the output of an epoch. ``message_id``: incarnation-uid-epoch-subtask-attempt-index."""
+    """Publishes an epoch's output. ``message_id``: incarnation-uid-epoch-subtask-attempt-index."""
 
     def __init__(
         self, context: CommitterContext, config: RabbitMQConnectionConfig, exchange: str, content_type: str | None

@@ -26,12 +26,12 @@ from forkpoint_rabbitmq.consuming import QueueConnection
 class RabbitMQSource(Source[T], Generic[T]):
     """Reads a RabbitMQ queue, which must exist; PyFlink's ``RMQSource``.
 
-    A message is acknowledged once the epoch that read it is committed. If that gets lost, it is delivered again. With
-    ``use_correlation_id``, messages are told apart by their ``correlation_id``, which their producer sets, and each is read
-    exactly once; ``id_property="message_id"`` takes that instead. Without ids, each is read at least once.
+    A message is acknowledged once the epoch that read it is committed; if the acknowledgement is lost, the broker delivers the
+    message again. With ``use_correlation_id``, the producer's ``correlation_id`` identifies messages, and they are read exactly
+    once; ``id_property="message_id"`` uses that property instead. Without ids, messages are read at least once.
 
-    ``on_parse_error``: ``"fail"``, or ``"skip"`` messages that cannot be deserialized, or an ``OutputTag("…", DeadLetter)``: send
-    them to that side output.
+    ``on_parse_error``: for messages that cannot be deserialized: ``"fail"``, ``"skip"``, or an ``OutputTag("…", DeadLetter)`` as
+    their side output.
     """
 
     connection_config: RabbitMQConnectionConfig
@@ -47,7 +47,7 @@ class RabbitMQSource(Source[T], Generic[T]):
         if not self.queue_name:
             raise ConfigError("RabbitMQSource: there is no queue; give its name")
         if not isinstance(self.deserialization_schema, DeserializationSchema):
-            raise ConfigError(f"RabbitMQSource: {self.deserialization_schema!r} is no DeserializationSchema")
+            raise ConfigError(f"RabbitMQSource: {self.deserialization_schema!r} is not a DeserializationSchema")
         if self.id_property not in (None, "correlation_id", "message_id"):
             raise ConfigError(f"RabbitMQSource: id_property is {self.id_property!r}; give 'correlation_id' or 'message_id'")
 

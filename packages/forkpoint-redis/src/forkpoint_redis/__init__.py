@@ -1,4 +1,4 @@
-"""Redis: a sink, over redis-py."""
+"""Redis as a sink, with redis-py."""
 
 from typing import TYPE_CHECKING
 

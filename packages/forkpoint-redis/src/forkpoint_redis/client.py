@@ -17,7 +17,7 @@ from forkpoint.graph.secrets import is_secret
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 
-_TEMPORARY = (  # errors while the server is unavailable, or does not accept writes
+_TEMPORARY = (  # errors while the server is unavailable or does not accept writes
     "OOM ",
     "-OOM ",
     "LOADING ",
@@ -36,7 +36,7 @@ _REFUSED = ("NOAUTH ", "WRONGPASS ", "NOPERM ")
 
 @dataclass(frozen=True, repr=False)
 class RedisClient:
-    """Connection settings: a server's URL, and options of redis-py's client."""
+    """Connection settings: a server's URL and options of redis-py's client."""
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -47,10 +47,10 @@ def commands_of(returned: Any) -> Sequence[Command]:
 
 def encode(command: Any) -> list[bytes]:
     if not isinstance(command, tuple | list) or not command or not isinstance(command[0], str) or not command[0].strip():
-        raise ConfigError(f"RedisSink: {command!r} is no command; a command is a tuple that begins with its name")
+        raise ConfigError(f"RedisSink: {command!r} is not a command; a command is a tuple that begins with its name")
     if len(command) > MAX_ARGUMENTS:
         raise ConfigError(
-            f"RedisSink: a {command[0]} with {len(command) - 1} arguments; at most {MAX_ARGUMENTS - 1} are possible: make several"
+            f"RedisSink: a {command[0]} with {len(command) - 1} arguments; at most {MAX_ARGUMENTS - 1} are possible: use several"
         )
     name = command[0].upper()
     if name in _REFUSED:

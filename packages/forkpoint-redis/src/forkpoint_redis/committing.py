@@ -64,7 +64,7 @@ class RedisCommitter(Committer):
             raise OutputLost(
                 f"{place} was at epoch {self._known.epoch}, command {self._known.done}, and is now at epoch {noted.epoch}, "
                 f"command {noted.done}: the server has lost writes that it had acknowledged (it was restarted, a replica took "
-                "over, or keys were deleted). Restore a savepoint of before, or start the job again to go on without them; set "
+                "over, or keys were deleted). Restore an earlier savepoint, or start the job again to continue without them; set "
                 "appendfsync to always to avoid this"
             )
         self._known = noted
@@ -75,7 +75,7 @@ class RedisCommitter(Committer):
         what = f"Redis at {self._settings.place}: the command {shown}{' …' if len(command) > 4 else ''} failed"
         error = server_error(problem, what)
         if isinstance(error, JobFailed):
-            return JobFailed(f"{error}. It is the next one to be applied: correct what it needs, and start the job again")
+            return JobFailed(f"{error}. It is the next command to apply: correct what it needs, and start the job again")
         return error
 
     def _wait(self, ledger: Ledger, at: Progress, applied: bool) -> None:

@@ -49,7 +49,7 @@ class Progress:
 
 
 class Ledger:
-    """An entry of the ledger, and the script that advances it."""
+    """An entry of the ledger and the script that advances it."""
 
     def __init__(self, client: Any, entry: str) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Ledger:
 
     def apply(self, start: Progress, commands: Sequence[Sequence[bytes | None]]) -> tuple[Progress, str | None]:
         """Apply commands if the ledger is at ``start``, or at an earlier epoch and ``start`` begins an epoch. Returns the
-        resulting progress, and the error of the next command if it failed."""
+        resulting progress and the error of the next command if it failed."""
         arguments: list[Any] = [self._entry, start.epoch, start.done, len(commands)]
         for command in commands:
             arguments.append(len(command))

@@ -21,9 +21,9 @@ class RedisSink(CommittingSink[T_contra]):
     ``command``: converts an element to a command, such as ``("SET", key, value)`` or ``("XADD", stream, "*", field, value)``, to
     a list of commands, or to None for no command. ``url``: ``redis://user:password@host:port/database``, ``rediss://…`` or
     ``unix://…``. ``options``: of redis-py's client, such as ``ssl_ca_certs``. ``replicas``: the number of replicas that must
-    receive an epoch before the sink applies the next (WAIT).
+    receive an epoch before the sink applies the next epoch (WAIT).
 
-    Tasks stage output with its epoch, and apply it after the epoch's commit, in the stream's order, up to 1,000 commands in an
+    Tasks stage output with its epoch and apply it after the epoch's commit, in the stream's order, up to 1,000 commands in an
     atomic step. Not for Redis Cluster, which has no atomic step across its keys.
     """
 
@@ -36,7 +36,7 @@ class RedisSink(CommittingSink[T_contra]):
         replicas: int = 0,
     ) -> None:
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-            raise ConfigError(f"RedisSink: replicas is {replicas!r}; it must be a number of replicas, or 0")
+            raise ConfigError(f"RedisSink: replicas is {replicas!r}; it must be a number of replicas or 0")
         if not callable(command):
             raise ConfigError(f"RedisSink: command is {command!r}; it must be a function of an element")
         self._client = RedisClient(url, dict(options or {}))
@@ -87,7 +87,7 @@ def _check_server(info: Mapping[str, Any], place: str) -> None:
     if str(info.get("maxmemory_policy", "")).startswith("allkeys-"):
         raise ConfigError(
             f"RedisSink: Redis at {place} has the maxmemory-policy {info['maxmemory_policy']}, and may evict the sink's "
-            "ledger; set it to noeviction, or to one of volatile-*"
+            "ledger; set it to noeviction or volatile-*"
         )
 
 
@@ -96,6 +96,6 @@ def _check_commands(client: Any, names: Sequence[str]) -> None:
     client.response_callbacks.pop("COMMAND", None)  # it fails for unknown commands
     for name, found in zip(names, client.execute_command("COMMAND", "INFO", *names) if names else (), strict=True):
         if found is None:
-            raise ConfigError(f"RedisSink: the server knows no command {name}; correct it, or load its module")
+            raise ConfigError(f"RedisSink: the server does not know the command {name}; correct it, or load its module")
         if b"noscript" in (flag if isinstance(flag, bytes) else str(flag).encode() for flag in found[2]):
-            raise ConfigError(f"RedisSink: {name} is not possible, as Redis does not allow it in scripts")
+            raise ConfigError(f"RedisSink: {name} is not possible, because Redis does not allow it in scripts")

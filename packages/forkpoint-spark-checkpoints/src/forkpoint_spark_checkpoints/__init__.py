@@ -1,4 +1,4 @@
-"""Savepoints from the checkpoints of Structured Streaming queries. Loads Spark when it reads one."""
+"""Makes savepoints from the checkpoints of Structured Streaming queries. Loads Spark when it reads a checkpoint."""
 
 from typing import TYPE_CHECKING
 

@@ -117,7 +117,7 @@ def import_spark(
 ) -> None:
     """Make a savepoint from the checkpoint at PATH of a Structured Streaming query, and print its path.
 
-    Stop the query first. Its checkpoint stays as it is. Sources resume right after the last committed batch; the state of
+    Stop the query first. Its checkpoint stays unchanged. Sources resume right after the last committed batch; the state of
     aggregations, deduplication, transformWithState and applyInPandasWithState becomes operator state.
     """
     settings = current()
@@ -144,7 +144,7 @@ def import_spark(
     made = operations.import_spark_checkpoint(request, state_root=settings.given_root, observer=settings.output)
     for remark in made.remarks:
         settings.output.remark(f"Note: {remark}")
-    data = _made_json(made)
+    data = _result_json(made)
     settings.output.result(data, lambda out: out.line(data["savepoint"]))
 
 
@@ -160,15 +160,15 @@ def _operators(
         states = {_ONLY: ImportedState(state)} if state else {}
         found[_number(name, "--operator")] = ImportedOperator(uid, states)
     for name, key in keys.items():
-        number, known = _known(found, name, "--key")
+        number, known = _find(found, name, "--key")
         found[number] = replace(known, key=key)
     for name, window in windows.items():
-        number, known = _known(found, name, "--window")
+        number, known = _find(found, name, "--window")
         found[number] = replace(known, window=_window(window))
     for option, given, change in _changes(names, values, ttls):
         for name, value in given.items():
             first, _, state = name.partition(".")
-            number, known = _known(found, first, option)
+            number, known = _find(found, first, option)
             old = known.states.get(state or _ONLY, ImportedState())
             found[number] = replace(known, states={**known.states, state or _ONLY: change(old, value)})
     return found
@@ -189,7 +189,7 @@ def _number(name: str, option: str) -> int:
     return int(name)
 
 
-def _known(found: Mapping[int, ImportedOperator], name: str, option: str) -> tuple[int, ImportedOperator]:
+def _find(found: Mapping[int, ImportedOperator], name: str, option: str) -> tuple[int, ImportedOperator]:
     number = _number(name, option)
     if number not in found:
         raise click.UsageError(f"{option} {number}=…: give the operator a uid, too: --operator {number}=UID")
@@ -274,7 +274,7 @@ def _columns(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {of}" for name, of in columns.items())
 
 
-def _made_json(made: ImportedCheckpoint) -> dict[str, Any]:
+def _result_json(made: ImportedCheckpoint) -> dict[str, Any]:
     savepoint = made.savepoint.metadata
     entries, size = totals(savepoint)
     return {

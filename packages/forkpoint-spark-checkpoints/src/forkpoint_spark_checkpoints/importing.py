@@ -1,4 +1,4 @@
-"""Savepoints from checkpoints of Structured Streaming queries. Loads Spark when it is called."""
+"""Makes savepoints from checkpoints of Structured Streaming queries. Loads Spark when it is called."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_SPLITS = ("0",)  # of from_dataframe() without split=
 
 @dataclass(frozen=True)
 class CheckpointFound:
-    """The contents of a checkpoint: its log, stateful operators, and their states with the number of rows."""
+    """The contents of a checkpoint: its log, its stateful operators, and their states with row counts."""
 
     log: QueryLog
     operators: Sequence[QueryOperator]
@@ -45,7 +45,7 @@ class ImportedCheckpoint:
 def inspect_spark_checkpoint(
     path: str | os.PathLike[str], *, spark: SparkSession | None = None, batch: int | None = None
 ) -> CheckpointFound:
-    """The contents of a Structured Streaming query's checkpoint. Nothing is written.
+    """The contents of a Structured Streaming query's checkpoint. Writes nothing.
 
     Raises ConfigError if it is not such a checkpoint, StorageError if Spark cannot read its state.
     """
@@ -85,10 +85,10 @@ def import_spark_checkpoint(
     ``from_dataframe`` sources, which resume after the last committed batch (or ``batch``). ``operators``: by Spark's ids, an
     ImportedOperator or a uid; by default all, with uids ``<name>-<id>``. ``skip``: ids of operators to leave out.
     ``splits``: names of the splits that get the query's watermark, for programs with ``split=``. ``spark``: the session to
-    read with; all its executors must be able to reach both directories. By default one is started.
+    read with, whose executors must be able to reach both directories. By default, starts a session.
 
     Raises ConfigError if the arguments and the checkpoint do not match, StorageError if Spark cannot read, EditRefused if
-    rows do not fit the given types, AlreadyExists if there is a savepoint.
+    rows do not fit the given types, AlreadyExists if the savepoint exists.
     """
     from forkpoint.spark.background_tasks import run_tasks_on
     from forkpoint.spark.session import get_session
@@ -108,7 +108,7 @@ def import_spark_checkpoint(
         source_positions = positions(files, log, splits, uids)
     with reading(session, log):
         found = read_operators(session, root, log)
-        wanted = _chosen(found, operators or {}, skip)
+        wanted = _choose(found, operators or {}, skip)
         planned = shaped(found, wanted)
         draft = Draft(
             job,
@@ -152,10 +152,10 @@ def _source_uids(log: QueryLog, sources: Mapping[int | str, str] | str | None) -
     return found
 
 
-def _chosen(
+def _choose(
     found: Sequence[QueryOperator], operators: Mapping[int, ImportedOperator | str], skip: Sequence[int]
 ) -> dict[int, ImportedOperator]:
-    """What each operator becomes, by id. Raises ConfigError for unknown ids and unreadable operators."""
+    """The operators to import, by id. Raises ConfigError for unknown ids and unreadable operators."""
     known = {operator.id: operator for operator in found}
     for number in (*operators, *skip):
         if number not in known:
@@ -177,13 +177,13 @@ def _chosen(
 def _remarks(log: QueryLog, before: int, now: int, uids: Mapping[int, str]) -> Iterator[str]:
     if now != before:
         yield (
-            f"the query committed batch {now} meanwhile: it is running. This savepoint is of batch {log.batch}; stop the query "
-            "and import again, or the query and the job will both process the rest"
+            f"the query committed batch {now} in the meantime: it is running. This savepoint is of batch {log.batch}; stop the "
+            "query and import again, or the query and the job will both process the rest"
         )
     if log.unfinished is not None:
         yield (
-            f"batch {log.unfinished} was begun and not committed: the new job will read its input again, and what it has "
-            "written already will appear twice unless the sink deduplicates"
+            f"batch {log.unfinished} was started but not committed: the new job will read its input again, and the output that "
+            "it has already written will appear twice unless the sink deduplicates"
         )
     for source in log.sources:
         if source.index not in uids:
@@ -200,5 +200,5 @@ def _operator_remarks(found: Sequence[QueryOperator], wanted: Mapping[int, Impor
             if state.expires and (given is None or given.ttl is None):
                 yield (
                     f"{state.where} expires in Spark, but its time to live is not recorded: give ttl, or its entries are kept "
-                    "for ever"
+                    "forever"
                 )

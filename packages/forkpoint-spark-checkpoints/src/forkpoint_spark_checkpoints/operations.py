@@ -1,4 +1,4 @@
-"""What the command does, as functions of `forkpoint.operations`. Starts Spark."""
+"""The command's operations, as functions of `forkpoint.operations`. Starts Spark."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class ImportRequest:
     """The checkpoint at ``path``, a path or URL, as a savepoint of ``job``.
 
-    ``sources``: uids by index in the plan, or by name. ``operators``: by Spark's ids. ``skip``: ids of operators to leave out.
-    ``splits``: those that get the query's watermark, for programs that pass ``split=``. ``batch``: by default the last one
-    committed. ``to``: the savepoint's directory, a path or URL; by default below the state root, where it becomes the job's
-    ``latest``. ``spark_settings``: apply if no session is active.
+    ``sources``: uids by index in the plan or by name. ``operators``: by Spark's ids. ``skip``: ids of operators to leave out.
+    ``splits``: the splits that get the query's watermark, for programs that pass ``split=``. ``batch``: by default the last
+    committed batch. ``to``: the savepoint's directory, a path or URL; by default below the state root, where it becomes the
+    job's ``latest``. ``spark_settings``: apply if no session is active.
     """
 
     path: str
@@ -44,14 +44,14 @@ class ImportRequest:
 def inspect_spark_checkpoint(
     path: str, *, batch: int | None = None, spark_settings: Mapping[str, str] | None = None
 ) -> CheckpointFound:
-    """The sources, operators and states in a checkpoint. Nothing is written."""
+    """The sources, operators and states in a checkpoint. Writes nothing."""
     return importing.inspect_spark_checkpoint(absolute(path), spark=_session(spark_settings or {}), batch=batch)
 
 
 def import_spark_checkpoint(
     request: ImportRequest, *, state_root: str | None = None, observer: Observer = SILENT
 ) -> ImportedCheckpoint:
-    """Make a savepoint from a checkpoint. Its query must be stopped; the checkpoint stays as it is.
+    """Make a savepoint from a checkpoint. Its query must be stopped; the checkpoint stays unchanged.
 
     Raises ConfigError if the request does not fit the checkpoint, StorageError where Spark cannot read, EditRefused if rows
     do not fit their types, and AlreadyExists.

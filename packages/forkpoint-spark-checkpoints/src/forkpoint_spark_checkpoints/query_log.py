@@ -1,8 +1,8 @@
 """The logs of a Structured Streaming query's checkpoint, of Spark 3 or 4: committed batches and source positions.
 
     metadata            {"id": …}
-    offsets/<batch>     written before a batch runs: a version line, metadata (watermark, settings), a line for each source;
-                        v1 by position, "-" for none yet; v2 "<name>:<offset>"
+    offsets/<batch>     written before a batch runs: a version line, metadata (watermark, settings), a line per source;
+                        v1 by position, "-" if it has no offset yet; v2 "<name>:<offset>"
     commits/<batch>     written after it: a version line, and the watermark of the next batch
     sources/<name>/     the private log of a source
 
@@ -27,7 +27,7 @@ _HDFS_PROVIDER = "HDFSBackedStateStoreProvider"
 
 
 class Files(Protocol):
-    """The files of a checkpoint; ``Storage`` is one."""
+    """The files of a checkpoint; implemented by ``Storage``."""
 
     @property
     def url(self) -> str: ...
@@ -37,8 +37,8 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class QuerySource:
-    """A source of the query by its index in the plan. ``name``: of its private log, and in v2 logs. ``offset``: Spark's JSON;
-    None if it has none yet."""
+    """A source of the query by its index in the plan. ``name``: the name of its private log, also used in v2 logs. ``offset``:
+    Spark's JSON; None if the source has no offset yet."""
 
     index: int
     name: str
@@ -49,9 +49,9 @@ class QuerySource:
 class QueryLog:
     """A query's progress when ``batch`` was committed.
 
-    ``watermark_ms``: the watermark within the batch, up to which state was dropped and timers fired; ``next_watermark_ms``:
-    the one after it. 0 is none. ``unfinished``: a later batch that was started but not committed. ``state_format``: of the
-    state stores' files; 2 if each has its own id.
+    ``watermark_ms``: the watermark within the batch, up to which state was dropped and timers fired; ``next_watermark_ms``: the
+    next batch's watermark. 0 means none. ``unfinished``: a later batch that was started but not committed. ``state_format``: the
+    format of the state stores' files; 2 if the files have their own ids.
     """
 
     url: str
@@ -75,8 +75,8 @@ class QueryLog:
 def read_log(files: Files, batch: int | None = None) -> QueryLog:
     """The log up to a batch, by default the last committed one.
 
-    Raises ConfigError if this is not a checkpoint, for an unknown batch and for logs of unknown versions; SavepointCorrupt
-    for unreadable files.
+    Raises ConfigError if this is not a checkpoint, and for an unknown batch or log version; SavepointCorrupt for unreadable
+    files.
     """
     commits, offsets = committed(files), _numbers(files, "offsets")
     if not offsets:
@@ -160,15 +160,15 @@ def _sources(files: Files, batch: int, version: str, lines: Sequence[str], offse
             for index, line in enumerate(lines)
             if line or index < len(lines) - 1
         )
-    found = _named(lines, f"{files.url}/offsets/{batch}")
-    if batch - 1 in offsets:  # a paused or removed source is known as long as one of the last two batches has it
+    found = _named_offsets(lines, f"{files.url}/offsets/{batch}")
+    if batch - 1 in offsets:  # a paused or removed source stays known while one of the last two batches has it
         earlier_version, _, earlier = _entry(files, f"offsets/{batch - 1}", _OFFSET_VERSIONS)
         if earlier_version == "v2":
-            found = {**_named(earlier, f"{files.url}/offsets/{batch - 1}"), **found}
+            found = {**_named_offsets(earlier, f"{files.url}/offsets/{batch - 1}"), **found}
     return tuple(QuerySource(index, name, offset) for index, (name, offset) in enumerate(found.items()))
 
 
-def _named(lines: Sequence[str], where: str) -> dict[str, str | None]:
+def _named_offsets(lines: Sequence[str], where: str) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for line in filter(None, lines):
         name, colon, offset = line.partition(":")
@@ -179,12 +179,12 @@ def _named(lines: Sequence[str], where: str) -> dict[str, str | None]:
 
 
 def _entry(files: Files, path: str, versions: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
-    """The version, metadata and further lines of a log's entry."""
+    """The version, metadata and remaining lines of a log entry."""
     where = f"{files.url}/{path}"
     version, *lines = _text(files, path).split("\n")
     if version not in versions:
         raise ConfigError(
-            f"{where} is of version {version!r}; forkpoint reads {', '.join(versions)}. Run a batch with a Spark version "
+            f"{where} has version {version!r}; forkpoint reads {', '.join(versions)}. Run a batch with a Spark version "
             "that forkpoint supports, or upgrade forkpoint"
         )
     return version, _json(lines[0], where) if lines else {}, lines[1:]
@@ -194,7 +194,7 @@ def _json(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
-        raise SavepointCorrupt(f"{where} is damaged or cut short: {text[:80]!r} is not JSON ({error})") from error
+        raise SavepointCorrupt(f"{where} is damaged or truncated: {text[:80]!r} is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise SavepointCorrupt(f"{where} is damaged: {text[:80]!r} is not a JSON object")
     return found

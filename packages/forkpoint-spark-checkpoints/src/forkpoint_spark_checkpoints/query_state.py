@@ -1,14 +1,14 @@
 """A Structured Streaming query's state as DataFrames, read by Spark's state data source.
 
-Each state becomes a DataFrame with flat columns for key, map key and value; a column whose name is taken is called
-``name_2``. Spark's operators, and the states they become:
+A state becomes a DataFrame with flat columns for key, map key and value; a column whose name is taken is called ``name_2``.
+Spark's operators and the resulting states:
 
-    stateStoreSave                        the aggregation buffers of each group: value
+    stateStoreSave                        a group's aggregation buffers: value
     dedupe, dedupeWithinWatermark         the keys: value without columns; within a watermark also event-time timers
     transformWithState…                   its variables: value, list, map; and timers
     applyInPandasWithState, flatMapGroupsWithState
                                           the group's state: value; and the timeouts: timers
-    sessionWindowStateStoreSaveExec       the same for each session, which becomes part of the key: value
+    sessionWindowStateStoreSaveExec       a session's aggregation buffers: value; the session becomes part of the key
     symmetricHashJoin, globalLimit, …
                                           ``unreadable``: no counterpart
 """
@@ -43,8 +43,8 @@ _BUFFER = "buf"  # of aggregations over Java objects, in Spark's internal format
 
 @dataclass(frozen=True)
 class QueryState:
-    """A state of an operator. ``key``, ``map_key`` and ``value`` are names of the frame's columns; lists also have ``index``,
-    timers ``timestamp`` (ms), and expiring entries ``ttl_expiration_ms``."""
+    """A state of an operator. ``key``, ``map_key`` and ``value``: names of the frame's columns. Lists also have ``index``, timers
+    ``timestamp`` (ms), and expiring entries ``ttl_expiration_ms``."""
 
     operator: int
     operator_name: str
@@ -119,7 +119,7 @@ class HadoopFiles:
 
 @contextmanager
 def reading(session: SparkSession, log: QueryLog | None = None) -> Iterator[None]:
-    """Within it, the session can read state of any provider. Raises Spark's errors as StorageError."""
+    """Configures the session to read state of any provider. Raises Spark's errors as StorageError."""
     wanted = {
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(log.state_format if log else 1),
         "spark.sql.session.timeZone": "UTC",
@@ -141,7 +141,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_running(session: SparkSession, query: str) -> bool:
-    """Whether this session runs the query; that of others is unknown."""
+    """Whether this session runs the query. Another session's queries are unknown."""
     return any(str(active.id) == query for active in session.streams.active)
 
 
@@ -213,11 +213,11 @@ def _deduplication(number: int, name: str, frame: DataFrame) -> list[QueryState]
 
 
 def _sessions(frame: DataFrame) -> DataFrame:
-    """Keys end with the session's start; values begin with the whole key, which has the session's window instead."""
+    """Spark's keys end with the session's start. Its values begin with the key, but with the session's window in its place."""
     keys, inner = frame.schema["key"].dataType, frame.schema["value"].dataType
     assert isinstance(keys, spark.StructType)
     assert isinstance(inner, spark.StructType)
-    value = f.col("value").cast(_numbered(inner))
+    value = f.col("value").cast(_number_fields(inner))
     fields = [(field.name, value.getField(f"c{i}")) for i, field in enumerate(inner.fields)]
     grouping, buffers = fields[: len(keys)], fields[len(keys) :]
     return frame.select(
@@ -226,8 +226,8 @@ def _sessions(frame: DataFrame) -> DataFrame:
     )
 
 
-def _numbered(of: spark.StructType) -> spark.StructType:
-    """The struct with its fields renamed to c0, c1, …, as several may have the same name."""
+def _number_fields(of: spark.StructType) -> spark.StructType:
+    """The struct with its fields renamed to c0, c1, …, because names may repeat."""
     return spark.StructType([spark.StructField(f"c{i}", field.dataType) for i, field in enumerate(of.fields)])
 
 
@@ -238,7 +238,7 @@ def _group_state(number: int, name: str, frame: DataFrame, log: QueryLog) -> lis
     value = f.col("value.groupState") if nested else f.col("value").dropFields("timeoutTimestamp")
     states = [_flat(number, name, ONLY, "value", frame.select("key", value.alias("value")).where("value is not null"))]
     if "timeoutTimestamp" in inner.names:
-        # Spark does not record the time domain of a timeout; one in event time needs a watermark.
+        # Spark does not record a timeout's time domain; an event-time timeout needs a watermark.
         domain: StateRole = "timers-event" if log.next_watermark_ms > 0 else "timers-processing"
         timeouts = frame.select("key", f.col("value.timeoutTimestamp").alias("timestamp")).where("timestamp >= 0")
         states.append(_flat(number, name, TIMERS, domain, timeouts))
@@ -246,7 +246,7 @@ def _group_state(number: int, name: str, frame: DataFrame, log: QueryLog) -> lis
 
 
 def _flat(number: int, operator: str, name: str, kind: StateRole, frame: DataFrame, *, expires: bool = False) -> QueryState:
-    """The state with a column for each field of its records, by position, as buffers repeat names."""
+    """The state with a column per field of its records. Selects fields by position, because buffers repeat names."""
     own = [each for each in ("index", "timestamp", "ttl_expiration_ms") if each in frame.columns]
     taken = {each.lower() for each in own}
     columns: list[Column] = [f.col(each) for each in own]
@@ -256,14 +256,14 @@ def _flat(number: int, operator: str, name: str, kind: StateRole, frame: DataFra
         if not isinstance(inner, spark.StructType):
             inner = spark.StructType([spark.StructField(role, inner)])
             frame = frame.withColumn(role, f.struct(f.col(role).alias(role)))
-        fresh = tuple(_free(field.name, taken) for field in inner.fields)
-        frame = frame.withColumn(role, f.col(role).cast(_numbered(inner)))
+        fresh = tuple(_free_name(field.name, taken) for field in inner.fields)
+        frame = frame.withColumn(role, f.col(role).cast(_number_fields(inner)))
         columns += [f.col(f"{role}.c{i}").alias(each) for i, each in enumerate(fresh)]
         names[role] = fresh
     return QueryState(number, operator, name, kind, frame.select(*columns), expires=expires, **names)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     number, found = 1, name
     while found.lower() in taken:
         number += 1
@@ -273,7 +273,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def select(state: QueryState, expressions: Sequence[str]) -> DataFrame:
-    """SQL expressions over a state's columns. Raises ConfigError for invalid ones."""
+    """Evaluates SQL expressions over a state's columns. Raises ConfigError for invalid expressions."""
     try:
         return state.frame.selectExpr(*expressions)
     except (AnalysisException, ParseException) as error:
@@ -293,7 +293,7 @@ def nulls(frame: DataFrame, names: Sequence[str]) -> tuple[int, frozenset[str]]:
 
 
 def _nulls(column: Column, of: spark.DataType, path: str) -> dict[str, Column]:
-    """For each path of a column: whether there is a null."""
+    """Whether there is a null, by path of a column."""
     found = {path: column.isNull()}
     match of:
         case spark.StructType():

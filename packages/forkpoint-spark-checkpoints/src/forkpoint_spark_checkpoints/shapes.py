@@ -29,10 +29,10 @@ class ImportedState:
     """How to import one of Spark's states.
 
     ``name``: the state's name in the program; by default Spark's. ``value``: SQL over the state's columns, for the value
-    (for a list an element, for a map a value); by default the only column, or a record of all. ``value_type``: its type, as
-    in a descriptor; by default from the schema. ``ttl``: the time to live since the last write, required if entries expire
-    in Spark. ``rows``: a function of the state's DataFrame, which returns one with the columns ``key`` and ``value`` (and
-    ``map_key`` or ``index``, as before).
+    (an element of a list, a value of a map); by default the only column, or a record of all. ``value_type``: its type, as in a
+    descriptor; by default from the schema. ``ttl``: the time to live since the last write, required if entries expire in Spark.
+    ``rows``: a function from the state's DataFrame to a DataFrame with the columns ``key`` and ``value`` (and ``map_key`` or
+    ``index``, unchanged).
     """
 
     name: str | None = None
@@ -46,10 +46,10 @@ class ImportedState:
 class ImportedOperator:
     """How to import one of Spark's stateful operators, as the operator ``uid``.
 
-    ``states``: by Spark's names, "state" for an operator's only one; others are imported unchanged. ``key``: SQL over the
-    columns, for the key; by default the only column of the key, or a record of all. ``key_type``: its type; by default
-    from the schema. ``window``: the program's window assigner, if the groups are windows; the values become the
-    accumulators of a window operator.
+    ``states``: by Spark's names, "state" for an operator's only state; others are imported unchanged. ``key``: SQL over the
+    columns, for the key; by default the key's only column, or a record of all. ``key_type``: its type; by default from the
+    schema. ``window``: the program's window assigner, if the groups are windows; the values become the accumulators of a window
+    operator.
     """
 
     uid: str
@@ -61,7 +61,7 @@ class ImportedOperator:
 
 @dataclass(frozen=True)
 class StateFound:
-    """A state of a checkpoint. ``key_columns`` and ``columns``: names, which SQL may use, and Spark's types."""
+    """A state of a checkpoint. ``key_columns`` and ``columns``: the names, for use in SQL, and Spark's types."""
 
     operator: int
     name: str
@@ -72,8 +72,8 @@ class StateFound:
 
 
 @dataclass(frozen=True)
-class _Shaped:
-    """A state's rows in forkpoint's columns. ``nulls``: paths that hold nulls."""
+class _StateRows:
+    """A state's rows in forkpoint's columns. ``nulls``: paths that have nulls."""
 
     state: QueryState
     operator: ImportedOperator
@@ -90,17 +90,17 @@ def counted(state: QueryState) -> StateFound:
 
 
 def shaped(found: Sequence[QueryOperator], wanted: Mapping[int, ImportedOperator]) -> dict[str, list[PlannedState]]:
-    """The states of each uid, ready to be written.
+    """The states to write, by uid.
 
     Raises ConfigError if the arguments and the state do not match, TypeNotSupported for columns of unsupported types.
     """
-    by_uid: dict[str, list[_Shaped]] = {}
+    by_uid: dict[str, list[_StateRows]] = {}
     for operator in found:
         if operator.id in wanted:
             chosen = wanted[operator.id]
             _check_names(operator, chosen)
             by_uid.setdefault(chosen.uid, []).extend(_shape(state, chosen) for state in operator.states)
-    return {uid: _planned(uid, states) for uid, states in by_uid.items()}
+    return {uid: _plan_states(uid, states) for uid, states in by_uid.items()}
 
 
 def _check_names(operator: QueryOperator, chosen: ImportedOperator) -> None:
@@ -111,25 +111,25 @@ def _check_names(operator: QueryOperator, chosen: ImportedOperator) -> None:
         )
 
 
-def _shape(state: QueryState, operator: ImportedOperator) -> _Shaped:
+def _shape(state: QueryState, operator: ImportedOperator) -> _StateRows:
     from forkpoint_spark_checkpoints.query_state import nulls, select
 
     wanted = operator.states.get(state.name, ImportedState())
     if wanted.rows is not None and not state.is_timers:
-        frame = _of_hook(state, wanted.rows)
+        frame = _call_hook(state, wanted.rows)
     else:
         frame = select(state, _expressions(state, operator, wanted))
     _, found = nulls(frame, [name for name in ("key", "map_key", "namespace", "value") if name in frame.columns])
-    return _Shaped(state, operator, wanted, frame, found)
+    return _StateRows(state, operator, wanted, frame, found)
 
 
 def _expressions(state: QueryState, operator: ImportedOperator, wanted: ImportedState) -> list[str]:
     """The columns to select, in SQL."""
     window = None if operator.window is None else _window_column(state)
     key = tuple(name for name in state.key if name != window)
-    columns = [_packed("key", key, operator.key)]
+    columns = [_pack("key", key, operator.key)]
     if state.map_key:
-        columns.append(_packed("map_key", state.map_key, None))
+        columns.append(_pack("map_key", state.map_key, None))
     if window is not None:
         start, end = (f"unix_millis(`{window}`.{side}) AS {side}" for side in ("start", "end"))
         columns.append(f"struct({start}, {end}) AS namespace")
@@ -142,13 +142,13 @@ def _expressions(state: QueryState, operator: ImportedOperator, wanted: Imported
             f"{state.where}: {', '.join(state.opaque)} is an internal buffer of Spark (collect_list, collect_set, sketches …), "
             "which only Spark can read; choose the other columns with value="
         )
-    columns.append(_packed("value", state.value, wanted.value))
+    columns.append(_pack("value", state.value, wanted.value))
     if state.expires and wanted.ttl is not None:
         columns.append(f"ttl_expiration_ms - {to_ms(wanted.ttl, 'ttl', 1)} AS ttl_stamp")
     return columns
 
 
-def _of_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def _call_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataFrame:
     frame = rows(state.frame)
     needed = {"value": ["key", "value"], "list": ["key", "index", "value"], "map": ["key", "map_key", "value"]}
     missing = [name for name in needed[state.kind] if name not in frame.columns]
@@ -157,8 +157,8 @@ def _of_hook(state: QueryState, rows: Callable[[DataFrame], DataFrame]) -> DataF
     return frame
 
 
-def _packed(role: str, names: Sequence[str], sql: str | None) -> str:
-    """One column: the SQL expression, or else the only one of the named columns, a record of several, or true for none."""
+def _pack(role: str, names: Sequence[str], sql: str | None) -> str:
+    """A column: the SQL expression if given; otherwise the only named column, a record of several, or true if there is none."""
     quoted = [f"`{name.replace('`', '``')}`" for name in names]
     made = "true" if not quoted else quoted[0] if len(quoted) == 1 else f"struct({', '.join(quoted)})"
     return f"{sql or made} AS {role}"
@@ -176,7 +176,7 @@ def _window_column(state: QueryState) -> str:
 # -- types
 
 
-def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
+def _plan_states(uid: str, states: Sequence[_StateRows]) -> list[PlannedState]:
     key = _key_type(uid, states)
     planned: dict[str, PlannedState] = {}
     for shaped_state in states:
@@ -187,7 +187,7 @@ def _planned(uid: str, states: Sequence[_Shaped]) -> list[PlannedState]:
     return list(planned.values())
 
 
-def _key_type(uid: str, states: Sequence[_Shaped]) -> TypeInformation:
+def _key_type(uid: str, states: Sequence[_StateRows]) -> TypeInformation:
     given = [type_of(each.operator.key_type) for each in states if each.operator.key_type is not None]
     nulls = frozenset(path for each in states for path in each.nulls if path.partition(".")[0] in ("key", "key[]"))
     found = given or [_column_type(each, "key", nulls) for each in states]
@@ -197,14 +197,14 @@ def _key_type(uid: str, states: Sequence[_Shaped]) -> TypeInformation:
     return found[0]
 
 
-def _column_type(shaped_state: _Shaped, column: str, nulls: frozenset[str] | None = None) -> TypeInformation:
+def _column_type(shaped_state: _StateRows, column: str, nulls: frozenset[str] | None = None) -> TypeInformation:
     from forkpoint_spark_checkpoints.state_types import state_type
 
     found = shaped_state.frame.schema[column].dataType
     return state_type(found, shaped_state.nulls if nulls is None else nulls, column)
 
 
-def _plan(uid: str, of: _Shaped, key: TypeInformation) -> Iterator[PlannedState]:
+def _plan(uid: str, of: _StateRows, key: TypeInformation) -> Iterator[PlannedState]:
     state, wanted = of.state, of.wanted
     if state.is_timers:
         domain = state.kind.removeprefix("timers-")
@@ -222,11 +222,11 @@ def _plan(uid: str, of: _Shaped, key: TypeInformation) -> Iterator[PlannedState]
 
 
 def _window_state(
-    uid: str, of: _Shaped, key: TypeInformation, value: TypeInformation, window: WindowAssigner
+    uid: str, of: _StateRows, key: TypeInformation, value: TypeInformation, window: WindowAssigner
 ) -> Iterator[PlannedState]:
-    """The accumulators of windows, and the timers that fire them."""
+    """The accumulators of windows and the timers that fire them."""
     if not window.is_event_time() or window.window_type() != type_of(TimeWindow):
-        raise ConfigError(f"{of.state.where}: the windows have to be of event time, not {window!r}")
+        raise ConfigError(f"{of.state.where}: the windows must use event time, not {window!r}")
     spec = WindowSpec(window, window.get_default_trigger(), None, 0, None, "aggregating", value, None, None)
     space = type_of(TimeWindow)
     contents = StateInfo.of(uid, CONTENTS, "aggregating", key, value, space, fingerprint=spec.fingerprint)

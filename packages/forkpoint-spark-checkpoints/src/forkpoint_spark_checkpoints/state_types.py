@@ -1,4 +1,4 @@
-"""The types of Spark's state, whose columns may all be null by their schema: Optional only where there are nulls."""
+"""The types of Spark's state. Its schema allows nulls in all columns; the types are Optional only where there are nulls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from forkpoint.types import TypeInformation, from_description
 
 
 def state_type(of: spark.DataType, nulls: Set[str], path: str) -> TypeInformation:
-    """The type of a column of state: Optional only at the paths in ``nulls``, which have nulls (see ``query_state.nulls``).
+    """The type of a state's column: Optional only at the paths in ``nulls``, which have nulls (see ``query_state.nulls``).
 
     A struct becomes a record, for a NamedTuple with the same fields (or, as a value, a dataclass); with fields f0, f1, … a
-    tuple. Raises TypeNotSupported naming the column.
+    tuple. Raises TypeNotSupported, which names the column.
     """
     return from_description(_described(of, nulls, path))
 

@@ -1,4 +1,4 @@
-"""Avro with one value per message, without a header, by PyFlink's names; and the types of Avro's schemas."""
+"""Avro with one headerless value per message, under PyFlink's names, and the types of Avro schemas."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from forkpoint.types.kinds.records import row_type
 
 
 def parse_schema(text: str, references: tuple[str, ...] = ()) -> Any:
-    """fastavro's form of a schema, given as JSON; ``references``: schemas whose names it uses, in the order of their use.
+    """Parse a JSON schema into fastavro's form. Raises ConfigError.
 
-    Raises ConfigError.
+    ``references``: the schemas whose names it uses, in order of use.
     """
     require("fastavro", "Avro")
     import fastavro
@@ -50,10 +50,10 @@ def parse_schema(text: str, references: tuple[str, ...] = ()) -> Any:
 
 @dataclass(frozen=True)
 class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
-    """Reads one Avro value of the schema in each message. Elements are of the schema's type (`Row` for a record), or of
-    ``type_info``, such as a dataclass, whose fields are found by name.
+    """Reads one Avro value of the schema per message. Elements have the schema's type (`Row` for a record) or ``type_info``,
+    such as a dataclass, whose fields are matched by name.
 
-    Unions with null are optional. With ``ignore_parse_errors``, bad messages are skipped silently.
+    A union with null is optional. ``ignore_parse_errors`` silently skips bad messages.
     """
 
     record_class: None = None
@@ -62,14 +62,14 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
     ignore_parse_errors: bool = False
 
     def __post_init__(self) -> None:
-        schema = _declared("AvroRowDeserializationSchema", self.record_class, self.avro_schema_string)
+        schema = _parse_declared("AvroRowDeserializationSchema", self.record_class, self.avro_schema_string)
         if self.type_info is None:
             object.__setattr__(self, "type_info", avro_type(schema))
         else:
             object.__setattr__(self, "type_info", type_of(self.type_info))
 
     def get_produced_type(self) -> TypeInformation[Any]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     @cached_property
     def schema(self) -> Any:
@@ -85,7 +85,7 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
         return self.read_written_by(self.schema, messages)
 
     def read_written_by(self, writer: Any, messages: pa.BinaryArray) -> Iterator[Part]:
-        """Like `read`, of messages that were written by another schema, which is resolved to this one."""
+        """Like `read`, for messages written with another schema. Resolves it to this schema."""
         from fastavro import schemaless_reader
 
         reader = None if writer == self.schema else self.schema
@@ -94,38 +94,38 @@ class AvroRowDeserializationSchema(Declared, BatchDeserializationSchema[Any]):
             data = io.BytesIO(message)
             try:
                 value = schemaless_reader(data, writer, reader)
-            except Exception as error:  # fastavro raises many kinds
+            except Exception as error:  # fastavro raises many types
                 raise Unreadable(f"not Avro of the schema ({_problem(error)})") from None
             if data.tell() != len(message):
-                raise Unreadable(f"not Avro of the schema ({len(message) - data.tell()} bytes are left)")
+                raise Unreadable(f"not Avro of the schema ({len(message) - data.tell()} bytes left over)")
             return value
 
         yield read_each(messages, 0, decode, self._converter)
 
 
 def _problem(error: Exception) -> str:
-    """The problem with bytes that caused this error."""
+    """What is wrong with bytes that caused this error."""
     match error:
         case EOFError():
             return "it ends within a value, or a length in it is wrong"
         case IndexError():
-            return "it ends too early, or has the number of a symbol or of a type in a union that does not exist"
+            return "it ends too early, or the index of an enum symbol or of a union's type is out of range"
         case UnicodeDecodeError():
-            return "a text in it is not UTF-8"
+            return "a string in it is not UTF-8"
         case _:
-            return str(error) or "its bytes are no value"
+            return str(error) or "its bytes are not a value"
 
 
 @dataclass(frozen=True)
 class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
-    """Writes each element as an Avro value of the schema. Fields are found by name; those of tuples and of rows
-    without names by position."""
+    """Writes each element as an Avro value of the schema. Fields are matched by name; those of tuples and of rows without
+    names, by position."""
 
     record_class: None = None
     avro_schema_string: str | None = None
 
     def __post_init__(self) -> None:
-        _declared("AvroRowSerializationSchema", self.record_class, self.avro_schema_string)
+        _parse_declared("AvroRowSerializationSchema", self.record_class, self.avro_schema_string)
 
     @cached_property
     def schema(self) -> Any:
@@ -147,7 +147,7 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
         out = io.BytesIO()
         try:
             schemaless_writer(out, self.schema, self.plain(element), strict_allow_default=True)
-        except Exception as error:  # fastavro raises many kinds
+        except Exception as error:  # fastavro raises many types
             raise self.misfit(element, error) from error
         return out.getvalue()
 
@@ -155,27 +155,27 @@ class AvroRowSerializationSchema(Declared, SerializationSchema[Any]):
         """An element in fastavro's form."""
         value = by_position(element)
         plain = to_plain(elements_of([value], self._type)[0] if is_nameless(value) else value)
-        return _symbols(plain) if self._enums else plain
+        return _replace_enums(plain) if self._enums else plain
 
     def misfit(self, element: Any, error: Exception) -> TypeNotSupported:
         """The error for an element that does not fit the schema."""
         return TypeNotSupported(f"{element!r} cannot be written by the Avro schema: {error!r}")
 
 
-def _symbols(value: Any) -> Any:
-    """A value with symbols instead of Enums: their values if these are text, otherwise their names."""
+def _replace_enums(value: Any) -> Any:
+    """Replaces Enums by symbols: the Enum's value if it is text, otherwise its name."""
     if isinstance(value, dict):
-        return {name: _symbols(each) for name, each in value.items()}
+        return {name: _replace_enums(each) for name, each in value.items()}
     if isinstance(value, list):
-        return list(map(_symbols, value))
+        return list(map(_replace_enums, value))
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, str) else value.name
     return value
 
 
-def _declared(what: str, record_class: object, schema: str | None) -> Any:
+def _parse_declared(what: str, record_class: object, schema: str | None) -> Any:
     if record_class is not None:
-        raise ConfigError(f"{what}: record_class is a class of Java; give avro_schema_string")
+        raise ConfigError(f"{what}: record_class is a Java class; give avro_schema_string")
     if schema is None:
         raise ConfigError(f"{what}: give avro_schema_string")
     return parse_schema(schema)
@@ -207,9 +207,9 @@ _LOGICAL: dict[Any, TypeInformation[Any]] = {
 
 
 def avro_type(schema: Any) -> TypeInformation[Any]:
-    """The type of a schema in fastavro's form: a record's is a ROW, a union's with null is optional, another union's ANY.
+    """The type of a schema in fastavro's form. Raises ConfigError for a record that contains itself.
 
-    Raises ConfigError for a record that contains itself.
+    A record is a ROW. A union with null is optional; any other union is ANY.
     """
     named: dict[str, Any] = dict(schema.get("__named_schemas", {})) if isinstance(schema, dict) else {}
     return _type(schema, named, ())

@@ -1,6 +1,6 @@
-"""Change records of databases as JSON: Debezium's and Canal's messages as elements ``Change(kind, before, after, …)``.
+"""Databases' change records in JSON: reads Debezium's and Canal's messages as elements ``Change(kind, before, after, …)``.
 
-A row's kind is a field, as ROW types store no kinds. An element stands for one changed row: a Canal message has several.
+The kind is a field, because ROW types store no kind. An element is one changed row; a Canal message has several.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Change(NamedTuple):
-    """A changed row before its values are converted."""
+    """A changed row with unconverted values."""
 
     kind: RowKind
     before: Any
@@ -48,10 +48,10 @@ class _Change(NamedTuple):
 
 
 def change_type(row: TypeLike[Any]) -> RecordType:
-    """The type of the changes of a table's rows, a namedtuple ``Change`` of these fields:
+    """The type of a table's row changes: a namedtuple ``Change`` with these fields.
 
-    ``kind``, a `RowKind`: INSERT, UPDATE_AFTER for an update, or DELETE; ``before`` and ``after``, the row (None: there was none,
-    or the database does not log it); ``database``, ``table``, and the ``time`` of the change there, an aware datetime.
+    ``kind``: a `RowKind`: INSERT, UPDATE_AFTER for an update, or DELETE. ``before`` and ``after``: the row; None if it did not
+    exist or the database does not log it. ``database``, ``table``. ``time``: of the change in the database, an aware datetime.
     """
     of, text = optional(type_of(row)), optional(type_of(str))
     members = (type_of(RowKind), of, of, text, text, optional(Types.INSTANT()))
@@ -59,7 +59,7 @@ def change_type(row: TypeLike[Any]) -> RecordType:
 
 
 def changed_row(type: TypeInformation[Any] | None) -> RecordType | None:
-    """The type of the rows in changes of ``type``; None if it is not a type of changes."""
+    """The row type in the change type ``type``; None if it is not a change type."""
     if not isinstance(type, RecordType) or type.name != "Change" or type.names != _Change._fields:
         return None
     row = type.children[_Change._fields.index("after")]
@@ -124,20 +124,20 @@ class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Ge
 
     def _convert(self, raws: list[Any]) -> tuple[list[Any], list[tuple[int, str]]]:
         """The rows, None if missing or unreadable, and the problems with their indices."""
-        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
-        places = [at for at, raw in enumerate(raws) if raw is not None]
-        batch, problems = self._rows(type).convert([raws[at] for at in places])
+        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ converts it
+        present = [at for at, raw in enumerate(raws) if raw is not None]
+        batch, problems = self._rows(type).convert([raws[at] for at in present])
         assert isinstance(batch, pa.RecordBatch)
         wrong = {at for at, _ in problems}
         rows: list[Any] = [None] * len(raws)
-        good = (place for at, place in enumerate(places) if at not in wrong)
-        for place, row in zip(good, type.from_columns(batch.columns), strict=True):
-            rows[place] = row
-        return rows, [(places[at], problem) for at, problem in problems]
+        good = (index for at, index in enumerate(present) if at not in wrong)
+        for index, row in zip(good, type.from_columns(batch.columns), strict=True):
+            rows[index] = row
+        return rows, [(present[at], problem) for at, problem in problems]
 
 
 _DEBEZIUM = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
-_MOST_SCHEMAS = 100  # in the cache; a topic has few
+_MAX_SCHEMAS = 100  # in the cache; a topic has few
 
 
 class _Message(msgspec.Struct):
@@ -153,12 +153,12 @@ class _Message(msgspec.Struct):
 
 @dataclass(frozen=True)
 class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
-    """Reads Debezium's JSON, with or without its schema, as changes of rows of ``type_info``: see `change_type`.
+    """Reads Debezium's JSON, with or without a schema, as changes of rows of ``type_info``: see `change_type`.
 
-    A row read by a snapshot is an INSERT. A message with its schema (``schemas.enable``) says how its values are encoded. For
-    those without, say how the connector is configured: ``decimal_handling_mode`` and ``time_precision_mode``, and for columns
-    whose encoding depends on it, the ``fraction_digits``: the scale of a decimal, the digits of seconds of a time. A value
-    that could mean another without them is bad. ``binary_handling_mode``: how bytes in text are encoded.
+    A row read by a snapshot is an INSERT. A message with a schema (``schemas.enable``) defines the encoding of its values. For
+    messages without one, give the connector's configuration: ``decimal_handling_mode``, ``time_precision_mode`` and, for columns
+    whose encoding depends on it, ``fraction_digits``: the scale of a decimal, or the number of fractional digits of seconds of a
+    time. Without them, an ambiguous value is bad. ``binary_handling_mode``: the encoding of bytes in text.
     """
 
     decimal_handling_mode: DecimalHandlingMode | None = None
@@ -168,7 +168,7 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self._modes  # checked where the mistake is
+        _ = self._modes  # raises in the user's call
 
     @cached_property
     def _modes(self) -> Modes:
@@ -189,7 +189,7 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
         try:
             return self._messages.decode(message)
         except Unreadable:
-            return super()._decode(message)  # says what it is instead
+            return super()._decode(message)  # raises with the reason
 
     def _changes(self, message: Any) -> Iterator[_Change]:
         schema, payload = bytes(message.schema), message.payload
@@ -201,23 +201,23 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
         op, before, after = payload.get("op"), payload.get("before"), payload.get("after")
         kind = _DEBEZIUM.get(op) if isinstance(op, str) else None
         if kind is None:
-            raise Unreadable(f"op {op!r} is no change of a row: expected 'c', 'r', 'u' or 'd'")
+            raise Unreadable(f"op {op!r} is not a row change: expected 'c', 'r', 'u' or 'd'")
         if (before if kind is RowKind.DELETE else after) is None:
             missing = "before" if kind is RowKind.DELETE else "after"
             hint = "; on PostgreSQL, set the table's REPLICA IDENTITY to FULL" if kind is RowKind.DELETE else ""
             raise Unreadable(f"a change with op {op!r} without {missing!r}{hint}")
         source = _object(payload.get("source") or {})
         decode = self._decoder(schema)
-        before, after = _decoded(decode, before, "before"), _decoded(decode, after, "after")
+        before, after = _decode_row(decode, before, "before"), _decode_row(decode, after, "after")
         yield _Change(kind, before, after, _text(source, "db"), _text(source, "table"), _time(source, "ts_ms"))
 
     def _decoder(self, schema: bytes) -> Decode:
-        """The decoder of rows for the schema in a message. A topic has few schemas."""
+        """The row decoder for a message's schema. A topic has few schemas."""
         decoder = self._decoders.get(schema)
         if decoder is None:
-            if len(self._decoders) >= _MOST_SCHEMAS:
+            if len(self._decoders) >= _MAX_SCHEMAS:
                 self._decoders.clear()
-            type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+            type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ converts it
             decoder = self._decoders[schema] = row_decoder(type, _schema_of_rows(schema), self._modes)
         return decoder
 
@@ -231,7 +231,7 @@ def _schema_of_rows(schema: bytes) -> dict[str, Any]:
     return {}
 
 
-def _decoded(decode: Decode, row: Any, name: str) -> Any:
+def _decode_row(decode: Decode, row: Any, name: str) -> Any:
     try:
         return decode(row)
     except Unreadable as error:
@@ -243,9 +243,9 @@ _CANAL = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": Ro
 
 @dataclass(frozen=True)
 class CanalJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
-    """Reads Canal's JSON as changes of rows of ``type_info``: see `change_type`. Changes of the schema are no elements.
+    """Reads Canal's JSON as changes of rows of ``type_info``: see `change_type`. Schema changes are skipped.
 
-    Canal writes all values as text, from which they are parsed as those of CSV.
+    Canal writes all values as text, which is parsed like CSV values.
     """
 
     def _rows(self, type: TypeInformation[T]) -> RecordConverter:
@@ -257,19 +257,19 @@ class CanalJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]
         type, data = message.get("type"), message.get("data")
         kind = _CANAL.get(type) if isinstance(type, str) else None
         if kind is None:
-            raise Unreadable(f"type {type!r} is no change of rows: expected 'INSERT', 'UPDATE' or 'DELETE'")
+            raise Unreadable(f"type {type!r} is not a row change: expected 'INSERT', 'UPDATE' or 'DELETE'")
         if not isinstance(data, list):
             raise Unreadable(f"data: expected an array, got {shorten(repr(data), 80)}")
         old = message.get("old") if kind is RowKind.UPDATE_AFTER else None
         if old is not None and (not isinstance(old, list) or len(old) != len(data)):
             raise Unreadable(f"old: expected an array of {len(data)} objects, got {shorten(repr(old), 80)}")
-        place = _text(message, "database"), _text(message, "table"), _time(message, "es")
+        origin = _text(message, "database"), _text(message, "table"), _time(message, "es")
         for row, changed in zip(data, old or [None] * len(data), strict=True):
             if kind is RowKind.DELETE:
-                yield _Change(kind, row, None, *place)
-            else:  # old has the values that changed
+                yield _Change(kind, row, None, *origin)
+            else:  # old has only the changed values
                 before = None if changed is None else {**_object(row), **_object(changed)}
-                yield _Change(kind, before, _object(row), *place)
+                yield _Change(kind, before, _object(row), *origin)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""CSV with one record per message, by PyFlink's names."""
+"""CSV with one record per message, under PyFlink's names."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T
 
 BOM = b"\xef\xbb\xbf"
-_ALWAYS_QUOTED = 24  # characters: Jackson does not look into longer values
-_LARGEST = 1 << 30  # the maximum number of bytes to parse at once: Arrow's block size is an int of 32 bits
+_ALWAYS_QUOTED = 24  # Jackson quotes longer values without checking their characters
+_MAX_BYTES = 1 << 30  # per parse: Arrow's block size is a 32-bit int
 
 
 def read_csv(
     data: bytes, rows: int | None, names: list[str], delimiter: str, type: TypeInformation, schema: pa.Schema
 ) -> pa.RecordBatch | None:
-    """The columns of CSV, ``schema`` being the type's `text_schema`; None if `RecordConverter` could return something else.
+    """Parse CSV into columns. Returns None if `RecordConverter` could return a different result.
 
-    ``rows``: how many there must be; None if values may contain line ends.
+    ``rows``: the required number of rows; None if values may contain line ends. ``schema``: the type's `text_schema`.
     """
-    if len(data) > _LARGEST or b"0x" in data or b"0X" in data or not is_utf8(data):
+    if len(data) > _MAX_BYTES or b"0x" in data or b"0X" in data or not is_utf8(data):
         return None  # Arrow reads 0x10 as 16
     if rows is not None and b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
-        return None  # Arrow ends a line at a CR
-    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict(delimiter)).as_py():
+        return None  # Arrow treats a CR as a line end
+    if b'"' in data and not pc.match_substring_regex(pa.scalar(data), _strict_pattern(delimiter)).as_py():
         return None  # Arrow reads "a"b as ab
     reading = pacsv.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16), column_names=names)
     parsing = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=rows is None)
@@ -62,8 +62,8 @@ def read_csv(
     return typed_columns(table, type)
 
 
-def _strict(delimiter: str) -> str:
-    """Records without text after a closing quote."""
+def _strict_pattern(delimiter: str) -> str:
+    """A pattern that matches records without text after a closing quote."""
     end = re.escape(delimiter)
     return rf'\A(?:(?:"(?:[^"]|"")*"|[^"{end}\n][^{end}\n]*|)(?:{end}|\r?\n))*\z'
 
@@ -84,7 +84,7 @@ def what_csv_says(error: Exception) -> str:
 
 
 def named_values(row: list[str], names: Sequence[str]) -> dict[str, Any]:
-    """A record's values by name. Raises Unreadable for too many or too few values."""
+    """A record's values by name. Raises Unreadable if the number of values is wrong."""
     if len(row) != len(names):
         raise Unreadable(f"{len(row)} values for the {len(names)} columns {', '.join(names)}")
     return dict(zip(names, row, strict=True))
@@ -117,25 +117,25 @@ class CsvDialect:
         }
 
     def record(self, texts: list[str]) -> str:
-        """A record of encoded values, without its line end; never a blank line, which readers skip."""
+        """A record of encoded values without its line end. Never blank, because readers skip blank lines."""
         line = self.field_delimiter.join(texts)
         return line or (self.quote_character or "") * 2
 
     def row_values(self, text: str) -> list[str] | None:
-        """The values of a row within a record; None if it is JSON."""
+        """The values of a nested row; None if the text is JSON."""
         delimiter = self.array_element_delimiter
         return text.split(delimiter) if text and delimiter and not text.startswith(("{", "[")) else None
 
     def quoted(self, text: str) -> str:
-        """A text as it is written: in quotes where Jackson puts it in quotes, and so Flink, or it would not be read as itself.
+        """The text as written: quoted where Jackson, and so Flink, quotes it, or where it would not read back unchanged.
 
-        Raises Unreadable if there are neither quotes nor an escape character for it.
+        Raises Unreadable if it needs quotes or an escape character and the dialect has neither.
         """
         quote, delimiter, escape = self.quote_character, self.field_delimiter, self.escape_character
         if quote is None:
             special = {delimiter, "\n", "\r", *([] if escape is None else [escape])}
             if escape is None and not special.isdisjoint(text):
-                raise Unreadable(f"{shorten(text, 80)!r} needs quotes, or an escape character")
+                raise Unreadable(f"{shorten(text, 80)!r} needs quotes or an escape character")
             return text if escape is None else "".join([escape + c if c in special else c for c in text])
         safe = max(delimiter, quote, "\r")
         if len(text) <= _ALWAYS_QUOTED and not text.startswith("#") and all(c > safe and c != escape for c in text):
@@ -168,9 +168,9 @@ def java_float(value: float, *, single: bool = False) -> str:
 class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
     """Reads one CSV record per message. Its values are the fields of ``type_info`` in order.
 
-    An empty value is None in an optional field, except in text; so is ``null_literal``, in text too. Lists are separated by
-    ``array_element_delimiter``, and so are the values of a ROW, unless it is JSON, as other nested values are. With
-    ``allow_comments``, messages that start with "#" are skipped. With ``ignore_parse_errors``, bad messages are skipped silently.
+    In an optional field, an empty value is None unless the field is text; ``null_literal`` is None in text fields, too.
+    ``array_element_delimiter`` separates the elements of a list and the values of a ROW, unless the ROW is JSON. Other nested
+    values are JSON. ``allow_comments`` skips messages that start with "#"; ``ignore_parse_errors`` silently skips bad messages.
     """
 
     type_info: TypeLike[T]
@@ -182,7 +182,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         object.__setattr__(self, "type_info", _record_type(self.type_info))
 
     def get_produced_type(self) -> TypeInformation[T]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     @cached_property
     def _converter(self) -> RecordConverter:
@@ -200,7 +200,7 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
 
     @cached_property
     def _rows(self) -> dict[str, tuple[str, ...]]:
-        rows = {field.name: _row_of(field.type) for field in self.get_produced_type().fields or ()}
+        rows = {field.name: _row_fields(field.type) for field in self.get_produced_type().fields or ()}
         return {name: names for name, names in rows.items() if names is not None}
 
     def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
@@ -208,19 +208,19 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
         if columns is not None:
             yield Part.whole(columns, 0)
             return
-        places = None
+        indices = None
         if self.allow_comments:
-            places = np.flatnonzero(pc.invert(pc.starts_with(messages, "#")).to_numpy(zero_copy_only=False))
-            messages = messages.take(pa.array(places))
+            indices = np.flatnonzero(pc.invert(pc.starts_with(messages, "#")).to_numpy(zero_copy_only=False))
+            messages = messages.take(pa.array(indices))
         part = read_each(messages, 0, self._values, self._converter)
-        yield part if places is None else part.at(places)
+        yield part if indices is None else part.at(indices)
 
     def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
-        """The columns, if all records are plain: without escapes, comments, line ends, or a value for null."""
+        """The columns if all records are plain: no escapes, comments, line ends or null literal."""
         dialect = self.dialect
         if self._schema is None or dialect.null_literal is not None or not dialect.field_delimiter.isascii():
             return None
-        if not len(messages) or messages.nbytes > _LARGEST:
+        if not len(messages) or messages.nbytes > _MAX_BYTES:
             return None
         one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
         data: bytes = pc.binary_join(one, b"\n")[0].as_py()
@@ -295,9 +295,10 @@ class CsvRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gener
 
 @dataclass(frozen=True)
 class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
-    """Writes each element as a CSV record of the fields of ``type_info``, as CsvRowDeserializationSchema reads it.
+    """Writes each element as a CSV record of the fields of ``type_info``, in the form that CsvRowDeserializationSchema reads.
 
-    As in Flink, a message ends with ``line_delimiter``, by default a newline. None is ``null_literal``, by default empty.
+    As in Flink, a message ends with ``line_delimiter``, by default a newline. None is written as ``null_literal``, by default
+    empty.
     """
 
     type_info: TypeLike[T]
@@ -310,7 +311,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
             raise ConfigError(f"CSV: the line delimiter must be a line end or empty, not {self.line_delimiter!r}")
 
     def serialize(self, element: T) -> bytes:
-        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ has made it one
+        type: TypeInformation[T] = self.type_info  # type: ignore[assignment]  # __post_init__ converts it
         (record,) = elements_of([element], type)
         values = msgspec.to_builtins(to_plain(record), enc_hook=to_plain)
         if isinstance(values, dict):
@@ -325,7 +326,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         if not isinstance(value, list | dict):
             text = self._plain(value)
             return self.dialect.quoted(text) if isinstance(value, str) else text
-        row = _row_of(type) if isinstance(value, dict) else None
+        row = _row_fields(type) if isinstance(value, dict) else None
         parts = value if row is None else [value[name] for name in row]  # type: ignore[call-overload]  # a dict
         if isinstance(parts, dict) or any(isinstance(each, list | dict) for each in parts):
             return self.dialect.quoted(_json(value))
@@ -335,7 +336,7 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         return self.dialect.quoted(joined if plain else _json(value))
 
     def _plain(self, value: Any) -> str:
-        """The text of a value that is not nested."""
+        """The text of a scalar."""
         if value is None:
             return self.dialect.null_literal or ""
         if isinstance(value, bool):
@@ -388,8 +389,8 @@ class CsvRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
             return self._schema
 
 
-def _row_of(type: TypeInformation) -> tuple[str, ...] | None:
-    """The fields of a ROW, which Flink writes like a list. Other records are JSON."""
+def _row_fields(type: TypeInformation) -> tuple[str, ...] | None:
+    """The field names of a ROW, which Flink writes like a list; None for other records, which are JSON."""
     of = type.children[0] if type.kind == "optional" else type
     return of.names if isinstance(of, RecordType) and of.flavor == "row" else None
 

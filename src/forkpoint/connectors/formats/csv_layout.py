@@ -1,4 +1,4 @@
-"""CSV files with the columns of a schema in order, read and written like Flink's CsvReaderFormat and CsvBulkWriters."""
+"""CSV files with a schema's columns in order, read and written like Flink's CsvReaderFormat and CsvBulkWriters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forkpoint.types.kinds.records import row_type
 
 
 class RecordLines:
-    """Lines for a csv.reader, which takes those of one record. Comments between records are left out."""
+    """Feeds lines to a csv.reader and keeps those of the current record. Leaves out comments between records."""
 
     def __init__(self, lines: Iterable[str], comments: bool) -> None:
         self._lines = iter(lines)
@@ -46,8 +46,8 @@ class RecordLines:
 
 @dataclass(frozen=True)
 class CsvColumn:
-    """A column of a type, which may be None. ``separator``: of an array's elements, None for the layout's. ``digits``: how many
-    a decimal has, and how many of them behind the point."""
+    """A column, whose values may be None. ``separator``: between an array's elements; None for the layout's. ``digits``: a
+    decimal's precision and scale."""
 
     name: str
     type: TypeInformation
@@ -64,7 +64,7 @@ class CsvColumn:
 class CsvLayout(Declared):
     """The columns of CSV files by position, and the notation of values.
 
-    A header, if there is one, only has to have the columns' names if it is ``strict``.
+    A header has to match the columns' names only with ``strict_header``.
     """
 
     columns: tuple[CsvColumn, ...]
@@ -81,18 +81,18 @@ class CsvLayout(Declared):
 
     @cached_property
     def type(self) -> TypeInformation:
-        """The type of the records: rows of the columns."""
+        """The records' type: a row of the columns."""
         return row_type(self.names, [optional(column.type) for column in self.columns])
 
     @property
     def is_divisible(self) -> bool:
-        """Whether counting quotes finds the line ends that delimit records."""
+        """Whether counting quotes is enough to find the line ends between records."""
         quote = self.dialect.quote_character
         return self.dialect.escape_character is None and (quote is None or (quote.isascii() and not self.comments))
 
     @property
     def is_plain(self) -> bool:
-        """Whether Arrow reads values like `values`."""
+        """Whether Arrow reads values in the same way as `values`."""
         dialect = self.dialect
         special = dialect.escape_character or dialect.null_literal is not None or self.comments
         nested = any(column.element is not None or column.digits or column.type.kind == "boolean" for column in self.columns)
@@ -101,9 +101,10 @@ class CsvLayout(Declared):
     # -- reading
 
     def after_head(self, data: bytes, file: object, *, complete: bool) -> tuple[int, int]:
-        """Where the records start of a file that begins with this, and how many lines are before. ``complete``: it ends there.
+        """The offset of the first record in a file that begins with ``data``, and the number of lines before it.
 
-        Raises RecordParseError for a header that is not the columns', EOFError if ``data`` ends before it does.
+        ``complete``: ``data`` is the whole file. Raises RecordParseError if the header does not match the columns, EOFError if
+        ``data`` ends within the header.
         """
         mark = len(BOM) if data.startswith(BOM) else 0
         text = data[mark:].decode("utf-8", "surrogateescape")
@@ -124,13 +125,13 @@ class CsvLayout(Declared):
             if found is not None and what == "header" and self.strict_header and found != self.names:
                 raise RecordParseError(
                     f"{file}: the header has {', '.join(found)} where the schema has {', '.join(self.names)}; correct either, or "
-                    "leave set_strict_headers() out"
+                    "drop set_strict_headers()"
                 )
         before = text[: lines.characters].encode("utf-8", "surrogateescape")
         return mark + len(before), lines.taken
 
     def values(self, texts: list[str]) -> dict[str, Any]:
-        """A record's values by name, for a `RecordConverter` from text. Raises Unreadable."""
+        """A record's values by name, as input for a `RecordConverter` of text. Raises Unreadable."""
         named = named_values(texts, self.names)
         return {column.name: self._value(column, named[column.name]) for column in self.columns}
 
@@ -138,21 +139,21 @@ class CsvLayout(Declared):
         if text == self.dialect.null_literal:
             return None
         if column.element is None:
-            return _plain(column, column.type, text)
+            return _parse(column, column.type, text)
         separator = column.separator or self.dialect.array_element_delimiter
         parts = (text.split(separator) if separator else [text]) if text else []
         null = self.dialect.null_literal
-        return [None if part == null else _plain(column, column.element, part) for part in parts]
+        return [None if part == null else _parse(column, column.element, part) for part in parts]
 
     # -- writing
 
     @property
     def head(self) -> bytes:
-        """The line of column names, if files have one."""
+        """The header line with the columns' names; empty without a header."""
         return self._line(list(map(self.dialect.quoted, self.names))).encode() if self.header else b""
 
     def lines(self, table: pa.RecordBatch) -> bytes:
-        """Records, given as columns of the type. Raises TypeNotSupported for a value that would not be read as itself."""
+        """The lines of a table's records. Raises TypeNotSupported for a value that would not read back unchanged."""
         types = [of.type for of in self.type.fields or ()]
         try:
             columns = [
@@ -188,8 +189,8 @@ class CsvLayout(Declared):
         return str(value)
 
 
-def _plain(column: CsvColumn, type: TypeInformation, text: str) -> Any:
-    """A value's text as a `RecordConverter` takes it, None only where there is a text for it."""
+def _parse(column: CsvColumn, type: TypeInformation, text: str) -> Any:
+    """The text of a non-null value, as input for a `RecordConverter`."""
     if type.kind in ("string", "char"):
         return text
     text = text.strip()
@@ -206,7 +207,7 @@ def _plain(column: CsvColumn, type: TypeInformation, text: str) -> Any:
 
 
 def rounded(name: str, digits: tuple[int, int], value: Decimal) -> Decimal:
-    """A decimal of so many digits, as Flink rounds it. Raises TypeNotSupported if it needs more before the point."""
+    """A decimal rounded to a precision and scale, like Flink. Raises TypeNotSupported if its integer part does not fit."""
     precision, scale = digits
     try:
         return value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=precision))

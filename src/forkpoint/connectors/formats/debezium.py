@@ -1,7 +1,7 @@
-"""Values of rows as Debezium's connectors and Kafka Connect's JsonConverter write them, by the schema that says how.
+"""Decodes row values as Debezium's connectors and Kafka Connect's JsonConverter write them.
 
-A schema of Kafka Connect names each column's encoding: base64 of an unscaled integer for a decimal, numbers for dates and
-times. A message without it has only JSON's types, so that options have to say what the schema would: see `assumed`.
+A Kafka Connect schema names each column's encoding: base64 of an unscaled integer for a decimal, numbers for dates and
+times. A message without a schema has only JSON's types, so options have to supply the encoding: see `assumed`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIME = "io.debezium.time."
 _DECIMAL = _CONNECT + "Decimal"
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 _JSON = "io.debezium.data.Json"
-_MOST_DIGITS = 100_000  # of a scale; a Decimal with more would be too large to compute with
+_MAX_DIGITS = 100_000  # of a scale; a Decimal with more would be too large to compute with
 _NANOS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 _DATES = {_TIME + "Date", _CONNECT + "Date"}
 _TIMES = {_TIME + "Time": "ms", _CONNECT + "Time": "ms", _TIME + "MicroTime": "us", _TIME + "NanoTime": "ns"}
@@ -42,15 +42,15 @@ _TIMESTAMPS = {
     _TIME + "MicroTimestamp": "us",
     _TIME + "NanoTimestamp": "ns",
 }
-_DURATIONS = {_TIME + "MicroDuration": "us", _TIME + "NanoDuration": "ns", **_TIMES}  # MySQL's TIME is a duration, too
-_ISO = {_TIME + "IsoDate", _TIME + "IsoTime", _TIME + "IsoTimestamp"}  # written with a Z, though columns have no zone
+_DURATIONS = {_TIME + "MicroDuration": "us", _TIME + "NanoDuration": "ns", **_TIMES}  # MySQL's TIME is also a duration
+_ISO = {_TIME + "IsoDate", _TIME + "IsoTime", _TIME + "IsoTimestamp"}  # written with a Z although columns have no zone
 _INTEGERS = ("byte", "short", "int", "long", "big_int")
 _SEQUENCES = ("list", "tuple_of", "set", "frozenset")
 
 
 @dataclass(frozen=True)
 class Modes:
-    """A connector's configuration, by Debezium's names. None: unknown."""
+    """A connector's configuration, under Debezium's names. None: unknown."""
 
     decimal_handling_mode: DecimalHandlingMode | None = None
     time_precision_mode: TimePrecisionMode | None = None
@@ -67,15 +67,15 @@ class Modes:
             if value not in known and not (value is None and name != "binary_handling_mode"):
                 raise ConfigError(f"Debezium: {name} is {value!r}; give one of {', '.join(map(repr, known))}")
         for column, digits in (self.fraction_digits or {}).items():
-            if type(digits) is not int or abs(digits) > _MOST_DIGITS:
+            if type(digits) is not int or abs(digits) > _MAX_DIGITS:
                 raise ConfigError(
-                    f"Debezium: fraction_digits of {column!r} is {digits!r}; give the scale of NUMERIC(10, 2), 2, "
-                    "or the digits of seconds of TIMESTAMP(6), 6"
+                    f"Debezium: fraction_digits of {column!r} is {digits!r}; give the scale, 2 for NUMERIC(10, 2), "
+                    "or the digits of seconds, 6 for TIMESTAMP(6)"
                 )
 
 
 def assumed(type: TypeInformation, modes: Modes, name: str = "") -> Schema:
-    """What the schema of values of a type would be, of a connector with these modes; as far as they say."""
+    """The schema that a connector with these modes would send for a type, as far as the modes define it."""
     kind, digits = type.kind, (modes.fraction_digits or {}).get(name)
     if kind == "optional":
         return assumed(type.children[0], modes, name)
@@ -97,7 +97,7 @@ def assumed(type: TypeInformation, modes: Modes, name: str = "") -> Schema:
 def _assumed_of_union(type: TypeInformation, modes: Modes, name: str) -> Schema:
     of = {child.kind: child for child in type.children}
     for kind in ("big_dec", "timestamp", "instant", "date", "time", "duration", "bytes"):
-        if kind in of and (kind in ("big_dec", "bytes") or not of.keys() & set(_INTEGERS)):  # a number is the int
+        if kind in of and (kind in ("big_dec", "bytes") or not of.keys() & set(_INTEGERS)):  # a number is read as the int
             return assumed(of[kind], modes, name)
     return {}
 
@@ -109,21 +109,21 @@ def _assumed_decimal(modes: Modes, digits: int | None, name: str) -> Schema:
     if mode == "precise":
         remedy = f"base64 needs the column's scale: give fraction_digits={{{name!r}: …}}"
     else:
-        remedy = "text may be base64 or digits: give decimal_handling_mode as the connector has it ('precise' is its default)"
+        remedy = "text may be base64 or digits: give the connector's decimal_handling_mode ('precise' is its default)"
     return {"type": mode or "bytes", "remedy": remedy}
 
 
 def _assumed_time(kind: str, modes: Modes, digits: int | None, name: str) -> Schema:
     mode = modes.time_precision_mode
     if mode is None:
-        unit = "the connector's time_precision_mode says what a number means: give it, as 'adaptive' (PostgreSQL's default)"
-        return {"remedy": f"{unit} or 'adaptive_time_microseconds' (MySQL's)"}
+        unit = "a number's unit depends on the connector's time_precision_mode: give it"
+        return {"remedy": f"{unit}, such as 'adaptive' (PostgreSQL's default) or 'adaptive_time_microseconds' (MySQL's)"}
     if mode == "isostring":
         return {"name": _TIME + "IsoTimestamp"} if kind not in ("instant", "duration") else {}
     if kind == "date":
         return {"name": _TIME + "Date"}
-    if kind == "duration":  # PostgreSQL's INTERVAL has microseconds in each mode, MySQL's TIME has not
-        ambiguous = {"remedy": "a number may be of INTERVAL or of TIME: declare int"}
+    if kind == "duration":  # PostgreSQL's INTERVAL is microseconds in every mode; MySQL's TIME is not
+        ambiguous = {"remedy": "a number may be an INTERVAL or a TIME: declare int"}
         return ambiguous if mode == "connect" else {"name": _TIME + "MicroDuration"}
     stem = "Time" if kind == "time" else "Timestamp"
     if mode == "connect":
@@ -136,40 +136,40 @@ def _assumed_time(kind: str, modes: Modes, digits: int | None, name: str) -> Sch
 
 
 def decoder(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | None:
-    """Makes of a value in JSON what the schema says it is, for a field of ``type``. None: it is what it looks like."""
+    """Converts a JSON value by the schema, for a field of ``type``. None if no conversion is needed."""
     kind = type.kind
     if kind in ("optional", "union"):
-        each = (decoder(child, schema, modes) for child in _likely(type))
+        each = (decoder(child, schema, modes) for child in _inner_types(type))
         return next((_unless_null(decode) for decode in each if decode is not None), None)
     if type.fields is not None or kind in (*_SEQUENCES, "map"):
-        return _nested(type, schema, modes)
+        return _nested_decoder(type, schema, modes)
     name = schema.get("name")
     name = name if isinstance(name, str) else ""
     remedy = str(schema.get("remedy", ""))
     if kind == "any":
-        return _natural(name, schema, modes)
+        return _decoder_of_any(name, schema, modes)
     if name in (_DECIMAL, _VARIABLE_SCALE) or kind == "big_dec":
         return _decimal(kind, name, schema, remedy)
     if kind == "bytes" and schema.get("type") == "string":
         return _binary(modes.binary_handling_mode)
     if name in _ISO and kind in ("date", "time", "timestamp"):
         return lambda raw: raw.removesuffix("Z") if isinstance(raw, str) else raw
-    numbers = _numbers(kind, name) or (_refuse(remedy) if remedy else None)
+    numbers = _number_converter(kind, name) or (_refuse(remedy) if remedy else None)
     of_number = None if numbers is None else _of_number(numbers, kind)
     return _interval(of_number) if kind == "duration" else of_number
 
 
-def _likely(type: TypeInformation) -> list[TypeInformation]:
-    """The types within one that say what a value is: text may be any of a union with str."""
+def _inner_types(type: TypeInformation) -> list[TypeInformation]:
+    """The inner types that determine a value's meaning. In a union with str, text may have any of them."""
     if type.kind == "optional":
         return [type.children[0]]
     scalars = [child for child in type.children if child.fields is None and child.kind not in (*_SEQUENCES, "map")]
     has_text = any(child.kind in ("string", "char") for child in scalars)
     likely = [child for child in scalars if not (has_text and child.kind == "bytes")]
-    return sorted(likely, key=lambda child: child.kind in (*_INTEGERS, "float", "double"))  # the most special ones first
+    return sorted(likely, key=lambda child: child.kind in (*_INTEGERS, "float", "double"))  # the most specific first
 
 
-def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
+def _decoder_of_any(name: str, schema: Schema, modes: Modes) -> Decode | None:
     """Values of ANY, converted by the schema."""
     if name == _JSON:
         return _from_json(None)
@@ -186,7 +186,7 @@ def _natural(name: str, schema: Schema, modes: Modes) -> Decode | None:
     return None
 
 
-def _nested(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | None:
+def _nested_decoder(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | None:
     from_json = _from_json(type)
     if type.fields is not None:
         within = row_decoder(type, schema, modes)
@@ -210,7 +210,7 @@ def _nested(type: TypeInformation, schema: Schema, modes: Modes) -> Decode | Non
 
 
 def row_decoder(type: TypeInformation, schema: Schema, modes: Modes) -> Decode:
-    """Makes of an object in JSON one with values of the declared classes. All but objects stay as they are."""
+    """Converts a JSON object's values to the declared classes. Returns anything but an object unchanged."""
     described = schema.get("fields")
     by_name = {
         field["field"]: field
@@ -266,13 +266,13 @@ def _decimal(kind: str, name: str, schema: Schema, remedy: str) -> Decode | None
 
     def convert(raw: Any) -> Any:
         if isinstance(raw, dict):
-            value = _unscaled(raw.get("value"), raw.get("scale"))
+            value = _decode_unscaled(raw.get("value"), raw.get("scale"))
         elif isinstance(raw, str) and name == _DECIMAL:
-            value = _unscaled(raw, scale)
+            value = _decode_unscaled(raw, scale)
         elif isinstance(raw, str) and schema.get("type") != "string":
-            of = f"{schema.get('type')} is not read as a Decimal from text"
-            raise Unreadable(f"{shorten(repr(raw), 80)}: {remedy or of}")
-        else:  # a number (decimal.format=NUMERIC), or digits as text
+            reason = f"text of the type {schema.get('type')} is not read as a Decimal"
+            raise Unreadable(f"{shorten(repr(raw), 80)}: {remedy or reason}")
+        else:  # a number (decimal.format=NUMERIC) or digits as text
             return raw
         if kind in ("big_dec", "any"):
             return value
@@ -283,14 +283,14 @@ def _decimal(kind: str, name: str, schema: Schema, remedy: str) -> Decode | None
     return convert
 
 
-def _unscaled(raw: Any, scale: Any) -> Decimal:
-    """A Decimal of the base64 of its unscaled value, big-endian in two's complement, as Java's BigInteger is."""
+def _decode_unscaled(raw: Any, scale: Any) -> Decimal:
+    """Decodes a Decimal from base64 of its unscaled value: big-endian two's complement, like Java's BigInteger."""
     try:
         digits = int(scale if isinstance(scale, str) else index(scale))
         unscaled = int.from_bytes(base64.b64decode(raw, validate=True), "big", signed=True)
-        if not raw or abs(digits) > _MOST_DIGITS:
+        if not raw or abs(digits) > _MAX_DIGITS:
             raise ValueError
-        return Decimal(unscaled).scaleb(-digits, Context(prec=_MOST_DIGITS * 10, traps=[Inexact, InvalidOperation]))
+        return Decimal(unscaled).scaleb(-digits, Context(prec=_MAX_DIGITS * 10, traps=[Inexact, InvalidOperation]))
     except (TypeError, ValueError, binascii.Error, ArithmeticError):
         raise Unreadable(
             f"expected a Decimal as base64 with a scale, got {shorten(repr(raw), 80)} and the scale {shorten(repr(scale), 80)}"
@@ -309,7 +309,7 @@ def _binary(mode: BinaryHandlingMode) -> Decode:
         except (TypeError, ValueError, binascii.Error):
             raise Unreadable(f"expected bytes as {mode}, got {shorten(repr(raw), 80)}") from None
         raise Unreadable(
-            f"{shorten(repr(raw), 80)} is text, not bytes: give binary_handling_mode as the connector has it, or declare str"
+            f"{shorten(repr(raw), 80)} is text, not bytes: give the connector's binary_handling_mode, or declare str"
         )
 
     return convert
@@ -324,18 +324,18 @@ def _refuse(remedy: str) -> Decode:
 
 def _of_number(convert: Decode, kind: str) -> Decode:
     def of_number(raw: Any) -> Any:
-        if type(raw) is not int:  # text, which has one meaning
+        if type(raw) is not int:  # text is unambiguous
             return raw
         try:
             return convert(raw)
         except (OverflowError, ValueError):
-            raise Unreadable(f"{raw} is beyond the values of a {kind}") from None
+            raise Unreadable(f"{raw} is out of range for a {kind}") from None
 
     return of_number
 
 
 def _interval(of_number: Decode | None) -> Decode:
-    """Text of an interval has each unit, and years and months are no fixed time: only without them it is a timedelta."""
+    """An interval's text lists all units. It is a timedelta only without years and months, whose length varies."""
 
     def convert(raw: Any) -> Any:
         if isinstance(raw, str):
@@ -345,8 +345,8 @@ def _interval(of_number: Decode | None) -> Decode:
     return convert
 
 
-def _numbers(kind: str, name: str) -> Decode | None:
-    """How numbers of an encoding become values of a kind. Digits beyond microseconds are cut off, towards the past."""
+def _number_converter(kind: str, name: str) -> Decode | None:
+    """Converts numbers of an encoding to values of a kind. Cuts off digits beyond microseconds, towards the past."""
     if kind == "date" and name in _DATES:
         first = date(1970, 1, 1)
         return lambda days: first + timedelta(days)

@@ -1,5 +1,6 @@
-"""JSON: one value in each message, by PyFlink's names; and the types of JSON schemas, as Flink's JsonRowSchemaConverter has them,
-except that a date-time has a zone.
+"""JSON with one value per message, under PyFlink's names, and the types of JSON schemas.
+
+The types are those of Flink's JsonRowSchemaConverter, except that a date-time has a zone.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import T
 
-_LARGEST = 1 << 30  # the maximum number of bytes to parse at once: Arrow's block size is an int of 32 bits
-_DEEPEST = 200  # levels of nesting that msgspec reads, whatever the stack's depth
+_MAX_BYTES = 1 << 30  # per parse: Arrow's block size is a 32-bit int
+_MAX_DEPTH = 200  # levels of nesting that msgspec reads, whatever the stack's depth
 # Text that Arrow accepts and msgspec does not, even in ignored fields.
 _NOT_FINITE = r"[:,\[\s]-?(?:NaN|Inf(?:inity)?)[\s,}\]]"
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_SMALLEST_SPLIT = 1024
+_MIN_SPLIT = 1024
 _JSON_NAME = attrgetter("encoded_name")
 
 
 class JsonText:
-    """Reads JSON as values of a type. ``of``: the class to decode, with fields of such values."""
+    """Reads JSON as values of a type. ``of``: the class to decode, whose fields hold such values."""
 
     def __init__(self, type: TypeInformation | None, of: Any = Any) -> None:
         self._type = type
@@ -49,12 +50,12 @@ class JsonText:
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         self._ignoring = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        self._ignores = False  # whether records were found to have other fields
+        self._ignores = False  # whether records have other fields
 
     def decode(self, text: bytes) -> Any:
         """The value of one JSON text. Raises Unreadable."""
-        if text.count(b"[") + text.count(b"{") > _DEEPEST and (depth := _depth(text)) > _DEEPEST:
-            raise Unreadable(f"JSON nested {depth} levels deep; {_DEEPEST} can be read")
+        if text.count(b"[") + text.count(b"{") > _MAX_DEPTH and (depth := _depth(text)) > _MAX_DEPTH:
+            raise Unreadable(f"JSON nested {depth} levels deep; {_MAX_DEPTH} can be read")
         try:
             return self._decode(text)
         except RecursionError:
@@ -63,9 +64,11 @@ class JsonText:
             raise Unreadable(str(error)) from None
 
     def columns(self, data: bytes, rows: int) -> pa.RecordBatch | None:
-        """The columns of ``rows`` texts, which begin with "{", end with "}", and are separated by whitespace with a line end;
-        None if `decode` and `RecordConverter` could return something else."""
-        if not self.fast or self._type is None or len(data) > _LARGEST or not is_utf8(data):
+        """The columns of ``rows`` JSON texts; None if `decode` and `RecordConverter` could return a different result.
+
+        Texts begin with "{" and end with "}"; whitespace with a line end separates them.
+        """
+        if not self.fast or self._type is None or len(data) > _MAX_BYTES or not is_utf8(data):
             return None
         table = None if self._ignores else self._read(data, self._exact)
         if table is None:
@@ -84,7 +87,7 @@ class JsonText:
 
 
 def _depth(text: bytes) -> int:
-    """The depth of nested arrays and objects."""
+    """The nesting depth of arrays and objects."""
     marks = np.frombuffer(_TEXT.sub(b"", text), np.uint8)
     opened = (marks == ord("[")) | (marks == ord("{"))
     closed = (marks == ord("]")) | (marks == ord("}"))
@@ -93,22 +96,22 @@ def _depth(text: bytes) -> int:
 
 def _may_be_too_deep(data: bytes, rows: int) -> bool:
     """Whether values may be nested too deeply for msgspec."""
-    if data.count(b"[") + data.count(b"{") < rows + _DEEPEST:
+    if data.count(b"[") + data.count(b"{") < rows + _MAX_DEPTH:
         return False
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    if len(ends) > rows:  # a text is more than a line
+    if len(ends) > rows:  # a text spans lines
         return True
-    if np.diff(ends, prepend=0, append=len(data)).max() < 2 * _DEEPEST:  # brackets that are opened are closed
+    if np.diff(ends, prepend=0, append=len(data)).max() < 2 * _MAX_DEPTH:  # every opening bracket needs a closing one
         return False
-    return any(text.count(b"[") + text.count(b"{") > _DEEPEST for text in data.split(b"\n"))
+    return any(text.count(b"[") + text.count(b"{") > _MAX_DEPTH for text in data.split(b"\n"))
 
 
 @dataclass(frozen=True)
 class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Generic[T]):
     """Reads one JSON value per message as an element of ``type_info``: a type, or a class such as a dataclass.
 
-    Fields are found by name, and others ignored. A missing field gets its default, or None if it is optional; with
-    ``fail_on_missing_field`` the message is bad. With ``ignore_parse_errors``, bad messages are skipped silently.
+    Fields are matched by name; unknown fields are ignored. A missing field gets its default, or None if it is optional;
+    ``fail_on_missing_field`` makes such a message bad. ``ignore_parse_errors`` silently skips bad messages.
     """
 
     type_info: TypeLike[T]
@@ -124,7 +127,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
         return JsonRowDeserializationSchema.Builder()
 
     def get_produced_type(self) -> TypeInformation[T]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     @cached_property
     def _json(self) -> JsonText:
@@ -141,7 +144,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
         columns = self._columns(messages)
         if columns is not None:
             yield Part.whole(columns, start)
-        elif self._json.fast and len(messages) >= 2 * _SMALLEST_SPLIT:  # so that one message does not slow down all
+        elif self._json.fast and len(messages) >= 2 * _MIN_SPLIT:  # a single message must not slow down all others
             half = len(messages) // 2
             yield from self._read(messages[:half], start)
             yield from self._read(messages[half:], start + half)
@@ -155,7 +158,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             raise Unreadable(f"not JSON ({error})") from None
 
     def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
-        data = _joined(messages)
+        data = _join(messages)
         batch = None if data is None else self._json.columns(data, len(messages))
         if batch is not None and self.fail_on_missing_field and any(c.null_count for c in batch.columns):
             return None  # missing, or null
@@ -175,7 +178,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             return self
 
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
-            """Set the elements' type by a JSON schema. As in Flink, numbers and integers are BIG_DEC."""
+            """Set the elements' type from a JSON schema. As in Flink, numbers and integers are BIG_DEC."""
             self._type_info = json_schema_type(json_schema)
             return self
 
@@ -196,12 +199,12 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             return JsonRowDeserializationSchema(self._type_info, self._fail_on_missing_field, self._ignore_parse_errors)
 
 
-def _joined(messages: pa.BinaryArray) -> bytes | None:
-    """Messages separated by newlines; None unless each begins with "{" and ends with "}".
+def _join(messages: pa.BinaryArray) -> bytes | None:
+    """The messages joined by newlines; None unless each begins with "{" and ends with "}".
 
-    Within a JSON text, "}", a newline and "{" never follow each other. So there is at least one text for each message.
+    The sequence "}", newline, "{" never occurs within a JSON text, so there is at least one text per message.
     """
-    if not len(messages) or messages.nbytes > _LARGEST:
+    if not len(messages) or messages.nbytes > _MAX_BYTES:
         return None
     data, starts, ends = spans(messages)
     if not (starts < ends).all() or (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
@@ -213,9 +216,9 @@ def _joined(messages: pa.BinaryArray) -> bytes | None:
 
 @dataclass(frozen=True)
 class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
-    """Writes each element as a JSON object, with the bytes that `FileSink.json` writes on a line.
+    """Writes each element as a JSON object, with the same bytes as a line of `FileSink.json`.
 
-    ``type_info`` says which fields are written: of tuples, and of rows without names, by position, of other rows by name.
+    ``type_info`` selects the fields to write: by position for tuples and rows without names, by name for other rows.
     """
 
     type_info: TypeLike[T]
@@ -230,7 +233,7 @@ class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
 
     @property
     def _type(self) -> TypeInformation[T]:
-        return self.type_info  # type: ignore[return-value]  # __post_init__ has made it one
+        return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     def serialize(self, element: T) -> bytes:
         return encode_lines(elements_of([element], self._type), self._type)[:-1]
@@ -271,7 +274,7 @@ _FORMATS: dict[str, TypeInformation[Any]] = {"date": Types.SQL_DATE(), "time": T
 
 
 def json_schema_type(text: str) -> TypeInformation[Any]:
-    """The type of a JSON schema. Raises ConfigError for a schema without a type, such as one with alternatives."""
+    """The type of a JSON schema. Raises ConfigError if it has no single type, for example because of alternatives."""
     try:
         schema = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -281,9 +284,9 @@ def json_schema_type(text: str) -> TypeInformation[Any]:
 
 def _type(schema: Any, root: Any, path: str, depth: int) -> TypeInformation[Any]:
     if not isinstance(schema, dict) or depth > 100:
-        raise ConfigError(f"JSON schema: {path} has no schema that ends; give type_info instead")
+        raise ConfigError(f"JSON schema: {path} has no schema, or a recursive one; give type_info instead")
     if "$ref" in schema:
-        return _type(_referenced(schema["$ref"], root, path), root, path, depth + 1)
+        return _type(_resolve_reference(schema["$ref"], root, path), root, path, depth + 1)
     alternatives = schema.get("oneOf")
     if alternatives is None:
         kinds = schema.get("type")
@@ -314,7 +317,7 @@ def _type(schema: Any, root: Any, path: str, depth: int) -> TypeInformation[Any]
     return found
 
 
-def _referenced(reference: Any, root: Any, path: str) -> Any:
+def _resolve_reference(reference: Any, root: Any, path: str) -> Any:
     found = root
     for part in str(reference).removeprefix("#").strip("/").split("/"):
         found = found.get(part) if isinstance(found, dict) else None
