@@ -47,7 +47,7 @@ def bids(index: int, rows: int) -> pa.Table:
 def stage_input(rows_per_epoch: int, epochs: int, target: Path) -> int:
     """Fill the new directory `target` with the files of `epochs` epochs, in order of name and modification time.
 
-    Returns the number of files of one epoch. The files are hard links into a store that is created once (copies on other devices).
+    Returns the number of files of one epoch. The files are hard links into a store that is created once, or copies.
     """
     file_rows = min(rows_per_epoch, FILE_ROWS)
     files_per_epoch, rest = divmod(rows_per_epoch, file_rows)
