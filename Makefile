@@ -50,7 +50,7 @@ test: prepare ## the core's tests but the slow ones: test-fast and, beside it, t
 	@$(MAKE) --no-print-directory -j2 --keep-going test-fast test-spark SPARK_OUTPUT=build/spark.log
 
 prepare: setup ## download what the tests' servers need: packages of Debian, jars
-	$(RUN) PYTHONPATH=tests python -m servers.prepare
+	@$(RUN) PYTHONPATH=tests python -m servers.prepare
 
 test-changed: setup ## the tests closest to what has changed, for about a minute; SINCE=main
 	$(RUN) python scripts/test_changed.py $(if $(SINCE),--since $(SINCE))

@@ -83,17 +83,22 @@ make_venv() {
   "$python" -m venv --clear "$venv"
 }
 
+# uv is many times faster; pip knows its configured mirrors and certificates.
+install_exactly() {
+  "$venv/bin/uv" --quiet pip install --python "$venv/bin/python" --no-deps "$@" || "${pip[@]}" install --no-deps "$@"
+}
+
 install_project() {
   say "installing the project and its development tools (the first time takes minutes: Spark alone is 450 MB)"
   local pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input)
   "${pip[@]}" install 'uv>=0.9'
-  # uv reads the lock file, pip installs, with its configured mirrors, certificates and caches. The list is complete, so pip resolves
-  # nothing: it would take the newest release of what is required with an extra (coverage[toml]) although its version is pinned.
+  # The list is complete, so nothing is resolved: pip would take the newest release of what is required with an extra
+  # (coverage[toml]) although its version is pinned.
   "$venv/bin/uv" --quiet export --frozen --offline --all-extras --no-emit-workspace --output-file "$venv/requirements.txt" >&2
-  "${pip[@]}" install --no-deps --require-hashes --requirement "$venv/requirements.txt"
+  install_exactly --require-hashes --requirement "$venv/requirements.txt"
   local package editable=(--editable .)
   for package in packages/*/; do editable+=(--editable "$package"); done
-  "${pip[@]}" install --no-deps "${editable[@]}"
+  install_exactly "${editable[@]}"
 }
 
 # ---------------------------------------------------------------- Java
