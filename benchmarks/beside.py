@@ -33,7 +33,7 @@ import numpy as np
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.driver.observe.metrics import MetricsListener
-from forkpoint.runtime.tasks.measuring import Stopwatch
+from forkpoint.runtime.tasks.measurements import Stopwatch
 from forkpoint.runtime.tasks.task import Task
 from forkpoint.state import GrowthMeter
 from forkpoint.state_processor import LiveState, StateFollower

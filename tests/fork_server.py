@@ -46,7 +46,7 @@ MODULES = [
     "forkpoint.operations.launch.detached",
     "forkpoint.operations.launch.foreground",
     "forkpoint.operations.saved_state.catalog",
-    "forkpoint.operations.versions.upgrading",
+    "forkpoint.operations.versions.upgrade",
     "forkpoint.protocol.endpoint",
     "forkpoint.protocol.port",
     "forkpoint.driver.start.programs",

@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 ENVIRONMENT = environment()
-SERVER = ["forkpoint.server.app", "forkpoint.protocol.listening"]
+SERVER = ["forkpoint.server.app", "forkpoint.protocol.listener"]
 """What ``forkpoint server`` loads."""
 
 

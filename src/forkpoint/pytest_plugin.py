@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment
     from forkpoint.driver.run.job_driver import JobDriver
-    from forkpoint.driver.run.stopping import Result
+    from forkpoint.driver.run.stop import Result
     from forkpoint.testing import LocalRun, ManualClock
     from forkpoint.testing.harness import Harness
 

@@ -17,7 +17,7 @@ from forkpoint.extras import is_installed, loader
 
 if TYPE_CHECKING:
     from forkpoint.savepoint.edit.writer import SavepointWriter
-    from forkpoint.savepoint.inspect.diffing import Sample, SavepointDiff, StateDiff, diff
+    from forkpoint.savepoint.inspect.diff import Sample, SavepointDiff, StateDiff, diff
     from forkpoint.savepoint.inspect.follower import StateFollower
     from forkpoint.savepoint.inspect.live import LiveState, LiveStateReader
     from forkpoint.savepoint.inspect.reader import SavepointReader, StateReader

@@ -7,7 +7,7 @@ from forkpoint.functions import declared_states
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec, TimestampsSpec
 from forkpoint.graph.transformations import Forward, KeyBy, Rebalance
-from forkpoint.runtime.columnar.running import RollingSpec
+from forkpoint.runtime.columnar.running_aggregates import RollingSpec
 from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec, ReduceSpec
 from forkpoint.runtime.operators.keyed_process import KeyedProcessSpec
 from forkpoint.runtime.operators.stateless import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from forkpoint.cli import main
 from forkpoint.cli.text import shown
 from forkpoint.errors import ConfigError
-from forkpoint.operations.saved_state.inspecting import key_of
+from forkpoint.operations.saved_state.inspection import key_of
 from forkpoint.types import Row, type_of
 from forkpoint.types.readable import plain
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkpoint.operations.versions.comparing import KeyDifference, compare_rows
+from forkpoint.operations.versions.comparison import KeyDifference, compare_rows
 
 ROWS = st.lists(st.fixed_dictionaries({"key": st.sampled_from("abcd"), "n": st.integers(0, 3)}), max_size=12)
 

@@ -301,7 +301,7 @@ def used_by(line, count, env):
     return used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.mark.parametrize("module", ["forkpoint.cli.completing", "forkpoint.cli.names"])
+@pytest.mark.parametrize("module", ["forkpoint.cli.completion", "forkpoint.cli.names"])
 def test_completing_loads_no_engine_and_no_data_libraries(module):
     program = f"import sys, {module}; print([m for m in ('pyarrow', 'numpy', 'pydantic', 'rich', 'httpx') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from forkpoint.api.launch import SETTABLE, variable
 from forkpoint.cli import main
 from forkpoint.cli.commands.state import state
 from forkpoint.cli.commands.upkeep import gc
-from forkpoint.cli.configuring import general_options, known_options
+from forkpoint.cli.defaults import general_options, known_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "configuration.md").read_text()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
 APP = """
 import sys

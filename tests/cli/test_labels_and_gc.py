@@ -15,7 +15,7 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import SINKS, JobPaths
 from forkpoint.cli import main
 from forkpoint.operations.jobs.cleanup import find_leftovers, remove_leftovers
-from forkpoint.savepoint.format.reading import open_savepoint, verify_files
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint, verify_files
 from forkpoint.storage.base import LocalStorage
 
 

@@ -16,7 +16,7 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.run.failures import Failures
 from forkpoint.graph.options import RestartStrategy
-from forkpoint.operations.launch.supervising import Done, Ended, GivenUp, Restart, next_step
+from forkpoint.operations.launch.supervisor import Done, Ended, GivenUp, Restart, next_step
 from forkpoint.storage.base import open_storage
 
 # Each start writes its process id. Every epoch takes a moment, so that runs can be killed in the middle.

@@ -15,9 +15,9 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import JobFailed
 from forkpoint.operations.launch.request import RunRequest
-from forkpoint.operations.versions.replacing import Replacement
-from forkpoint.operations.versions.upgrading import upgrade
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.operations.versions.replacement import Replacement
+from forkpoint.operations.versions.upgrade import upgrade
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.storage.base import open_storage
 
 APP = """

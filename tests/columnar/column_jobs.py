@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from forkpoint.runtime.columnar import objects
-from forkpoint.runtime.columnar.running import RunningKernel
+from forkpoint.runtime.columnar.running_aggregates import RunningKernel
 from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel
 from forkpoint.testing import TestSource, run_local
 

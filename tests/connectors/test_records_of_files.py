@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from forkpoint import Types
 from forkpoint.connectors.files.formats import CsvFormat
-from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch
+from forkpoint.connectors.files.parsers import CsvParser, JsonParser, LineParser, Stretch
 from forkpoint.connectors.formats.records import RecordConverter
 
 TYPE = Types.ROW_NAMED(["n", "x", "s", "at"], [Types.LONG(), Types.DOUBLE(), Types.STRING(), Types.SQL_TIMESTAMP()])

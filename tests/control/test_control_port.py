@@ -18,7 +18,7 @@ from forkpoint.protocol.client import Unreachable
 from forkpoint.protocol.endpoint import HOST
 from forkpoint.protocol.http import over_http
 from forkpoint.protocol.registry import drop_stale, find_live, list_runs
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from patience import PATIENCE_S
 
 JOB = "odd / name"

@@ -18,7 +18,7 @@ from starlette.routing import Route
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.driver.serve.commands import Commands
-from forkpoint.protocol import listening as limits
+from forkpoint.protocol import listener as limits
 from forkpoint.protocol.endpoint import HOST
 from forkpoint.protocol.port import ControlPort
 

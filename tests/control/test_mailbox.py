@@ -23,7 +23,7 @@ from forkpoint.protocol.endpoint import Endpoint, endpoints, register
 from forkpoint.protocol.mailbox import MailboxCarrier, by_mail
 from forkpoint.protocol.messages import StatusMessage
 from forkpoint.protocol.registry import drop_stale, find_live, list_runs
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from patience import PATIENCE_S
 from programs import Python
 

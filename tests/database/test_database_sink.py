@@ -26,7 +26,8 @@ from background import InBackground
 from forkpoint.api.execution import prepare
 from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.database import committing, fitting
+from forkpoint.connectors.database import type_compatibility
+from forkpoint.connectors.database.committer import DatabaseCommitter
 from forkpoint.connectors.formats.changes import change_type
 from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.errors import ConfigError, JobFailed, OutputRefused, SystemUnavailable, TypeNotSupported
@@ -441,7 +442,7 @@ def test_only_columns_that_take_no_value_of_a_type_are_refused(database: Databas
     """By writing values of each type to each kind of column that is said to refuse it."""
     kinds = {**KINDS_OF_COLUMNS, **({"datetime": "TIMESTAMP"} if database.name == "postgresql" else {})}
     tried = 0
-    for family, columns in fitting._REFUSED[database.name].items():
+    for family, columns in type_compatibility._REFUSED[database.name].items():
         type, values = SAMPLES[family]
         of = fp.Types.ROW_NAMED(["v"], [type_of(type | None)])
         for column in columns:
@@ -461,7 +462,7 @@ def test_only_columns_that_take_no_value_of_a_type_are_refused(database: Databas
 def monkeypatched_fitting() -> Iterator[None]:
     """Nothing is known about types that do not fit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "_REFUSED", {})
+        patch.setattr(type_compatibility, "_REFUSED", {})
         yield
 
 
@@ -656,7 +657,7 @@ def test_a_suspended_driver_gives_its_locks_back(
     output = at.staged(N, [N(1)])
     asleep, wake = threading.Event(), threading.Event()
     problems: list[BaseException] = []
-    real = committing.DatabaseCommitter._write
+    real = DatabaseCommitter._write
 
     def sleeping(*args: Any) -> None:
         real(*args)
@@ -674,7 +675,7 @@ def test_a_suspended_driver_gives_its_locks_back(
                     return problems.append(problem)
 
     first = threading.Thread(target=commit)
-    monkeypatch.setattr(committing.DatabaseCommitter, "_write", sleeping)
+    monkeypatch.setattr(DatabaseCommitter, "_write", sleeping)
     first.start()
     asleep.wait()
     commit()

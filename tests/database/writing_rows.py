@@ -52,13 +52,13 @@ if __name__ == "__main__":
     if death:
         from sqlalchemy.engine.default import DefaultDialect
 
-        from forkpoint.connectors.database import committing, epochs
+        from forkpoint.connectors.database import committer, epochs
 
         steps = {
             "create": (epochs, "create"),
             "newest": (epochs, "newest"),
             "note": (epochs, "note"),
-            "write": (committing.DatabaseCommitter, "_write"),
+            "write": (committer.DatabaseCommitter, "_write"),
             "commit": (DefaultDialect, "do_commit"),
         }
         die_at(steps, death[0], int(death[1]))

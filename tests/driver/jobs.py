@@ -17,9 +17,9 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.observe.events import Listener
-from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.run.stop import Result
 from forkpoint.graph.options import CheckpointOptions, JobOptions, RestoreOptions
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import open_storage
 

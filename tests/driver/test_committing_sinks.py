@@ -17,8 +17,8 @@ from ledger import LedgerSink, ledger_rows
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit import garbage, publishing
-from forkpoint.driver.commit.publishing import MAX_UNPUBLISHED_EPOCHS
+from forkpoint.driver.commit import garbage, publisher
+from forkpoint.driver.commit.publisher import MAX_UNPUBLISHED_EPOCHS
 from forkpoint.driver.observe.status import Status
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.driver.scale import layouts
@@ -30,7 +30,7 @@ CLICKS = clicks(60)
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forkpoint.driver.commit.publishing.RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr("forkpoint.driver.commit.publisher.RETRY_SECONDS", (0.01,))
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -271,8 +271,8 @@ def test_output_that_waits_is_published_by_the_next_run(tmp_path: Path) -> None:
 
 
 def test_how_long_output_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "MAX_BATCH", 3)
-    lane, sizes = publishing._Lane(PatientSink(Path())), []
+    monkeypatch.setattr(publisher, "MAX_BATCH", 3)
+    lane, sizes = publisher._Lane(PatientSink(Path())), []
     assert lane.due_in_s(hurry=True) is None
     for epoch in range(1, 8):
         lane.add(EpochOutput(epoch=epoch, committables=[]))
@@ -282,7 +282,7 @@ def test_how_long_output_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lane.due_in_s(hurry=True) == 0
         assert lane.full == (epoch == 3 + MAX_UNPUBLISHED_EPOCHS)
     while lane.outputs:
-        sizes.append(len(next(publishing.batches(lane.sink, lane.outputs))))
+        sizes.append(len(next(publisher.batches(lane.sink, lane.outputs))))
         lane.published(sizes[-1])
     assert sizes == [3, 3, 1]
 

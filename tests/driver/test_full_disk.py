@@ -18,7 +18,7 @@ import forkpoint as fp
 from forkpoint.driver.observe.events import Restarting
 from forkpoint.errors import StorageError
 from forkpoint.graph.options import JobOptions, RestartStrategy
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.state import Changes, open_store
 from patience import PATIENCE_S
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from forkpoint.errors import EpochInterrupted
-from forkpoint.local.interrupting import Interruptible
+from forkpoint.local.interrupts import Interruptible
 
 TRACED = """
 import faulthandler, sys
@@ -15,7 +15,7 @@ faulthandler.dump_traceback_later(60, exit=True)
 
 import forkpoint as fp
 from forkpoint.errors import EpochInterrupted
-from forkpoint.local.interrupting import Interruptible
+from forkpoint.local.interrupts import Interruptible
 from forkpoint.testing import TestSource, run_local
 
 NO_TIME = fp.WatermarkStrategy.no_watermarks()
@@ -90,7 +90,7 @@ def test_an_interrupt_at_the_end_reaches_nothing_behind_it():
 STARTING = """
 import os, threading, time
 from forkpoint.errors import EpochInterrupted
-from forkpoint.local.interrupting import Interruptible
+from forkpoint.local.interrupts import Interruptible
 
 
 def start_threads():

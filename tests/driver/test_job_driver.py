@@ -11,7 +11,7 @@ from jobs import clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
 from forkpoint.checkpoint.manifest import RUN, Parent
-from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.observe.events import Listeners
 from forkpoint.driver.run.epochs import EpochRunner, wall_clock_ms
 from forkpoint.driver.start.restorer import Restored

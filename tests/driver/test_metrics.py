@@ -33,7 +33,7 @@ from forkpoint.graph.options import RestartStrategy
 from forkpoint.protocol.messages import BacklogMetrics, MetricsMessage
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.control import CatchUp, UserMetric
-from forkpoint.runtime.tasks.measuring import MetricReporter, Stopwatch
+from forkpoint.runtime.tasks.measurements import MetricReporter, Stopwatch
 from forkpoint.state import StoreSize
 
 
@@ -163,7 +163,7 @@ def test_a_gauge_that_fails_is_left_out_and_logged_once(caplog: pytest.LogCaptur
 
 def test_time_belongs_to_the_operator_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 4.0, 9.0])
-    monkeypatch.setattr("forkpoint.runtime.tasks.measuring.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr("forkpoint.runtime.tasks.measurements.time.perf_counter", lambda: next(times))
     clock = Stopwatch()
     clock.switch("outer")
     caller = clock.switch("inner")

@@ -10,7 +10,7 @@ from jobs import clicks, job
 
 import forkpoint as fp
 from forkpoint.contract.source import SplitRange
-from forkpoint.driver.run.planning import SourcePlanner, spread
+from forkpoint.driver.run.planner import SourcePlanner, spread
 from forkpoint.testing import ABORT, PAUSE, run_local
 
 ranges = st.builds(

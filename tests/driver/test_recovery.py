@@ -17,7 +17,7 @@ from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.start.recovery import recover as bring_back
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.catalog.listing import list_savepoints, readable
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
 ELEMENTS = clicks(200)
 

@@ -17,7 +17,7 @@ from forkpoint.connectors.collection import CollectionSource
 from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
 ROOTS = iter(range(10**9))
 

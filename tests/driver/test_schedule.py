@@ -23,7 +23,7 @@ from forkpoint.graph.options import RestoreOptions, SavepointSchedule
 from forkpoint.savepoint.catalog.dispose import Retention, expired, remove_expired
 from forkpoint.savepoint.catalog.labels import set_label
 from forkpoint.savepoint.catalog.listing import list_savepoints
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Advance, Eof, ManualClock, run_local
 

@@ -9,7 +9,7 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE, Lease
 from forkpoint.checkpoint.manifest import RUN, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.publishing import Republisher
+from forkpoint.driver.commit.publisher import Republisher
 from forkpoint.driver.lead.handing_over import Follower
 from forkpoint.driver.lead.lease import LeaseKeeper
 from forkpoint.driver.lead.standby import HandedOver, LeaderEnded, Standby, TakeOver, Watch, after_commit, after_lease, ended

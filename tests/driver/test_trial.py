@@ -15,7 +15,7 @@ from jobs import JOB, Click, Crash, StopAfter, Sum, clicks, history
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.contract.source import SplitEnumerator
-from forkpoint.driver.commit.publishing import Republisher
+from forkpoint.driver.commit.publisher import Republisher
 from forkpoint.driver.commit.trial import IDLE_MS, Trial, TrialProgress
 from forkpoint.driver.start.recovery import go_back
 from forkpoint.errors import JobFailed, UserFunctionError

@@ -20,7 +20,7 @@ from forkpoint.cli import main
 from forkpoint.driver.start.program_check import check_program
 from forkpoint.errors import RestoreRefused
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
 APP = """
 import sys

@@ -13,7 +13,7 @@ import pytest
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
 from forkpoint.operations import open_live
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.state_processor import SavepointReader
 from forkpoint.storage.base import open_storage
 from forkpoint.testing import Eof, TestSource, run_local

@@ -13,7 +13,7 @@ import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.driver.start.replay import Until, UntilTime
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from patience import PATIENCE_S
 
 

@@ -95,12 +95,12 @@ def wait_for_counts(output: Path, files: int = 1) -> None:
 
 
 def rows_read(savepoint: str) -> int:
-    from forkpoint.savepoint.format.reading import open_savepoint
+    from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
     return sum(split.count for split in open_savepoint(savepoint).savepoint.sources["flights"].splits.values())
 
 
 def epoch_of(savepoint: str) -> int:
-    from forkpoint.savepoint.format.reading import open_savepoint
+    from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
     return open_savepoint(savepoint).savepoint.epoch

@@ -24,7 +24,7 @@ from messages import Batch, elements, messages
 import forkpoint as fp
 from example_counts import examples
 from forkpoint.api.launch import Launch
-from forkpoint.connectors.files.writing import to_table
+from forkpoint.connectors.files.writer import to_table
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv import CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema

@@ -20,7 +20,7 @@ from forkpoint.connectors.kafka import limits, transactions
 from forkpoint.connectors.kafka.producing import ProducerRecord, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import KafkaSink
-from forkpoint.driver.commit.skipping import Skipped
+from forkpoint.driver.commit.skipped_records import Skipped
 from forkpoint.errors import ConfigError, OutputRefused
 from forkpoint.graph.options import RestartStrategy
 from programs import ENVIRONMENT, run_python

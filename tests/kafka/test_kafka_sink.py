@@ -26,7 +26,7 @@ from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.connectors.rows import pack_columns
 from forkpoint.contract.sink import CommitterContext, SinkContext
-from forkpoint.driver.commit import publishing
+from forkpoint.driver.commit import publisher
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from patience import PATIENCE_S
@@ -176,7 +176,7 @@ def own_broker(tmp_path: Path) -> Any:
 
 @pytest.mark.slow  # test_kafka_faults.py does it to a source and a sink
 def test_a_broker_that_is_killed_and_comes_back(own_broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(publisher, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(transactions, "ANSWER_SECONDS", 3.0)
     kafka, elements = own_broker, 6_000  # 120 epochs
     topic = kafka.create_topic(partitions=4)

@@ -15,7 +15,7 @@ import forkpoint as fp
 from deaths import die_at
 from forkpoint.checkpoint.history import History
 from forkpoint.driver.run.epochs import EpochRunner
-from forkpoint.runtime.tasks import committing
+from forkpoint.runtime.tasks import commits
 
 USERS = 50
 PER_EPOCH = 500
@@ -25,7 +25,7 @@ STEPS = {
     "manifest": (History, "commit"),
     "publish": (EpochRunner, "_publish"),
 }
-STEPS_OF_TASKS = {"commit": (committing._Kept, "take"), "committed": (committing._Kept, "put")}
+STEPS_OF_TASKS = {"commit": (commits._Kept, "take"), "committed": (commits._Kept, "put")}
 
 
 class Counted(NamedTuple):

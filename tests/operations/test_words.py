@@ -8,8 +8,8 @@ from forkpoint import operations
 from forkpoint.cli.output import _Steps
 from forkpoint.driver.start.programs import Program
 from forkpoint.errors import SavepointNotFound
-from forkpoint.operations.versions.replaying import until_from
-from forkpoint.operations.versions.upgrading import _engine
+from forkpoint.operations.versions.replay import until_from
+from forkpoint.operations.versions.upgrade import _engine
 from forkpoint.state_processor import LiveState
 from forkpoint.storage.base import open_storage
 from programs import run_python

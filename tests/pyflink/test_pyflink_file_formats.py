@@ -25,7 +25,7 @@ from connectors.connector_reading import elements, json_round_trip
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files import formats as file_index
 from forkpoint.connectors.files.formats import CsvFormat
-from forkpoint.connectors.files.parsing import CsvParser, Stretch
+from forkpoint.connectors.files.parsers import CsvParser, Stretch
 from forkpoint.connectors.formats.records import RecordConverter
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.pyflink.datatypes import DataTypes

@@ -23,7 +23,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.checkpoint.manifest import MANIFEST
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit import garbage
-from forkpoint.driver.commit.publishing import Republisher
+from forkpoint.driver.commit.publisher import Republisher
 from forkpoint.driver.run import epochs
 from forkpoint.driver.run.job_driver import JobDriver
 from forkpoint.graph.options import RestoreOptions

@@ -15,9 +15,9 @@ import protocol_model as model
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.contract import sink
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
-from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.run import assembly
-from forkpoint.runtime.tasks import committing
+from forkpoint.runtime.tasks import commits
 
 LAG = 2  # epochs that wait to be published, before the driver commits them
 
@@ -119,5 +119,5 @@ def in_turn() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(sink, "open_storage", lambda _: model.ModelStorage(model._world().files)))
         stack.enter_context(patch.object(assembly, "Publisher", InTurn))
-        stack.enter_context(patch.object(committing, "_THREADS", 1))
+        stack.enter_context(patch.object(commits, "_THREADS", 1))
         yield

@@ -21,7 +21,7 @@ from program import JOB, Plan
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import open_storage
 from programs import ENVIRONMENT, Python

@@ -35,7 +35,7 @@ from protocol_model import (
 from forkpoint.checkpoint import gc
 from forkpoint.checkpoint.history import History
 from forkpoint.connectors.files.sink import FileSink
-from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.start.starter import Starter
 from forkpoint.errors import NotFound
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import forkpoint as fp
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.savepoint.format.reading import OpenedSavepoint
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
-from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import Saved, plan_restore
 from forkpoint.state import read_snapshot, sid_of
 from forkpoint.storage.base import open_storage

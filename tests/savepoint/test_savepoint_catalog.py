@@ -13,7 +13,7 @@ from forkpoint.checkpoint.states import StateInfo, state_id
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint.catalog.dispose import dependents, dispose_savepoint
 from forkpoint.savepoint.catalog.listing import find_savepoint, free_label, jobs_with_savepoints, list_savepoints
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import LocalStorage, open_storage
 from forkpoint.types import Types

@@ -15,7 +15,7 @@ import pytest
 from job_state import UID, Cluster, lists
 
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.storage.base import LocalStorage

@@ -18,12 +18,12 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.errors import AlreadyExists, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.savepoint.catalog.listing import list_savepoints
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format.directory import remove_partial
-from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint, verify_files
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
-from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import Saved, plan_restore
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import type_of

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from forkpoint.checkpoint.format import checksum
 from forkpoint.errors import RestoreRefused, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.format import sorting
-from forkpoint.savepoint.format.reading import open_savepoint, verify_files
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint, verify_files
 
 REFUSED = (SavepointCorrupt, SavepointNotFound, RestoreRefused)
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))  # `make fuzz` looks at more

@@ -23,13 +23,13 @@ from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.savepoint.export import chain_reader, export_task
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format import sorting
-from forkpoint.savepoint.format.reading import open_savepoint, verify_files
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint, verify_files
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.savepoint.restore import import_task
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
-from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import Saved, StateMapping, plan_restore
 from forkpoint.storage.base import LocalStorage
 from forkpoint.types import TypeInformation, Types, type_of

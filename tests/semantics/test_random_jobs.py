@@ -18,7 +18,7 @@ import forkpoint as fp
 from example_counts import examples
 from forkpoint.driver.start.program_check import check_program
 from forkpoint.graph.compile import compile_graph
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.testing import Abort, Eof
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rest_server import JOB, OPERATE, Server, result
 
 from forkpoint.cli import main
-from forkpoint.cli.configuring import commands_of as commands_in
+from forkpoint.cli.defaults import commands_of as commands_in
 from forkpoint.operations.roots import StateRoot
 from forkpoint.server.app import commands_of, described, make_api
 from forkpoint.server.context import Context

@@ -18,7 +18,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.commit import garbage
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.format import source_logs
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.storage.base import LocalStorage
 from patience import PATIENCE_S
 

@@ -15,7 +15,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.driver.commit.trial import Trial
 from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 

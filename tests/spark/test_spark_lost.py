@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from forkpoint.driver.run.requests import SavepointRequest
-from forkpoint.driver.run.stopping import Stopping
+from forkpoint.driver.run.stop import Stopping
 from forkpoint.errors import EngineLost
 from forkpoint.spark.executor import SparkExecutor
 

@@ -19,11 +19,11 @@ from forkpoint.savepoint.edit import data, tasks
 from forkpoint.savepoint.edit.drafts import ExternalData
 from forkpoint.savepoint.edit.rows import store_order
 from forkpoint.savepoint.format import sorting
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.savepoint.format.rows import Rows
 from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
-from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import Saved, plan_restore
 from forkpoint.state import key_group, key_hash
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff

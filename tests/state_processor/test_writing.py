@@ -16,7 +16,7 @@ from saved_job import EVENTS, Event, Everything, Mean, Total, build, saved
 import forkpoint as fp
 from forkpoint.checkpoint.lineage import build_lineage, savepoint_key
 from forkpoint.savepoint.catalog.dispose import dependents
-from forkpoint.savepoint.format.reading import verify_files
+from forkpoint.savepoint.format.opened_savepoint import verify_files
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Eof, run_local

@@ -15,14 +15,14 @@ THREADS = """
 import sys, threading
 from dataclasses import make_dataclass
 import msgspec
-from forkpoint import decoding
+from forkpoint import decoders
 
 sys.setswitchinterval(1e-6)
 CONTENT = {f"member{i}": {"a": i, "b": i} for i in range(10)}
 ENCODED = msgspec.json.encode(CONTENT)
 WAYS = {
-    "convert": lambda kind: decoding.convert(CONTENT, kind),
-    "decode": lambda kind: decoding.json_decoder(kind)(ENCODED),
+    "convert": lambda kind: decoders.convert(CONTENT, kind),
+    "decode": lambda kind: decoders.json_decoder(kind)(ENCODED),
 }
 
 
@@ -63,8 +63,8 @@ def builds(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("directory", ["src", "packages"])
 def test_nobody_else_makes_msgspec_look_at_a_class(directory: str) -> None:
-    sources = [each for each in (ROOT / directory).rglob("*.py") if "tests" not in each.parts and each.stem != "decoding"]
+    sources = [each for each in (ROOT / directory).rglob("*.py") if "tests" not in each.parts and each.stem != "decoders"]
     found = [line for each in sources for line in builds(each)]
     # A key that somebody typed, under the lock.
-    assert [line for line in found if not line.startswith("src/forkpoint/operations/saved_state/inspecting.py")] == []
+    assert [line for line in found if not line.startswith("src/forkpoint/operations/saved_state/inspection.py")] == []
     assert len(sources) > 20

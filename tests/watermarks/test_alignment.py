@@ -12,7 +12,7 @@ from watermark_jobs import Event, by_key, seen_job
 
 import forkpoint as fp
 from example_counts import examples
-from forkpoint.driver.run.planning import MIN_ROWS
+from forkpoint.driver.run.planner import MIN_ROWS
 from forkpoint.errors import GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.specs import DataFrameSpec

@@ -13,7 +13,7 @@ from watermark_jobs import timed
 import forkpoint as fp
 from example_counts import examples
 from forkpoint.errors import GraphError
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.testing import ABORT, Eof, LocalRun, TestSource, run_local
 
 BOUND = 5

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.contract.source import SplitRange
-from forkpoint.driver.run.planning import Assignment, spread
+from forkpoint.driver.run.planner import Assignment, spread
 from forkpoint.runtime.event_time.watermarks import MIN_MS, Channel, combined, join_pieces, source_channel
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
 

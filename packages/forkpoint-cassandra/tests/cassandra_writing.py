@@ -12,7 +12,7 @@ from typing import Any
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint_cassandra.committing import CassandraCommitter, Ledger
+from forkpoint_cassandra.committer import CassandraCommitter, Ledger
 from key_counts import main
 from servers.cassandra_server import PASSWORD, USER
 

@@ -21,13 +21,13 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.rows import pack
 from forkpoint.connectors.upserts import RowChange
 from forkpoint.contract.sink import CommitterContext, stage
-from forkpoint.driver.commit import publishing
+from forkpoint.driver.commit import publisher
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.types import RowKind
 from forkpoint_cassandra import client as cassandra_client
-from forkpoint_cassandra import committing, table
+from forkpoint_cassandra import committer, table
 from forkpoint_cassandra.client import CassandraClient
-from forkpoint_cassandra.committing import CassandraCommitter
+from forkpoint_cassandra.committer import CassandraCommitter
 from forkpoint_cassandra.table import TableName, known_table
 from key_counts import counts_of, job, program, run, run_elements
 from servers.cassandra_server import PASSWORD, USER, Cassandra
@@ -82,7 +82,7 @@ def table_name(node: Cassandra, name: str) -> TableName:
     return TableName(CassandraClient((node.address,), USER, PASSWORD, "ONE"), "tests", name)
 
 
-def committer(node: Cassandra, root: Path, name: str, group: str = "0") -> CassandraCommitter:
+def new_committer(node: Cassandra, root: Path, name: str, group: str = "0") -> CassandraCommitter:
     context = CommitterContext("sink", root.name, group, "0123", str(root))
     return CassandraCommitter(context, table_name(node, name), 16)
 
@@ -123,13 +123,13 @@ def test_an_older_driver_that_wakes_up_changes_nothing(
     def sleeps(self: CassandraCommitter, *arguments: Any) -> Any:
         monkeypatch.setattr(CassandraCommitter, place, usual)
         for one in (first, second):
-            other = committer(cassandra, tmp_path, name)
+            other = new_committer(cassandra, tmp_path, name)
             other.commit(one, 2)
             other.close()
         return usual(self, *arguments)
 
     monkeypatch.setattr(CassandraCommitter, place, sleeps)
-    slow = committer(cassandra, tmp_path, name)
+    slow = new_committer(cassandra, tmp_path, name)
     slow.commit(first, 2)
     assert rows(cassandra, name) == [(1, 2)]
     slow.commit(second, 2)
@@ -142,7 +142,7 @@ def test_a_repeated_commit_writes_the_same(cassandra: Cassandra, tmp_path: Path)
     """Also beside what somebody else has written since."""
     name = create(cassandra)
     first = output(cassandra, tmp_path, name, 1, [{"key": 1, "seen": 1}, {"key": 2, "seen": 1}])
-    one = committer(cassandra, tmp_path, name)
+    one = new_committer(cassandra, tmp_path, name)
     one.commit(first, 1)
     before = rows(cassandra, name, "key, seen, writetime(seen)")
     cassandra.execute(f"UPDATE tests.{name} SET seen = 100 WHERE key = 2")
@@ -156,11 +156,11 @@ def test_a_repeated_commit_writes_the_same(cassandra: Cassandra, tmp_path: Path)
 def test_groups_share_the_versions_of_an_epoch(cassandra: Cassandra, tmp_path: Path) -> None:
     """A key may be in another group in the next epoch, on a host whose clock is behind."""
     name = create(cassandra)
-    groups = [committer(cassandra, tmp_path, name, group) for group in ("0", "1")]
+    groups = [new_committer(cassandra, tmp_path, name, group) for group in ("0", "1")]
     groups[0].commit(output(cassandra, tmp_path, name, 1, [{"key": 5, "seen": 1}]), 1)
     groups[1].commit(output(cassandra, tmp_path, name, 1, [{"key": key, "seen": 1} for key in range(3)]), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(committing.time, "time_ns", lambda: 1_000_000)
+        patch.setattr(committer.time, "time_ns", lambda: 1_000_000)
         groups[0].commit(output(cassandra, tmp_path, name, 2, [{"key": 2, "seen": 2}]), 2)
         groups[1].commit(output(cassandra, tmp_path, name, 2, [{"key": 5, "seen": 2}]), 2)
     for each in groups:
@@ -184,7 +184,7 @@ def test_the_order_within_an_epoch_counts(cassandra: Cassandra, tmp_path: Path) 
         {"key": 5},
         {"key": 5, "seen": 2},
     ]
-    one = committer(cassandra, tmp_path, name)
+    one = new_committer(cassandra, tmp_path, name)
     one.commit(output(cassandra, tmp_path, name, 1, changes), 1)
     one.close()
     assert rows(cassandra, name, "key, seen, note") == [(2, 2, None), (3, 3, None), (4, 2, "a"), (5, 2, None)]
@@ -193,7 +193,7 @@ def test_the_order_within_an_epoch_counts(cassandra: Cassandra, tmp_path: Path) 
 @pytest.mark.usefixtures("ledger")
 def test_a_state_root_that_was_put_back_is_refused(cassandra: Cassandra, tmp_path: Path) -> None:
     name = create(cassandra)
-    one = committer(cassandra, tmp_path, name)
+    one = new_committer(cassandra, tmp_path, name)
     one.commit(output(cassandra, tmp_path, name, 9, [{"key": 1, "seen": 9}]), 9)
     with pytest.raises(JobFailed, match=r"entry '0123/.*/sink' .*epoch 9 was committed, but the job's newest is 2\."):
         one.commit(output(cassandra, tmp_path, name, 2, [{"key": 1, "seen": 2}]), 2)
@@ -314,7 +314,7 @@ def test_a_table_that_is_created_anew_with_other_types(cassandra: Cassandra, tmp
     staged = output(cassandra, tmp_path, name, 1, [{"key": 1, "seen": 1}])
     cassandra.execute(f"DROP TABLE tests.{name}")
     cassandra.execute(f"CREATE TABLE tests.{name} (key int PRIMARY KEY, seen float)")
-    one = committer(cassandra, tmp_path, name)
+    one = new_committer(cassandra, tmp_path, name)
     with pytest.raises(JobFailed, match=r"column 'seen' of tests\.\w+ was of type int .* and is now of type float"):
         one.commit(staged, 1)
     one.close()
@@ -327,7 +327,7 @@ def test_a_table_that_is_created_anew_with_other_types(cassandra: Cassandra, tmp
 
 @pytest.mark.slow
 def test_a_node_that_stalls_and_one_that_is_killed(cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(publisher, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(cassandra_client, "ANSWER_SECONDS", 2.0)
     name, elements = create(cassandra, "key int, seen bigint, PRIMARY KEY (key, seen)"), 5_000
     running = InBackground(job(tmp_path, sink(cassandra.address, name), elements))

@@ -19,7 +19,7 @@ from forkpoint.api.launch import Launch
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from forkpoint_kinesis import committer
-from forkpoint_kinesis.putting import Limits, Outgoing, Queue
+from forkpoint_kinesis.put_queue import Limits, Outgoing, Queue
 from servers.kinesis_server import WRONG_KEY, Kinesis
 
 KEYS, ELEMENTS = 5, 60

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint_lakehouse import committing, delta, delta_files, iceberg, iceberg_files, uncommitted
+from forkpoint_lakehouse import committer, delta, delta_files, iceberg, iceberg_files, uncommitted
 
 KEYS = 10
 
@@ -68,7 +68,7 @@ if __name__ == "__main__":
             "write": (delta_files.DeltaFiles if kind == "delta" else iceberg_files.IcebergFiles, "write"),
             "commit": (delta._DeltaCommitter if kind == "delta" else iceberg._IcebergCommitter, "_commit"),
             "catalog": (SqlCatalog, "commit_table"),
-            "together": (committing.TableCommitter, "_put_together"),
+            "together": (committer.TableCommitter, "_put_together"),
             "settle": (uncommitted.Uncommitted, "settle"),
             "forget": (uncommitted.Uncommitted, "forget"),
         }

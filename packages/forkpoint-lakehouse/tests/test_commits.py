@@ -144,7 +144,7 @@ def test_a_table_that_is_gone_at_the_commit(appending: Writing) -> None:
 
 
 def test_a_table_under_constant_change_is_tried_again_later(appending: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forkpoint_lakehouse.committing._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("forkpoint_lakehouse.committer._PAUSE_SECONDS", 0.0)
     from forkpoint_lakehouse.format import Conflict
 
     kind = appending.committer_class

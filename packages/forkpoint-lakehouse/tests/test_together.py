@@ -61,7 +61,7 @@ def test_partitions_get_a_file_each(kind: str, tmp_path: Path, place: Path) -> N
 def test_large_output_is_written_by_its_tasks_and_committed_together(
     kind: str, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkpoint_lakehouse.writing.SMALL_BYTES", 0)
+    monkeypatch.setattr("forkpoint_lakehouse.writers.SMALL_BYTES", 0)
     run(tmp_path / "root", make_sink(kind, str(place), commit_every=HOUR), ELEMENTS)
     assert rows(kind, place) == expected(ELEMENTS) == with_duckdb(files(kind, place))
     assert len(files(kind, place)) > 1
@@ -72,7 +72,7 @@ def test_large_output_is_written_by_its_tasks_and_committed_together(
 def test_files_do_not_grow_beyond_what_is_held_in_memory(
     kind: str, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkpoint_lakehouse.committing.FILE_BYTES", 2000)
+    monkeypatch.setattr("forkpoint_lakehouse.committer.FILE_BYTES", 2000)
     run(tmp_path / "root", make_sink(kind, str(place), commit_every=HOUR), ELEMENTS)
     assert rows(kind, place) == expected(ELEMENTS) == with_duckdb(files(kind, place))
     assert 1 < len(files(kind, place)) < ELEMENTS // 50
@@ -174,7 +174,7 @@ def test_what_is_put_together_is_written_once_if_other_writers_get_ahead(
 def test_what_the_table_refuses_in_the_end_leaves_nothing(
     kind: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkpoint_lakehouse.committing._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("forkpoint_lakehouse.committer._PAUSE_SECONDS", 0.0)
     writing = Writing(kind, place, tmp_path / "root", make_sink(kind, str(place), commit_every=HOUR))
     outputs = [writing.write(epoch, epoch) for epoch in range(1, 4)]
 

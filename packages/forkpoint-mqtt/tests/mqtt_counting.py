@@ -14,7 +14,7 @@ import forkpoint as fp
 from deaths import die_at
 from forkpoint.checkpoint.history import History
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
-from forkpoint_mqtt.consuming import SessionConnection
+from forkpoint_mqtt.consumer import SessionConnection
 from forkpoint_mqtt.source import MqttSource
 
 STEPS = {

@@ -15,8 +15,8 @@ from connectors.connector_reading import side_elements
 from connectors.queue_loop import Loop
 from forkpoint.connectors.queues import receiver
 from forkpoint.errors import ConfigError, JobFailed, RecordParseError, SystemUnavailable
-from forkpoint_mqtt import consuming
-from forkpoint_mqtt.consuming import SessionConnection
+from forkpoint_mqtt import consumer
+from forkpoint_mqtt.consumer import SessionConnection
 from servers.mqtt_server import Mosquitto
 
 
@@ -192,7 +192,7 @@ def test_a_broker_that_is_killed(mosquitto: Mosquitto, tmp_path: Path) -> None:
 
 def test_a_broker_that_stands_still(mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the keepalive, and than a new connection may take: nothing waits for it without end."""
-    monkeypatch.setattr(consuming, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(consumer, "ANSWER_SECONDS", 0.5)
     lost: list[object] = []
     close = SessionConnection.close
     monkeypatch.setattr(SessionConnection, "close", lambda self: (lost.append(0), close(self)))

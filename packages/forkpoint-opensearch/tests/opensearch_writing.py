@@ -12,7 +12,7 @@ import sys
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint_opensearch.committing import Ledger, SearchCommitter
+from forkpoint_opensearch.committer import Ledger, SearchCommitter
 from key_counts import main
 
 STEPS = {"read": (Ledger, "read"), "note": (Ledger, "write"), "bulk": (SearchCommitter, "_bulk")}

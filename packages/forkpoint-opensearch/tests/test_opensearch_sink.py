@@ -17,12 +17,12 @@ from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.rows import pack
 from forkpoint.contract.sink import CommitterContext, stage
-from forkpoint.driver.commit import publishing
+from forkpoint.driver.commit import publisher
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputRefused, SystemUnavailable
 from forkpoint.types import RowKind
-from forkpoint_opensearch import committing
+from forkpoint_opensearch import committer
 from forkpoint_opensearch.client import SearchClient
-from forkpoint_opensearch.committing import SearchCommitter, create_ledger
+from forkpoint_opensearch.committer import SearchCommitter, create_ledger
 from gate import gate
 from key_counts import counts_of, job, program, run, run_elements
 from servers.opensearch_server import OpenSearch
@@ -63,7 +63,7 @@ def test_a_driver_that_is_killed_at_a_step_of_writing(search: OpenSearch, tmp_pa
 # -- another one at the same commit
 
 
-def committer(search: OpenSearch, root: Path, index: str, group: str = "0") -> SearchCommitter:
+def new_committer(search: OpenSearch, root: Path, index: str, group: str = "0") -> SearchCommitter:
     client = SearchClient((search.url,))
     create_ledger(client.connect())
     return SearchCommitter(CommitterContext("sink", root.name, group, "0123", str(root)), client, index)
@@ -92,11 +92,11 @@ def test_an_older_driver_that_wakes_up_changes_nothing(
     def sleeps(self: SearchCommitter, *arguments: Any) -> Any:
         monkeypatch.setattr(SearchCommitter, place, usual)
         for one in (first, second):
-            committer(search, tmp_path, index).commit(one, 2)
+            new_committer(search, tmp_path, index).commit(one, 2)
         return usual(self, *arguments)
 
     monkeypatch.setattr(SearchCommitter, place, sleeps)
-    slow = committer(search, tmp_path, index)
+    slow = new_committer(search, tmp_path, index)
     slow.commit(first, 2)
     assert search.documents(index) == {"1": {"seen": 2}}
     slow.commit(second, 2)
@@ -107,7 +107,7 @@ def test_an_older_driver_looks_at_the_ledger_before_each_request(
     search: OpenSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For documents whose deletion OpenSearch has forgotten."""
-    monkeypatch.setattr(committing, "CHUNK_DOCUMENTS", 1)
+    monkeypatch.setattr(committer, "CHUNK_DOCUMENTS", 1)
     index = name()
     search.request("PUT", index, {"settings": {"index.gc_deletes": "0s"}})
     first = output(tmp_path, 1, [("1", {"seen": 1}), ("2", {"seen": 1})])
@@ -117,19 +117,19 @@ def test_an_older_driver_looks_at_the_ledger_before_each_request(
         monkeypatch.setattr(SearchCommitter, "_bulk", usual)
         refused = usual(self, chunk)
         for one in (first, output(tmp_path, 2, [("2", None)])):
-            committer(search, tmp_path, index).commit(one, 2)
+            new_committer(search, tmp_path, index).commit(one, 2)
         search.request("POST", f"{index}/_refresh")
         return refused
 
     monkeypatch.setattr(SearchCommitter, "_bulk", sleeps)
-    committer(search, tmp_path, index).commit(first, 2)
+    new_committer(search, tmp_path, index).commit(first, 2)
     assert search.documents(index) == {"1": {"seen": 1}}
 
 
 def test_a_repeated_commit_changes_nothing(search: OpenSearch, tmp_path: Path) -> None:
     index = name()
     first = output(tmp_path, 1, [("1", {"seen": 1}), ("2", {"seen": 1}), ("2", {"seen": 2}), (None, {"seen": 5})])
-    one = committer(search, tmp_path, index)
+    one = new_committer(search, tmp_path, index)
     one.commit(first, 1)
     search.request("PUT", f"{index}/_doc/1", {"seen": 100})  # somebody else
     before = search.documents(index)
@@ -141,10 +141,10 @@ def test_a_repeated_commit_changes_nothing(search: OpenSearch, tmp_path: Path) -
 def test_groups_share_the_versions_of_an_epoch(search: OpenSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An id may be in another group in the next epoch, on a host whose clock is behind."""
     index = name()
-    groups = [committer(search, tmp_path, index, group) for group in ("0", "1")]
+    groups = [new_committer(search, tmp_path, index, group) for group in ("0", "1")]
     groups[0].commit(output(tmp_path, 1, [("5", {"seen": 1})]), 1)
     groups[1].commit(output(tmp_path, 1, [(str(n), {"seen": 1}) for n in range(3)]), 1)
-    monkeypatch.setattr(committing.time, "time_ns", lambda: 1_000_000)
+    monkeypatch.setattr(committer.time, "time_ns", lambda: 1_000_000)
     groups[0].commit(output(tmp_path, 2, [("2", {"seen": 2})]), 2)
     groups[1].commit(output(tmp_path, 2, [("5", {"seen": 2})]), 2)
     assert {id: each["seen"] for id, each in search.documents(index).items()} == {"0": 1, "1": 1, "2": 2, "5": 2}
@@ -152,7 +152,7 @@ def test_groups_share_the_versions_of_an_epoch(search: OpenSearch, tmp_path: Pat
 
 def test_a_state_root_that_was_put_back_is_refused(search: OpenSearch, tmp_path: Path) -> None:
     index = name()
-    one = committer(search, tmp_path, index)
+    one = new_committer(search, tmp_path, index)
     one.commit(output(tmp_path, 9, [("1", {"seen": 9})]), 9)
     with pytest.raises(JobFailed, match=r"entry '0123/.*/sink' .*epoch 9 was committed, but the job's newest is 2\."):
         one.commit(output(tmp_path, 2, [("1", {"seen": 2})]), 2)
@@ -222,7 +222,7 @@ def test_a_document_that_the_mapping_refuses(search: OpenSearch, tmp_path: Path)
     refused later is not skipped, too."""
     index = name()
     search.request("PUT", index, {"mappings": {"properties": {"seen": {"type": "long"}}}})
-    one = committer(search, tmp_path, index)
+    one = new_committer(search, tmp_path, index)
     first = output(tmp_path, 1, [("7", {"seen": "x"}), ("8", {"seen": 1}), (None, {"seen": "y"}), (None, {"seen": 2})])
     message = rf"document '7' of the index '{index}': 400 mapper_parsing.*\[seen\]"
     for _ in range(2):
@@ -237,23 +237,23 @@ def test_a_document_that_the_mapping_refuses(search: OpenSearch, tmp_path: Path)
     with pytest.raises(Died):
         one.commit_accepted(first, 1, dies)
     with pytest.raises(OutputRefused, match=message):
-        committer(search, tmp_path, index).commit(first, 1)
+        new_committer(search, tmp_path, index).commit(first, 1)
     letters: list[dict[str, Any]] = []
-    committer(search, tmp_path, index).commit_accepted(first, 1, lambda found: letters.extend(found.to_pylist()))
+    new_committer(search, tmp_path, index).commit_accepted(first, 1, lambda found: letters.extend(found.to_pylist()))
     assert [each["document"] for each in letters] == ['{"seen":"x"}', '{"seen":"y"}']
     assert letters[0]["id"] == "7"
     assert all("mapper_parsing" in each["error"] for each in letters)
-    committer(search, tmp_path, index).commit(first, 1)
-    committer(search, tmp_path, index).commit(output(tmp_path, 2, [("7", {"seen": 3})]), 2)
+    new_committer(search, tmp_path, index).commit(first, 1)
+    new_committer(search, tmp_path, index).commit(output(tmp_path, 2, [("7", {"seen": 3})]), 2)
     assert sorted(each["seen"] for each in search.documents(index).values()) == [1, 2, 3]
     with pytest.raises(OutputRefused, match="document '9'"):
-        committer(search, tmp_path, index).commit(output(tmp_path, 3, [("9", {"seen": "z"})]), 3)
+        new_committer(search, tmp_path, index).commit(output(tmp_path, 3, [("9", {"seen": "z"})]), 3)
 
 
 def test_an_index_that_is_read_only(search: OpenSearch, tmp_path: Path) -> None:
     index = name()
     search.request("PUT", index, {"settings": {"index.blocks.write": True}})
-    one = committer(search, tmp_path, index)
+    one = new_committer(search, tmp_path, index)
     first = output(tmp_path, 1, [("1", {"seen": 1})])
     with pytest.raises(SystemUnavailable, match=rf"'{index}' does not work: .*blocked"):
         one.commit(first, 1)
@@ -263,7 +263,7 @@ def test_an_index_that_is_read_only(search: OpenSearch, tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_killed(search: OpenSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(publisher, "SLOW_SECONDS", 0.5)
     index, elements = name(), 2_000
     running = InBackground(job(tmp_path, fp.OpenSearchSink(search.url, index), elements))
     running.wait_for(lambda s: s.epoch >= 5)

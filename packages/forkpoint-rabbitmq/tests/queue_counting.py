@@ -16,8 +16,8 @@ from forkpoint.checkpoint.history import History
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.contract.format import SerializationSchema
 from forkpoint_rabbitmq.config import RabbitMQConnectionConfig
-from forkpoint_rabbitmq.consuming import QueueConnection
-from forkpoint_rabbitmq.publishing import ConfirmedPublisher
+from forkpoint_rabbitmq.consumer import QueueConnection
+from forkpoint_rabbitmq.publisher import ConfirmedPublisher
 from forkpoint_rabbitmq.sink import RabbitMQSink
 from forkpoint_rabbitmq.source import RabbitMQSource
 

@@ -13,7 +13,7 @@ from connectors.connector_reading import Elements, json_round_trip
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
-from forkpoint_rabbitmq import publishing
+from forkpoint_rabbitmq import publisher
 from forkpoint_rabbitmq.sink import RabbitMQSink
 from queue_counting import Text, config
 from servers.rabbitmq_server import RabbitMQ
@@ -137,7 +137,7 @@ def test_a_full_queue_is_waited_for(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer(rabbitmq: RabbitMQ, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "CONFIRM_SECONDS", 0.3)
+    monkeypatch.setattr(publisher, "CONFIRM_SECONDS", 0.3)
     queue = rabbitmq.create_queue()
     with staged(rabbitmq, queue, tmp_path) as one:
         one.commit(one.output(1, ["a"]))

@@ -13,7 +13,7 @@ from connectors.connector_reading import side_elements
 from connectors.queue_loop import Loop
 from forkpoint.connectors.queues import receiver
 from forkpoint.errors import ConfigError, JobFailed, RecordParseError, RestoreRefused, SystemUnavailable
-from forkpoint_rabbitmq.consuming import QueueConnection
+from forkpoint_rabbitmq.consumer import QueueConnection
 from forkpoint_rabbitmq.source import RabbitMQSource
 from queue_counting import config
 from queue_jobs import source

@@ -12,7 +12,7 @@ from typing import Any
 
 import forkpoint as fp
 from deaths import die_at
-from forkpoint_redis import committing
+from forkpoint_redis import committer
 from forkpoint_redis.client import RedisClient
 from forkpoint_redis.script import Ledger
 from key_counts import KeyCount, main
@@ -35,7 +35,7 @@ def sink(url: str, prefix: str, **options: Any) -> Any:
 
 if __name__ == "__main__":
     url, prefix, root, elements, *death = sys.argv[1:]
-    committing.CHUNK_COMMANDS = 40  # several chunks in an epoch
+    committer.CHUNK_COMMANDS = 40  # several chunks in an epoch
     to = sink(url, prefix)
     if death:
         die_at(STEPS, death[0], int(death[1]))

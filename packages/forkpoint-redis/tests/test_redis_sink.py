@@ -15,14 +15,14 @@ from background import InBackground
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.rows import pack
 from forkpoint.contract.sink import CommitterContext, SinkContext
-from forkpoint.driver.commit import publishing
+from forkpoint.driver.commit import publisher
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, OutputLost, SystemUnavailable
 from forkpoint.graph.options import RestoreOptions
 from forkpoint_redis import client as redis_client
-from forkpoint_redis import committing
+from forkpoint_redis import committer
 from forkpoint_redis.client import RedisClient
 from forkpoint_redis.commands import encode
-from forkpoint_redis.committing import RedisCommitter
+from forkpoint_redis.committer import RedisCommitter
 from forkpoint_redis.script import Ledger, Progress
 from key_counts import counts_of, job, program, run, run_elements
 from servers.redis_server import Redis
@@ -71,7 +71,7 @@ def test_a_fork_and_other_runs_have_entries_of_their_own(server: Redis, tmp_path
 # -- another one at the same commit
 
 
-def committer(server: Redis, root: Path, replicas: int = 0) -> RedisCommitter:
+def new_committer(server: Redis, root: Path, replicas: int = 0) -> RedisCommitter:
     context = CommitterContext("sink", root.name, "0", "0123", str(root))
     return RedisCommitter(context, RedisClient(server.url), replicas)
 
@@ -88,14 +88,14 @@ def written(server: Redis, root: Path) -> list[int]:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "CHUNK_COMMANDS", 3)
+    monkeypatch.setattr(committer, "CHUNK_COMMANDS", 3)
 
 
 @pytest.mark.usefixtures("small_chunks")
 def test_a_commit_goes_on_after_what_the_ledger_says(server: Redis, tmp_path: Path) -> None:
     first, second = output(tmp_path, 1, range(10)), output(tmp_path, 2, range(10, 20))
     for one in (first, first, second, first, second):
-        committer(server, tmp_path).commit(one, 2)
+        new_committer(server, tmp_path).commit(one, 2)
     assert written(server, tmp_path) == list(range(20))
 
 
@@ -114,12 +114,12 @@ def test_an_older_driver_that_wakes_up_changes_nothing(
         if calls == call + 1:
             monkeypatch.setattr(Ledger, "apply", usual)
             for each in outputs if call % 2 else outputs[:1]:
-                committer(server, tmp_path).commit(each, 2)
+                new_committer(server, tmp_path).commit(each, 2)
             monkeypatch.setattr(Ledger, "apply", sleeps)
         return usual(self, start, commands)
 
     monkeypatch.setattr(Ledger, "apply", sleeps)
-    slow = committer(server, tmp_path)
+    slow = new_committer(server, tmp_path)
     for each in outputs:
         slow.commit(each, 2)
     assert written(server, tmp_path) == list(range(20))
@@ -127,14 +127,14 @@ def test_an_older_driver_that_wakes_up_changes_nothing(
 
 
 def test_a_state_root_that_was_put_back_is_refused(server: Redis, tmp_path: Path) -> None:
-    committer(server, tmp_path).commit(output(tmp_path, 9, range(1)), 9)
+    new_committer(server, tmp_path).commit(output(tmp_path, 9, range(1)), 9)
     with pytest.raises(JobFailed, match=r"entry '0123/.*/sink/0'.*epoch 9 was committed, but the job's newest is 2\..*copy"):
-        committer(server, tmp_path).commit(output(tmp_path, 2, range(1)), 2)
+        new_committer(server, tmp_path).commit(output(tmp_path, 2, range(1)), 2)
     assert written(server, tmp_path) == [0]
 
 
 def test_writes_that_the_server_has_lost_are_noticed(server: Redis, tmp_path: Path) -> None:
-    one = committer(server, tmp_path)
+    one = new_committer(server, tmp_path)
     one.commit(output(tmp_path, 1, range(3)), 1)
     server.client.hdel("forkpoint:epochs", one.entry)
     with pytest.raises(OutputLost, match=r"epoch 1, command 3, and is now at epoch 0.*appendfsync"):
@@ -150,9 +150,9 @@ def test_a_command_that_fails_can_be_corrected(server: Redis, tmp_path: Path) ->
     bad = EpochOutput(epoch=1, committables=[{"group": "0", "rows": context.stage(pack(rows))}])
     for _ in range(2):
         with pytest.raises(JobFailed, match=r"the command 'RPUSH' 'a text' '4' failed: WRONGTYPE .*start the job again"):
-            committer(server, tmp_path).commit(bad, 1)
+            new_committer(server, tmp_path).commit(bad, 1)
     server.client.delete("a text")
-    committer(server, tmp_path).commit(bad, 1)
+    new_committer(server, tmp_path).commit(bad, 1)
     assert written(server, tmp_path) == [0, 1, 2, 3, 5, 6, 7]
     assert server.client.lrange("a text", 0, -1) == ["4"]
 
@@ -162,7 +162,7 @@ def test_a_command_that_fails_can_be_corrected(server: Redis, tmp_path: Path) ->
 
 def test_a_server_that_is_killed_and_comes_back(own_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its append-only file, with each answer's writes in it."""
-    monkeypatch.setattr(publishing, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(publisher, "SLOW_SECONDS", 0.5)
     elements = 15_000
     running = InBackground(job(tmp_path / "root", sink(own_server.url, "k"), elements))
     for epoch in (5, 25):
@@ -206,17 +206,17 @@ def test_a_server_without_memory(own_server: Redis, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_replica_that_is_waited_for(own_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "REPLICA_WAIT_MS", 300)
+        patch.setattr(committer, "REPLICA_WAIT_MS", 300)
         with pytest.raises(SystemUnavailable, match="0 of 1 replicas have received epoch 1"):
-            committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
+            new_committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
     replica = Redis(tmp_path / "replica", "--replicaof", "127.0.0.1", str(own_server.port), "--repl-diskless-sync-delay", "0")
     try:
         while own_server.client.wait(1, 100) < 1:
             time.sleep(0.01)
-        committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
+        new_committer(own_server, tmp_path, 1).commit(output(tmp_path, 1, range(3)), 1)
         assert written(replica, tmp_path) == [0, 1, 2]
         with pytest.raises(SystemUnavailable, match="read only replica"):
-            committer(replica, tmp_path).commit(output(tmp_path, 2, range(3)), 2)
+            new_committer(replica, tmp_path).commit(output(tmp_path, 2, range(3)), 2)
     finally:
         replica.stop()
 

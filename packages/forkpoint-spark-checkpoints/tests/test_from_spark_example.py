@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import RestoreOptions
-from forkpoint_spark_checkpoints.importing import import_spark_checkpoint
+from forkpoint_spark_checkpoints.importer import import_spark_checkpoint
 from forkpoint_spark_checkpoints.shapes import ImportedOperator, ImportedState
 from patience import PATIENCE_S
 

@@ -23,7 +23,7 @@ from forkpoint.graph.options import RestoreOptions
 from forkpoint.savepoint.inspect.reader import SavepointReader
 from forkpoint.spark.stream_checkpoint import craft
 from forkpoint.types import Types, type_of
-from forkpoint_spark_checkpoints.importing import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
+from forkpoint_spark_checkpoints.importer import ImportedCheckpoint, import_spark_checkpoint, inspect_spark_checkpoint
 from forkpoint_spark_checkpoints.shapes import ImportedOperator, ImportedState
 from queries import EVENTS, HOUR_MS, MINUTE_MS, START_MS, on_rocksdb, run, timed, words
 

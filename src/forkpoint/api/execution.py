@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.dataframes import stage_batch_frames
-from forkpoint.api.interrupting import JobInterrupted, ctrl_c_cancels, interrupted, show_briefly
+from forkpoint.api.interrupts import JobInterrupted, ctrl_c_cancels, interrupted, show_briefly
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped
 from forkpoint.api.results import CheckResult, JobClient, JobExecutionResult, JobStatus
 from forkpoint.checkpoint.history import History
@@ -28,8 +28,8 @@ from forkpoint.connectors.sinks import CollectSink
 from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.driver.run.planning import discard_sources
-from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.run.planner import discard_sources
+from forkpoint.driver.run.stop import Result
 from forkpoint.driver.start.program_check import check_program
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SavepointCorrupt, SavepointNotFound, StorageError
 from forkpoint.extras import is_installed
@@ -39,8 +39,8 @@ from forkpoint.graph.options import ARCHIVES, JobOptions, Predecessor, RestoreOp
 from forkpoint.graph.specs import EpochSinkSpec, SinkSpec
 from forkpoint.protocol.endpoint import process_exists
 from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
-from forkpoint.savepoint.catalog.naming import named_savepoint
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.catalog.names import named_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.storage.base import LocalStorage, Storage, open_storage
 from forkpoint.storage.places import absolute, plain_place
 from forkpoint.storage.private import close_to_others

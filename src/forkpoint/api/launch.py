@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forkpoint.driver.commit.trial import Trial
     from forkpoint.driver.observe.events import Listener, Steps
     from forkpoint.driver.run.job_driver import JobDriver
-    from forkpoint.driver.run.stopping import Result
+    from forkpoint.driver.run.stop import Result
     from forkpoint.driver.start.replay import Until
     from forkpoint.graph.job import JobGraph
 

@@ -17,7 +17,7 @@ from forkpoint.types.variables import T_co
 if TYPE_CHECKING:
     from forkpoint.api.execution import Job
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
-    from forkpoint.driver.run.stopping import Result
+    from forkpoint.driver.run.stop import Result
     from forkpoint.savepoint.restore.restore_plan import RestorePlan
 
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
-from forkpoint.decoding import convert
+from forkpoint.decoders import convert
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.storage.base import Storage
 

@@ -14,9 +14,9 @@ def __getattr__(name: str) -> Any:
     if name != "main":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if "_FORKPOINT_COMPLETE" in os.environ:
-        from forkpoint.cli.completing import main as completing
+        from forkpoint.cli.completion import main as complete
 
-        return completing
+        return complete
     from forkpoint.cli.command import main
 
     return main

@@ -11,7 +11,7 @@ import click
 
 from forkpoint import logs
 from forkpoint.api.launch import Setting
-from forkpoint.cli.configuring import Known, command_settings, default_map
+from forkpoint.cli.defaults import Known, command_settings, default_map
 from forkpoint.cli.failures import Failure
 from forkpoint.cli.names import PlaceType
 from forkpoint.cli.output import JsonOutput, Output, TextOutput

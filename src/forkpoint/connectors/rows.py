@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forkpoint.contract.sink import CommitterContext, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.types.variables import T_contra
 
 StagedRow: TypeAlias = Sequence[bytes | None]

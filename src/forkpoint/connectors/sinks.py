@@ -11,7 +11,7 @@ import msgspec
 
 from forkpoint.contract.sink import Sink, SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.types import TypeInformation, Types, from_description, type_of
 
 _packer = msgspec.msgpack.Encoder()

@@ -14,11 +14,11 @@ from forkpoint.driver.run.executor import OnBatch, Streams
 from forkpoint.errors import ConfigError, EpochInterrupted, JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.local.archives import Archives
-from forkpoint.local.interrupting import Interruptible
+from forkpoint.local.interrupts import Interruptible
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
 from forkpoint.runtime.tasks.entry_points import notify_subtask, run_source_task, run_subtask
-from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
+from forkpoint.runtime.tasks.preparation import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.types import TypeInformation, dumps

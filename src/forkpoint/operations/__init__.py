@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forkpoint.driver.start.preflight import HostReport
     from forkpoint.operations.jobs.cleanup import gc
     from forkpoint.operations.jobs.lineage import Tree, tree
-    from forkpoint.operations.jobs.recovering import Published, Recovery, publish, recover
+    from forkpoint.operations.jobs.recovery import Published, Recovery, publish, recover
     from forkpoint.operations.jobs.running import (
         Cancelled,
         Rescaled,
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
         stop,
     )
     from forkpoint.operations.launch.detached import Started
-    from forkpoint.operations.launch.driving import Announcer
     from forkpoint.operations.launch.failed import DriverFailed, NoJob, ProgramFailed
     from forkpoint.operations.launch.foreground import ProgramEnd, drive
+    from forkpoint.operations.launch.program_jobs import Announcer
     from forkpoint.operations.launch.request import RunRequest
-    from forkpoint.operations.launch.starting import Replayed, fork, forked, replay, run, wait, with_predecessor
-    from forkpoint.operations.launch.supervising import supervise
+    from forkpoint.operations.launch.starts import Replayed, fork, forked, replay, run, wait, with_predecessor
+    from forkpoint.operations.launch.supervisor import supervise
     from forkpoint.operations.machine import Check, check_machine, doctor
     from forkpoint.operations.observer import Observer
     from forkpoint.operations.saved_state.catalog import Disposed, SavepointShown, dispose, label, savepoints, show
-    from forkpoint.operations.saved_state.editing import Edited, EditRequest, StateFilter, edit
-    from forkpoint.operations.saved_state.inspecting import (
+    from forkpoint.operations.saved_state.edits import Edited, EditRequest, StateFilter, edit
+    from forkpoint.operations.saved_state.inspection import (
         QueryResult,
         StateEntries,
         StateShown,
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
         states,
         states_of,
     )
-    from forkpoint.operations.versions.checking import check
-    from forkpoint.operations.versions.comparing import VersionsCompared, ab
-    from forkpoint.operations.versions.replacing import Upgraded
-    from forkpoint.operations.versions.upgrading import Refused, upgrade
+    from forkpoint.operations.versions.check import check
+    from forkpoint.operations.versions.comparison import VersionsCompared, ab
+    from forkpoint.operations.versions.replacement import Upgraded
+    from forkpoint.operations.versions.upgrade import Refused, upgrade
     from forkpoint_spark_checkpoints.operations import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
 
 __getattr__ = loader(__name__)

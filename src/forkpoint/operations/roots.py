@@ -39,7 +39,7 @@ class StateRoot:
     def new_savepoint(self, job: str, to: str | None, label: str | None) -> tuple[str, str]:
         """A new savepoint's id and path: ``to``, or below the state root. Raises ConfigError if the label is taken."""
         from forkpoint.savepoint.catalog.listing import free_label  # few commands make savepoints
-        from forkpoint.savepoint.catalog.naming import new_savepoint_id
+        from forkpoint.savepoint.catalog.names import new_savepoint_id
 
         if label is not None:
             free_label(self.storage, job, label)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.operations.jobs.cleanup import Leftovers
     from forkpoint.operations.jobs.lineage import Tree
-    from forkpoint.operations.jobs.recovering import Recovery
+    from forkpoint.operations.jobs.recovery import Recovery
     from forkpoint.operations.saved_state.catalog import SavepointShown
-    from forkpoint.operations.saved_state.editing import Edited
-    from forkpoint.operations.saved_state.inspecting import QueryResult, StateEntries, StateShown, StatesShown
+    from forkpoint.operations.saved_state.edits import Edited
+    from forkpoint.operations.saved_state.inspection import QueryResult, StateEntries, StateShown, StatesShown
     from forkpoint.protocol.registry import RunView
-    from forkpoint.savepoint.catalog.naming import Found
+    from forkpoint.savepoint.catalog.names import Found
     from forkpoint.state_processor import SavepointDiff
 
 

@@ -2,7 +2,7 @@
 
 messages      a struct for each request and each answer
 client        `RunClient`, which sends requests through a carrier
-http, port    the carrier over HTTP: the client's side, and the driver's side, within the limits of `listening`
+http, port    the carrier over HTTP: the client's side, and the driver's side, within the limits of `listener`
 mailbox       the carrier through files below the state root, both sides
 endpoint      endpoint.json: the address of a run's driver
 registry      the runs below a state root, their states, and clients of their drivers

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import DecodeError, Struct, ValidationError, field
 
-from forkpoint.decoding import json_decoder
+from forkpoint.decoders import json_decoder
 from forkpoint.errors import ForkpointError
 
 S = TypeVar("S", bound=Struct)

@@ -23,7 +23,7 @@ from forkpoint.protocol import messages as m
 from forkpoint.protocol.endpoint import HOST
 from forkpoint.protocol.exposition import CONTENT_TYPE, exposition
 from forkpoint.protocol.http import ANSWERS, ROUTES
-from forkpoint.protocol.listening import Listening, bearer, read_body
+from forkpoint.protocol.listener import Listening, bearer, read_body
 
 LINGER_SECONDS = 10.0
 _CODES: dict[int, m.ErrorCode] = {401: "unauthorized", 404: "not-found", 405: "method-not-allowed", 409: "job-ended"}

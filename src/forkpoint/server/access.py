@@ -19,7 +19,7 @@ from typing import Any, Literal
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forkpoint.protocol.listening import bearer
+from forkpoint.protocol.listener import bearer
 from forkpoint.server.errors import answer
 from forkpoint.server.segments import shown
 

@@ -23,7 +23,7 @@ from forkpoint.server.commands import Commands
 from forkpoint.server.context import Context
 from forkpoint.server.programs import Programs
 from forkpoint.server.requests import Requests
-from forkpoint.server.routes import jobs, metrics, savepoints, starting, states, system
+from forkpoint.server.routes import jobs, metrics, programs, savepoints, states, system
 from forkpoint.server.segments import KeepsSlashes
 from forkpoint.server.service import Service
 from forkpoint.storage.places import plain_place
@@ -78,7 +78,7 @@ def make_api(context: Context) -> FastAPI:
         return [(compile_path(path)[0], sorted(method.upper() for method in operations)) for path, operations in paths]
 
     errors.install(api, lambda path: next((names for pattern, names in methods() if pattern.fullmatch(path)), []))
-    for router in (metrics.router, jobs.router, starting.router, savepoints.router, states.router, system.router):
+    for router in (metrics.router, jobs.router, programs.router, savepoints.router, states.router, system.router):
         api.include_router(router, prefix=API)
     api.include_router(system.scraped)
 

@@ -23,7 +23,7 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.client import RunClient
 from forkpoint.protocol.messages import JournalMessage, MetricsMessage
 from forkpoint.protocol.registry import RunView, asked, client_of, list_runs
-from forkpoint.savepoint.catalog.naming import all_savepoints
+from forkpoint.savepoint.catalog.names import all_savepoints
 from forkpoint.savepoint.inspect.query_limits import QueryLimits
 from forkpoint.server.requests import Busy
 from forkpoint.state_processor import LiveState, StateFollower

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from forkpoint import logs
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.logs import TaskLogging
 from forkpoint.spark.exchange import failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals

@@ -19,7 +19,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.runtime.tasks import entry_points
-from forkpoint.runtime.tasks.preparing import catch_ups, preparations, prepare_store, remove_stores
+from forkpoint.runtime.tasks.preparation import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments, task_logging
 from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import msgspec
 
 from forkpoint import logs
-from forkpoint.decoding import json_decoder
+from forkpoint.decoders import json_decoder
 from forkpoint.errors import ConfigError, ForkpointError, StorageUnavailable, UserFunctionError, error_of
 from forkpoint.spark.shipping.environment import PYTHON, interpreter
 

@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from forkpoint.logs import TaskLogging
 from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
-from forkpoint.runtime.tasks.preparing import decode_preparation, prepare_store
+from forkpoint.runtime.tasks.preparation import decode_preparation, prepare_store
 from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure

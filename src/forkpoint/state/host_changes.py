@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from forkpoint.decoding import json_decoder
+from forkpoint.decoders import json_decoder
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.state.files import read_changes
 from forkpoint.state.store import Changes

@@ -17,7 +17,7 @@ import numpy as np
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.checkpoint.states import state_id
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import GraphError
 from forkpoint.functions import MetricGroup, OutputTag, WatermarkStrategy
 from forkpoint.functions.watermarks import epoch_ms

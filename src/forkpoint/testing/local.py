@@ -15,9 +15,9 @@ from forkpoint.api.streams.streams import DataStream
 from forkpoint.driver.observe.events import Outcome, Steps
 from forkpoint.driver.run.assembly import Run
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.driver.run.planning import discard_sources
+from forkpoint.driver.run.planner import discard_sources
 from forkpoint.driver.run.requests import RescaleRequest
-from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.run.stop import Result
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.graph.compile import compile_graph
 from forkpoint.graph.job import JobGraph

@@ -8,7 +8,7 @@ from forkpoint.errors import GraphError
 from forkpoint.functions import TimeDomain
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, timer_ms
 from forkpoint.runtime.windows.elements import window_encoder
-from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.state import decode_state_key, decode_timer_key
 from forkpoint.testing.function_harnesses import OperatorHarness

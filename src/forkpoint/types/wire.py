@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import Meta, msgpack
 
-from forkpoint.decoding import BUILDING, msgpack_decoder
+from forkpoint.decoders import BUILDING, msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 
 NativeClasses = Mapping[type, Mapping[str, Any] | None]

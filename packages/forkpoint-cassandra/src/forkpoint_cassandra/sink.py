@@ -11,7 +11,7 @@ from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_cassandra.client import CassandraClient, raising_errors
-from forkpoint_cassandra.committing import CONCURRENCY, CassandraCommitter, create_ledger
+from forkpoint_cassandra.committer import CONCURRENCY, CassandraCommitter, create_ledger
 from forkpoint_cassandra.table import RowEncoder, TableName, read_table
 
 

@@ -19,7 +19,7 @@ from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import JobFailed, SystemUnavailable
 from forkpoint_kinesis.errors import IncompleteAnswer, forkpoint_error
 from forkpoint_kinesis.outgoing import unpack
-from forkpoint_kinesis.putting import Limits, Outgoing, Queue
+from forkpoint_kinesis.put_queue import Limits, Outgoing, Queue
 
 log = logging.getLogger("forkpoint.kinesis")
 

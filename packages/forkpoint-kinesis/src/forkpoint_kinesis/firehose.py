@@ -16,8 +16,8 @@ from forkpoint_kinesis.client import AwsClient, connected
 from forkpoint_kinesis.committer import Refusal, refusals
 from forkpoint_kinesis.errors import field
 from forkpoint_kinesis.outgoing import SCHEMA
+from forkpoint_kinesis.put_queue import Limits, Outgoing
 from forkpoint_kinesis.put_sink import PutSink, PutSinkBuilder, RecordLimits
-from forkpoint_kinesis.putting import Limits, Outgoing
 from forkpoint_kinesis.writer import StagingWriter
 
 

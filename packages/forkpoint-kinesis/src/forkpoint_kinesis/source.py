@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Self, get_args
 
-from forkpoint.connectors.building import SourceBuilder
 from forkpoint.connectors.formats.reading import OnParseError, side_outputs_of
+from forkpoint.connectors.source_builder import SourceBuilder
 from forkpoint.contract.format import DeserializationSchema
 from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError

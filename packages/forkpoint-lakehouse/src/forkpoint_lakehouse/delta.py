@@ -22,7 +22,7 @@ from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
 from forkpoint_lakehouse.columns import DELETED, check_case, complete
-from forkpoint_lakehouse.committing import TableCommitter
+from forkpoint_lakehouse.committer import TableCommitter
 from forkpoint_lakehouse.delta_errors import raising_errors
 from forkpoint_lakehouse.delta_files import DeltaFiles, DeltaPlace, absolute
 from forkpoint_lakehouse.format import DataFiles, TableFormat

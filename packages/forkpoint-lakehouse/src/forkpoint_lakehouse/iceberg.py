@@ -23,7 +23,7 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.contract.sink import Committer, CommitterContext
 from forkpoint.errors import ConfigError, NotFound
 from forkpoint.types.variables import T_contra
-from forkpoint_lakehouse.committing import TableCommitter
+from forkpoint_lakehouse.committer import TableCommitter
 from forkpoint_lakehouse.format import DataFiles, TableFormat
 from forkpoint_lakehouse.iceberg_errors import raising_errors
 from forkpoint_lakehouse.iceberg_files import IcebergFiles, columns_of, missing_files, remove_files

@@ -12,7 +12,7 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T_contra
 from forkpoint_lakehouse.columns import row_schema, type_of_rows
 from forkpoint_lakehouse.format import TableFormat
-from forkpoint_lakehouse.writing import AppendWriter, StagingAppendWriter, UpsertWriter
+from forkpoint_lakehouse.writers import AppendWriter, StagingAppendWriter, UpsertWriter
 
 Mode = Literal["append", "upsert"]
 

@@ -19,7 +19,7 @@ from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 from forkpoint_mqtt.config import MAX_SESSION_SECONDS, MqttSettings
-from forkpoint_mqtt.consuming import SessionConnection
+from forkpoint_mqtt.consumer import SessionConnection
 from forkpoint_mqtt.records import MqttDeserializationSchema, to_message
 
 SPLIT = "mqtt"

@@ -11,7 +11,7 @@ from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_opensearch.client import SearchClient, raising_errors
-from forkpoint_opensearch.committing import SearchCommitter, create_ledger
+from forkpoint_opensearch.committer import SearchCommitter, create_ledger
 from forkpoint_opensearch.documents import DocumentEncoder
 
 

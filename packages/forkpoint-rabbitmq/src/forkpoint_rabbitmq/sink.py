@@ -16,7 +16,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_rabbitmq.config import RabbitMQConnectionConfig
 from forkpoint_rabbitmq.errors import raising_errors
-from forkpoint_rabbitmq.publishing import ConfirmedPublisher, Outgoing
+from forkpoint_rabbitmq.publisher import ConfirmedPublisher, Outgoing
 
 
 class RabbitMQSink(CommittingSink[T_contra], Generic[T_contra]):

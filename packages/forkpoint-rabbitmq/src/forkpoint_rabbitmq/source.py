@@ -19,7 +19,7 @@ from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 from forkpoint_rabbitmq.config import RabbitMQConnectionConfig
-from forkpoint_rabbitmq.consuming import QueueConnection
+from forkpoint_rabbitmq.consumer import QueueConnection
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.types.variables import T_contra
 from forkpoint_redis.client import RedisClient, raising_errors
 from forkpoint_redis.commands import Command, CommandEncoder
-from forkpoint_redis.committing import RedisCommitter
+from forkpoint_redis.committer import RedisCommitter
 
 
 class RedisSink(CommittingSink[T_contra]):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from forkpoint.lazy import loader
 
 if TYPE_CHECKING:
-    from forkpoint_spark_checkpoints.importing import (
+    from forkpoint_spark_checkpoints.importer import (
         CheckpointFound,
         ImportedCheckpoint,
         import_spark_checkpoint,

@@ -26,7 +26,7 @@ from forkpoint.operations.shapes import attributes
 from forkpoint.savepoint.catalog.display import totals
 from forkpoint.storage.places import plain_place
 from forkpoint_spark_checkpoints import operations
-from forkpoint_spark_checkpoints.importing import CheckpointFound, ImportedCheckpoint
+from forkpoint_spark_checkpoints.importer import CheckpointFound, ImportedCheckpoint
 from forkpoint_spark_checkpoints.operations import ImportRequest
 from forkpoint_spark_checkpoints.shapes import ImportedOperator, ImportedState
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.places import absolute
-from forkpoint_spark_checkpoints import importing
-from forkpoint_spark_checkpoints.importing import CheckpointFound, ImportedCheckpoint
+from forkpoint_spark_checkpoints import importer
+from forkpoint_spark_checkpoints.importer import CheckpointFound, ImportedCheckpoint
 from forkpoint_spark_checkpoints.shapes import ImportedOperator
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ImportRequest:
     sources: Mapping[int | str, str] = field(default_factory=dict)
     operators: Mapping[int, ImportedOperator] = field(default_factory=dict)
     skip: Sequence[int] = ()
-    splits: Sequence[str] = importing.DEFAULT_SPLITS
+    splits: Sequence[str] = importer.DEFAULT_SPLITS
     batch: int | None = None
     max_parallelism: int = 128
     label: str | None = None
@@ -45,7 +45,7 @@ def inspect_spark_checkpoint(
     path: str, *, batch: int | None = None, spark_settings: Mapping[str, str] | None = None
 ) -> CheckpointFound:
     """The sources, operators and states in a checkpoint. Writes nothing."""
-    return importing.inspect_spark_checkpoint(absolute(path), spark=_session(spark_settings or {}), batch=batch)
+    return importer.inspect_spark_checkpoint(absolute(path), spark=_session(spark_settings or {}), batch=batch)
 
 
 def import_spark_checkpoint(
@@ -59,7 +59,7 @@ def import_spark_checkpoint(
     session = _session(request.spark_settings)
     savepoint_id, place = StateRoot(state_root).new_savepoint(request.job, request.to, request.label)
     with observer.progress("importing") as report:
-        return importing.import_spark_checkpoint(
+        return importer.import_spark_checkpoint(
             absolute(request.path),
             place,
             job=request.job,

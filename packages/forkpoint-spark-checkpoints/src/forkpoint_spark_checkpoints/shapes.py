@@ -12,7 +12,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.functions import MergingWindowAssigner, WindowAssigner
 from forkpoint.functions.state.ttl import to_ms
 from forkpoint.functions.windows.windows import TimeWindow
-from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS, WindowSpec
 from forkpoint.savepoint.edit.drafts import ExternalData, PlannedState
 from forkpoint.savepoint.inspect.names import TIMERS

@@ -8,7 +8,7 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any, Generic, overload
 
-from forkpoint.api.streams.aggregating import aggregates_of, check_batch_function
+from forkpoint.api.streams.aggregates import aggregates_of, check_batch_function
 from forkpoint.api.streams.base import check_function, check_type, operator_name
 from forkpoint.api.streams.connected import ConnectMixin
 from forkpoint.api.streams.joined import JoinMixin, KeyedJoinMixin
@@ -251,7 +251,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         A row has the key, in columns named after its fields (``key`` if it is computed), and the aggregates over the
         key's elements so far, including this one. Columnar input is aggregated column-wise.
         """
-        from forkpoint.runtime.columnar.running import RunningAggregatesSpec
+        from forkpoint.runtime.columnar.running_aggregates import RunningAggregatesSpec
 
         computed, shape = aggregates_of(self.key, aggregates, self._type, windows=False)
         spec = RunningAggregatesSpec(computed, shape, computed.accumulator_type(self._type))
@@ -334,7 +334,7 @@ class KeyedStream(KeyedJoinMixin[T_co, K_co], DataStream[T_co], Generic[T_co, K_
         return self._operator(EventTimeSortSpec(self._element_type, late_data_tag), "sort_by_event_time", self._type)
 
     def _rolling(self, kind: RollingKind, position: int | str) -> DataStream:
-        from forkpoint.runtime.columnar.running import RollingSpec
+        from forkpoint.runtime.columnar.running_aggregates import RollingSpec
 
         self._check_field(kind, position)
         return self._operator(RollingSpec(kind, position, self._element_type), f"{kind}({position})", self._type)

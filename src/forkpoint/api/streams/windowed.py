@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
-from forkpoint.api.streams.aggregating import aggregates_of
+from forkpoint.api.streams.aggregates import aggregates_of
 from forkpoint.api.streams.base import check_function, check_type, operator_name
 from forkpoint.errors import GraphError
 from forkpoint.functions import (

@@ -17,7 +17,7 @@ from forkpoint.cli.names import SAVEPOINT, PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import current
 from forkpoint.operations import VersionsCompared
-from forkpoint.operations.versions.comparing import Comparison
+from forkpoint.operations.versions.comparison import Comparison
 from forkpoint.state_processor import StateDiff
 
 

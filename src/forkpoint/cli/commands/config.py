@@ -11,8 +11,8 @@ from rich.text import Text
 
 from forkpoint.api.configuration import default_of
 from forkpoint.api.launch import SETTABLE, Setting, job_settings, variable
-from forkpoint.cli.completing import script
-from forkpoint.cli.configuring import command_settings, general_options, known_options
+from forkpoint.cli.completion import script
+from forkpoint.cli.defaults import command_settings, general_options, known_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.config_file import DEFAULT_STATE_ROOT, JOB, STATE_ROOT_KEY, config_file

@@ -26,18 +26,18 @@ from forkpoint.cli.output import Output, TextOutput
 from forkpoint.cli.settings import Command, current
 from forkpoint.cli.spark_options import spark_options, spark_settings
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.run.stop import Result
 from forkpoint.driver.start.restorer import NONE
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM, RestoreOptions
 from forkpoint.operations import RunRequest
 from forkpoint.operations.launch.detached import Reporter
-from forkpoint.operations.launch.driving import Announcer
+from forkpoint.operations.launch.program_jobs import Announcer
 from forkpoint.operations.launch.recorded import pack
 from forkpoint.operations.launch.request import NO_RUN
-from forkpoint.operations.launch.supervising import SupervisedReport
+from forkpoint.operations.launch.supervisor import SupervisedReport
 from forkpoint.savepoint.catalog.listing import LATEST
-from forkpoint.savepoint.catalog.naming import named_savepoint
+from forkpoint.savepoint.catalog.names import named_savepoint
 from forkpoint.storage.places import plain_place
 from forkpoint.wording import visible
 

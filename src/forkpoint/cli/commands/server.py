@@ -22,7 +22,7 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.private import make_directories, open_new
 
 if TYPE_CHECKING:
-    from forkpoint.protocol.listening import Listening
+    from forkpoint.protocol.listener import Listening
 
 OPERATE_TOKEN, READ_TOKEN = "FORKPOINT_SERVER_TOKEN", "FORKPOINT_SERVER_READ_TOKEN"
 PORT = 8081
@@ -67,7 +67,7 @@ def server(
     former, the server generates a token and prints it.
     """
     require("fastapi", "forkpoint server")
-    from forkpoint.protocol.listening import Listening  # takes a moment to load
+    from forkpoint.protocol.listener import Listening  # takes a moment to load
     from forkpoint.server.access import Tokens
     from forkpoint.server.app import ServerOptions, application
     from forkpoint.server.commands import Commands

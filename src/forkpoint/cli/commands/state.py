@@ -11,7 +11,7 @@ from forkpoint.cli.names import JOB_OR_SAVEPOINT, SAVEPOINT_OR_LATEST, STATE, UI
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current, options
 from forkpoint.cli.text import shown
-from forkpoint.operations.saved_state.inspecting import LIMIT, SAMPLES
+from forkpoint.operations.saved_state.inspection import LIMIT, SAMPLES
 from forkpoint.operations.shapes import diff_json, entries_json, query_json, rows_of, states_json
 from forkpoint.state_processor import SavepointDiff, StateDiff
 

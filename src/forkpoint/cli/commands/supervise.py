@@ -13,7 +13,7 @@ from forkpoint.cli.commands.run import request_of, run
 from forkpoint.cli.options import DurationType
 from forkpoint.cli.settings import Command, current
 from forkpoint.graph.options import RestartStrategy
-from forkpoint.operations.launch.supervising import RESET_AFTER, Restart
+from forkpoint.operations.launch.supervisor import RESET_AFTER, Restart
 
 
 class SuperviseCommand(Command):

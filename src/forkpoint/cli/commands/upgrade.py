@@ -17,7 +17,7 @@ from forkpoint.cli.options import autoscale_option, schedule_options
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import current
 from forkpoint.operations import Refused, Upgraded
-from forkpoint.operations.versions.upgrading import TIMEOUT_SECONDS, WATCH_EPOCHS
+from forkpoint.operations.versions.upgrade import TIMEOUT_SECONDS, WATCH_EPOCHS
 
 
 @click.command(cls=RunCommand)

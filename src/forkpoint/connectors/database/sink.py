@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.connectors.database.committing import DatabaseCommitter
+from forkpoint.connectors.database.committer import DatabaseCommitter
 from forkpoint.connectors.database.engine import check_url, create_engine, shown
 from forkpoint.connectors.database.errors import raising_errors
 from forkpoint.connectors.database.staging import RowWriter, record_type

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.connectors.database.engine import max_packet, too_large
-from forkpoint.connectors.database.fitting import column_family, family, refusing
-from forkpoint.connectors.database.writing import Target
+from forkpoint.connectors.database.statements import Target
+from forkpoint.connectors.database.type_compatibility import column_family, family, refusing
 from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.errors import ConfigError
 from forkpoint.types.kinds.records import RecordType

@@ -31,7 +31,7 @@ from forkpoint.connectors.files.builders import (
     local_path,
 )
 from forkpoint.connectors.files.places import FileName, Location, SinkFiles, remote_url, sink_files
-from forkpoint.connectors.files.writing import BucketedWriter
+from forkpoint.connectors.files.writer import BucketedWriter
 from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, NotFound, OutputLost, one_of

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, overload
 
 from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat, check_delimiter, local_path
+from forkpoint.connectors.files.enumerator import FileEnumerator
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
 from forkpoint.connectors.files.places import FileListing, Location, remote_url, source_files
-from forkpoint.connectors.files.planning import FileEnumerator
-from forkpoint.connectors.files.reading import FileReader
+from forkpoint.connectors.files.reader import FileReader
 from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
 from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError

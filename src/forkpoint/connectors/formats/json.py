@@ -25,7 +25,7 @@ from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
-from forkpoint.decoding import json_decoder
+from forkpoint.decoders import json_decoder
 from forkpoint.errors import ConfigError
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
 from forkpoint.types.variables import T

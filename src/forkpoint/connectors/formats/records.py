@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from forkpoint.connectors.formats.columns import allows
 from forkpoint.contract.source import Elements
-from forkpoint.decoding import convert as convert_to
+from forkpoint.decoders import convert as convert_to
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly

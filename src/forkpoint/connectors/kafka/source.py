@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Self
 
-from forkpoint.connectors.building import SourceBuilder
 from forkpoint.connectors.formats.reading import OnParseError, side_outputs_of
 from forkpoint.connectors.kafka.client import KafkaClient, require_client
 from forkpoint.connectors.kafka.cluster import Subscription
@@ -16,6 +15,7 @@ from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTop
 from forkpoint.connectors.kafka.reader import KafkaReader
 from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema
 from forkpoint.connectors.kafka.watcher import Watch
+from forkpoint.connectors.source_builder import SourceBuilder
 from forkpoint.contract.format import DeserializationSchema
 from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError

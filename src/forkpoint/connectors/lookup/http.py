@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from forkpoint.connectors.formats.json import JsonText
 from forkpoint.connectors.formats.records import Unreadable, shorten
-from forkpoint.connectors.lookup.converting import Converter
+from forkpoint.connectors.lookup.converter import Converter
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, SystemUnavailable
 from forkpoint.functions import AsyncLookupFunction, RuntimeContext, to_ms
 from forkpoint.types import TypeInformation, TypeLike, type_of

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 from forkpoint.connectors.database.engine import CONNECT_SECONDS, READABLE, check_url, shown
 from forkpoint.connectors.database.errors import raising_errors
-from forkpoint.connectors.lookup.converting import Converter
+from forkpoint.connectors.lookup.converter import Converter
 from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
 from forkpoint.functions import LookupFunction, RuntimeContext
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of

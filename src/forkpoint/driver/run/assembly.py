@@ -10,7 +10,7 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.contract.source import SourceContext
 from forkpoint.driver.commit.garbage import GarbageCollection
-from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.commit.trial import Trial
 from forkpoint.driver.lead.handing_over import HandOver
 from forkpoint.driver.lead.lease import LeaseKeeper

@@ -26,11 +26,11 @@ from forkpoint.driver.commit.manifests import (
     staged_from,
 )
 from forkpoint.driver.commit.measurements import Measurements, holds, measurements, states_of
-from forkpoint.driver.commit.publishing import Publisher
+from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.commit.trial import Trial, TrialProgress
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, added_up
 from forkpoint.driver.run.executor import Executor
-from forkpoint.driver.run.planning import Alignment, SourcePlanner, source_limits
+from forkpoint.driver.run.planner import Alignment, SourcePlanner, source_limits
 from forkpoint.driver.run.timing import EpochTimeout, ProcessingClock
 from forkpoint.driver.start.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost, of_sink

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from forkpoint import logs
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.commit.measurements import states_of
-from forkpoint.driver.commit.publishing import clean_sinks
-from forkpoint.driver.commit.skipping import Skipped
+from forkpoint.driver.commit.publisher import clean_sinks
+from forkpoint.driver.commit.skipped_records import Skipped
 from forkpoint.driver.lead.handing_over import ROLLBACK_EPOCHS
 from forkpoint.driver.lead.standby import HandedOver, LeaderEnded
 from forkpoint.driver.lead.succession import Led
@@ -34,7 +34,7 @@ from forkpoint.driver.run.requests import (
     SavepointRequest,
     interrupt_until_over,
 )
-from forkpoint.driver.run.stopping import Result, Stopping
+from forkpoint.driver.run.stop import Result, Stopping
 from forkpoint.driver.run.timing import IDLE_WAIT_MS, Pace
 from forkpoint.driver.scale.rescaling import Switched
 from forkpoint.driver.start.preflight import check_hosts, check_sinks

@@ -17,8 +17,8 @@ from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.errors import ConfigError, JobFailed, NotFound
 from forkpoint.savepoint.catalog.listing import free_label
-from forkpoint.savepoint.catalog.naming import new_savepoint_id
-from forkpoint.savepoint.export.exporting import export_savepoint
+from forkpoint.savepoint.catalog.names import new_savepoint_id
+from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format.tasks import RunTasks, Task
 from forkpoint.storage.base import open_storage
 

@@ -14,7 +14,7 @@ from typing import Literal
 from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
-from forkpoint.driver.commit.skipping import Skipped
+from forkpoint.driver.commit.skipped_records import Skipped
 from forkpoint.driver.observe.events import Outcome
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions

@@ -15,10 +15,10 @@ from forkpoint.driver.run.epochs import wall_clock_ms
 from forkpoint.driver.start.restorer import from_checkpoint
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.export.chain import state_files
-from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint, verify_files
 from forkpoint.savepoint.format.source_logs import log_file
 from forkpoint.savepoint.format.tasks import FileRef, Progress, no_progress, run_here
-from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import StateMapping
 from forkpoint.storage.base import Storage
 

@@ -18,11 +18,11 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.options import Autoscale, RestoreOptions
 from forkpoint.savepoint.catalog.dispose import dispose_claimed
 from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
-from forkpoint.savepoint.catalog.naming import named_savepoint, new_savepoint_id
-from forkpoint.savepoint.export.exporting import export_savepoint
-from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.catalog.names import named_savepoint, new_savepoint_id
+from forkpoint.savepoint.export.exporter import export_savepoint
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint
 from forkpoint.savepoint.format.tasks import Progress
-from forkpoint.savepoint.restore.importing import import_savepoint
+from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.storage.base import open_storage
 

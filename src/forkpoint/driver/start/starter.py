@@ -11,7 +11,7 @@ from collections.abc import Callable
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.driver.commit.claims import claim_places
 from forkpoint.driver.commit.manifests import operator_infos
-from forkpoint.driver.commit.publishing import Publisher, Republisher
+from forkpoint.driver.commit.publisher import Publisher, Republisher
 from forkpoint.driver.start.records import RunRecords
 from forkpoint.driver.start.restorer import Restored, Restorer, StoppedWithDrain
 from forkpoint.errors import RestoreRefused, StaleGeneration

@@ -10,7 +10,7 @@ from forkpoint.driver.start.programs import load_program
 from forkpoint.errors import JobNotFound
 from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.registry import RunView, list_runs, load_runs
-from forkpoint.savepoint.catalog.naming import known_savepoints
+from forkpoint.savepoint.catalog.names import known_savepoints
 
 RunKey = tuple[str, str]  # job, run
 

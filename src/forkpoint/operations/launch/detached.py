@@ -19,8 +19,8 @@ from typing import Any
 from forkpoint import logs
 from forkpoint.checkpoint.paths import log_file
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.operations.launch.driving import Announcer
 from forkpoint.operations.launch.failed import DriverFailed
+from forkpoint.operations.launch.program_jobs import Announcer
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.roots import StateRoot
 from forkpoint.storage.places import plain_place

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.commit.trial import Trial
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.run.stop import Result
 from forkpoint.driver.start.restorer import NONE
 from forkpoint.graph.options import RestartStrategy, RestoreOptions
-from forkpoint.operations.launch.driving import Announcer, Driving
 from forkpoint.operations.launch.failed import NoJob, ProgramFailed
 from forkpoint.operations.launch.program import Source, as_main, run_program
+from forkpoint.operations.launch.program_jobs import Announcer, Driving
 from forkpoint.operations.launch.recorded import Invocation, invocation
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.roots import StateRoot
-from forkpoint.operations.versions.replaying import capturing, until_from
+from forkpoint.operations.versions.replay import capturing, until_from
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog.listing import LATEST
-from forkpoint.savepoint.catalog.naming import savepoint_place
+from forkpoint.savepoint.catalog.names import savepoint_place
 
 if TYPE_CHECKING:
     from forkpoint.protocol.port import Rest

@@ -12,7 +12,7 @@ from forkpoint.savepoint.catalog.display import savepoint_html
 from forkpoint.savepoint.catalog.dispose import dispose_savepoint
 from forkpoint.savepoint.catalog.labels import check_label, set_label
 from forkpoint.savepoint.catalog.listing import free_label, list_savepoints, readable
-from forkpoint.savepoint.catalog.naming import Found, all_savepoints, known_savepoints, named_savepoint
+from forkpoint.savepoint.catalog.names import Found, all_savepoints, known_savepoints, named_savepoint
 from forkpoint.storage.places import plain_place
 
 

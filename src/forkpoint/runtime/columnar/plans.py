@@ -31,8 +31,8 @@ from forkpoint.functions import (
     WindowRows,
 )
 from forkpoint.functions.adapters import WithKey
-from forkpoint.runtime.columnar.collecting import CollectReduction, CountDistinctReduction, TopNReduction
 from forkpoint.runtime.columnar.leaves import Leaves, column_types, leaf_types, numbers, to_columns
+from forkpoint.runtime.columnar.list_reductions import CollectReduction, CountDistinctReduction, TopNReduction
 from forkpoint.runtime.columnar.ordering import NUMBERS, ORDERED
 from forkpoint.runtime.columnar.reductions import (
     AverageReduction,

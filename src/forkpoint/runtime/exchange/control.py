@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.graph.job import JobGraph
 from forkpoint.logs import TaskLogging
 from forkpoint.state import Amount, StoreKind, StoreSize

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.wire import pack, shown

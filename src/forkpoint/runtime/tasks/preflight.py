@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import AlreadyExists, ForkpointError, NotFound, StorageUnavailable
 from forkpoint.storage.base import Storage, open_storage
 

@@ -13,7 +13,7 @@ from forkpoint.graph.job import InEdge, Operator
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, Failure, JobSpec, Measured, UserMetric, encode_commit
 from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 from forkpoint.runtime.operators.sinks import SinkInstance
-from forkpoint.runtime.tasks.measuring import Stopwatch
+from forkpoint.runtime.tasks.measurements import Stopwatch
 from forkpoint.runtime.tasks.task_log import TaskLog
 
 

@@ -14,7 +14,7 @@ from forkpoint.runtime.exchange.control import EpochContext, JobSpec, UserMetric
 from forkpoint.runtime.operators.base import NOT_USERS, OperatorInstance, TaskInfo, user_code, user_failure
 from forkpoint.runtime.operators.instances import Checkpointed, RunnableSpec, make_instance
 from forkpoint.runtime.tasks.committed_state import Share
-from forkpoint.runtime.tasks.measuring import MetricReporter
+from forkpoint.runtime.tasks.measurements import MetricReporter
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.state import HostChanges, Store, StoreKind, WriteBackStore, destroy_store, key_group_range, open_store
 from forkpoint.storage.base import Storage, open_storage

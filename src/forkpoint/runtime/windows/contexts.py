@@ -18,7 +18,7 @@ from forkpoint.runtime.event_time.timers import Timers
 from forkpoint.runtime.operators.base import Context, TaskInfo
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
-from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import CONTENTS
 
 ASSIGNER, TRIGGER, WINDOW = "assigner/", "trigger/", "window/"  # prefixes of state names

@@ -32,7 +32,7 @@ from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, 
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.runtime.windows.contexts import AssignerContext, WindowTriggerContext, check_name
 from forkpoint.runtime.windows.firing import WindowFiring
-from forkpoint.runtime.windows.merging import MergingWindows
+from forkpoint.runtime.windows.merging_windows import MergingWindows
 from forkpoint.runtime.windows.spec import WindowSpec
 
 _KNOWN_WINDOWS = 4096

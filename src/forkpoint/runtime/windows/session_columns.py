@@ -24,7 +24,7 @@ from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows
-from forkpoint.runtime.windows.merging import MERGING_WINDOWS
+from forkpoint.runtime.windows.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import WindowSpec
 from forkpoint.state import in_groups, prefix_stop, sid_range
 

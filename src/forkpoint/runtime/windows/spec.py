@@ -25,7 +25,7 @@ from forkpoint.runtime.event_time.timers import timer_states
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.rolling import Rolling
-from forkpoint.runtime.windows.merging import merging_windows
+from forkpoint.runtime.windows.merging_windows import merging_windows
 from forkpoint.types import TypeInformation
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.errors import ForkpointError, StorageError
 from forkpoint.savepoint.catalog.labels import is_labelled
 from forkpoint.savepoint.catalog.listing import readable, savepoints_below
-from forkpoint.savepoint.catalog.naming import all_savepoints
+from forkpoint.savepoint.catalog.names import all_savepoints
 from forkpoint.savepoint.format.directory import remove_empty, remove_partial
-from forkpoint.savepoint.format.reading import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")

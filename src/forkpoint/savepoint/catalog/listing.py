@@ -12,7 +12,7 @@ from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.catalog.labels import check_label, labelled
 
 if TYPE_CHECKING:
-    from forkpoint.savepoint.format.reading import OpenedSavepoint
+    from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
     from forkpoint.storage.base import Storage
 
 LATEST = "latest"
@@ -79,7 +79,7 @@ def find_savepoint(storage: Storage, job: str, name: str = LATEST) -> OpenedSave
             f"job {job!r} has no savepoint {name!r} below {storage.url}; there are: {known}. For a savepoint elsewhere, give "
             "its directory"
         )
-    from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
+    from forkpoint.savepoint.format.opened_savepoint import open_savepoint  # loads Arrow
 
     return open_savepoint(storage, newest(found, name))
 

@@ -19,14 +19,14 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused, ForkpointError
 from forkpoint.functions import MapStateDescriptor, StateDescriptor
-from forkpoint.savepoint.catalog.naming import new_savepoint_id
+from forkpoint.savepoint.catalog.names import new_savepoint_id
 from forkpoint.savepoint.edit.data import Fitter, is_spark, tables_of
 from forkpoint.savepoint.edit.rows import in_order
 from forkpoint.savepoint.edit.steps import Step
 from forkpoint.savepoint.edit.tasks import Cut, Merge, Rewrite, RunWriter, Source, cut, merge, put_sorted, rewrite
 from forkpoint.savepoint.format.directory import NewSavepoint, remove_partial, written_by
 from forkpoint.savepoint.format.layout import layout_of
-from forkpoint.savepoint.format.reading import OpenedSavepoint
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
 from forkpoint.savepoint.format.sorting import ENTRIES_PER_SLICE, MAX_SLICES, Run, cut_groups
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, TaskRunner
 from forkpoint.storage.base import Storage

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from forkpoint.checkpoint.format import verify
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import ForkpointError, SavepointCorrupt, error_of
 from forkpoint.runtime.tasks.gc_pause import collector_paused
 from forkpoint.storage.base import Storage

@@ -13,7 +13,7 @@ from msgspec import MsgspecError, Raw
 
 from forkpoint.checkpoint.savepoint_manifest import LeftOutState, UnreadableEntry
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import ForkpointError, SavepointCorrupt
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.format.entries import Codec, codec_of

@@ -18,7 +18,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from forkpoint.decoding import json_decoder
+from forkpoint.decoders import json_decoder
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.inspect import sandbox
 from forkpoint.savepoint.inspect.query_limits import QueryLimits

@@ -18,7 +18,7 @@ from forkpoint.protocol.exposition import CONTENT_TYPE, Measured, exposition, ex
 from forkpoint.server import flink
 from forkpoint.server import messages as m
 from forkpoint.server.context import ERRORS, RootQuery, Served, command, shown
-from forkpoint.server.routes.starting import Setting
+from forkpoint.server.routes.programs import Setting
 from forkpoint.server.segments import SegmentRoute
 
 log = logging.getLogger("forkpoint")

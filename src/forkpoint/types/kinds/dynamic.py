@@ -22,7 +22,7 @@ from uuid import UUID
 import numpy as np
 from msgspec.msgpack import Ext
 
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.acceptance import Convert, all_encodable, collections, converted
 from forkpoint.types.kinds.objects import (

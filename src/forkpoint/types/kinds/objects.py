@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.information import RenamedFrom
 from forkpoint.types.kinds.classes import absent, dataclass_build, flavor_of, struct_build

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
-from forkpoint.connectors.database import epochs, writing
-from forkpoint.connectors.database.accepting import Refused
+from forkpoint.connectors.database import epochs, statements
 from forkpoint.connectors.database.engine import IDLE_SECONDS, create_engine, is_alive, shown
 from forkpoint.connectors.database.errors import raising_errors
+from forkpoint.connectors.database.refusals import Refused
 from forkpoint.connectors.database.staging import staged_rows
+from forkpoint.connectors.database.statements import Row, Target
 from forkpoint.connectors.database.target import target_table
-from forkpoint.connectors.database.writing import Row, Target
 from forkpoint.connectors.formats.changes import changed_row
 from forkpoint.connectors.ledger import entry_name, refuse_put_back
 from forkpoint.contract.sink import Committer, CommitterContext
@@ -107,12 +107,12 @@ class DatabaseCommitter(Committer):
             if target.key:
                 upserted, deleted = _effects(runs, target, to_rows, is_change=changed_row(type) is not None)
                 if deleted:
-                    write(connection, partial(writing.delete, connection, target), target.key, deleted)
+                    write(connection, partial(statements.delete, connection, target), target.key, deleted)
                 if upserted:
-                    write(connection, partial(writing.upsert, connection, target), target.columns, upserted)
+                    write(connection, partial(statements.upsert, connection, target), target.columns, upserted)
             else:
                 for run in runs:
-                    write(connection, partial(writing.insert, connection, target), target.columns, to_rows(run))
+                    write(connection, partial(statements.insert, connection, target), target.columns, to_rows(run))
 
     def _target(self, connection: Connection, described: Any, type: RecordType) -> Target:
         if self._described is None or self._described[0] != described:
@@ -134,7 +134,7 @@ def _runs(committables: list[Any]) -> Iterable[list[Any]]:
 
 
 def _to_rows(connection: Connection, target: Target, type: RecordType) -> Callable[[Iterable[Any]], list[Row]]:
-    converters = writing.converters(connection, target, type)
+    converters = statements.converters(connection, target, type)
     if not any(converters):
         return lambda elements: list(map(tuple, elements))
     pairs = [(index, convert) for index, convert in enumerate(converters) if convert is not None]

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.decoding import msgpack_decoder
+from forkpoint.decoders import msgpack_decoder
 from forkpoint.runtime.exchange.control import CatchUp, JobSpec
 from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.subtask_store import SubtaskState

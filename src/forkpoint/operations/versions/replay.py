@@ -15,7 +15,7 @@ from forkpoint.contract.sink import Sink
 from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import SavepointNotFound
 from forkpoint.functions.watermarks import epoch_ms
-from forkpoint.savepoint.catalog.naming import named_savepoint
+from forkpoint.savepoint.catalog.names import named_savepoint
 from forkpoint.storage.base import Storage
 
 POSITIONS = "positions:"  # prefix of the path of a file with `ab`'s final positions

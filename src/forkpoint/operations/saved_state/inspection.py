@@ -14,12 +14,12 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.decoding import BUILDING, json_decoder
+from forkpoint.decoders import BUILDING, json_decoder
 from forkpoint.errors import ConfigError, SavepointNotFound, TypeNotSupported
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.catalog.listing import LATEST
-from forkpoint.savepoint.catalog.naming import named_savepoint, savepoint_place
+from forkpoint.savepoint.catalog.names import named_savepoint, savepoint_place
 from forkpoint.savepoint.edit.steps import entries_of as row_objects
 from forkpoint.savepoint.inspect.live import newest_state, while_gone
 from forkpoint.savepoint.inspect.query_limits import QueryLimits

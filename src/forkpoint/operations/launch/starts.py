@@ -21,7 +21,7 @@ from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.registry import RunView, find_client, find_live, list_runs
 from forkpoint.savepoint.catalog.listing import LATEST
-from forkpoint.savepoint.catalog.naming import all_savepoints, named_savepoint
+from forkpoint.savepoint.catalog.names import all_savepoints, named_savepoint
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place
 

@@ -9,13 +9,13 @@ from typing import Literal
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.driver.commit.skipping import Skipped
+from forkpoint.driver.commit.skipped_records import Skipped
 from forkpoint.driver.start.programs import NO_RECORD, load_program
 from forkpoint.driver.start.recovery import RecoveryPlan, plan_recovery
 from forkpoint.driver.start.recovery import recover as commit_recovery
 from forkpoint.errors import ConfigError, ForkpointError, JobFailed, JobNotFound
-from forkpoint.operations.launch.driving import Announcer
 from forkpoint.operations.launch.foreground import drive
+from forkpoint.operations.launch.program_jobs import Announcer
 from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer

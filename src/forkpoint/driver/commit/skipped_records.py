@@ -15,7 +15,7 @@ from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.contract.sink import CommitterContext, CommittingSink
 from forkpoint.errors import OutputRefused
-from forkpoint.runtime.tasks.committing import by_group
+from forkpoint.runtime.tasks.commits import by_group
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")

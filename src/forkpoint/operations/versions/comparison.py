@@ -23,9 +23,9 @@ from forkpoint.operations.launch.recorded import pack
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer, OnStep
 from forkpoint.operations.roots import StateRoot
-from forkpoint.operations.versions.replaying import write_positions
-from forkpoint.savepoint.catalog.naming import all_savepoints, named_savepoint
-from forkpoint.savepoint.format.reading import OpenedSavepoint
+from forkpoint.operations.versions.replay import write_positions
+from forkpoint.savepoint.catalog.names import all_savepoints, named_savepoint
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
 from forkpoint.state_processor import SavepointDiff, diff
 from forkpoint.storage.base import Storage
 from forkpoint.storage.places import plain_place

@@ -30,7 +30,7 @@ from forkpoint.graph.options import RestartStrategy, RestoreOptions
 from forkpoint.operations.launch.detached import driver_command
 from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.launch.request import RunRequest
-from forkpoint.operations.launch.starting import with_predecessor
+from forkpoint.operations.launch.starts import with_predecessor
 from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.endpoint import ENDPOINT
 from forkpoint.protocol.registry import probe

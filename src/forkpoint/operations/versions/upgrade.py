@@ -18,13 +18,13 @@ from forkpoint.operations.launch.recorded import pack
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.operations.versions.checking import inspect_program
-from forkpoint.operations.versions.replacing import NotHandedOver, Replacement, Upgraded
+from forkpoint.operations.versions.check import inspect_program
+from forkpoint.operations.versions.replacement import NotHandedOver, Replacement, Upgraded
 from forkpoint.protocol.client import RunClient
 from forkpoint.protocol.registry import find_live
 from forkpoint.pyflink import install
 from forkpoint.savepoint.catalog.dispose import dispose_savepoint
-from forkpoint.savepoint.format.reading import open_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.types.lookup import Program as Values
 from forkpoint.types.lookup import values_of

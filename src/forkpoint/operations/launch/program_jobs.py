@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint import logs
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.driver.run.stopping import Result
+from forkpoint.driver.run.stop import Result
 from forkpoint.driver.serve.commands import Commands
 from forkpoint.driver.serve.endpoint_publisher import EndpointPublisher
 from forkpoint.errors import ConfigError, StorageError

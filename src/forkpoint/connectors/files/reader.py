@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.files.avro import AvroFormat, header_of, records_of
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
-from forkpoint.connectors.files.parsing import CsvParser, JsonParser, LineParser, Stretch, TextParser
+from forkpoint.connectors.files.parsers import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Location, SourceFile, source_files
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
 from forkpoint.connectors.formats.records import RecordConverter, shorten

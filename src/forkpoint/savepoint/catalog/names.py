@@ -15,7 +15,7 @@ from forkpoint.storage.places import absolute, plain_place
 if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Run
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
-    from forkpoint.savepoint.format.reading import OpenedSavepoint
+    from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
     from forkpoint.storage.base import Storage
 
 
@@ -46,7 +46,7 @@ def _readable(storage: Storage) -> list[tuple[Savepoint, Found]]:
 
 def named_savepoint(storage: Storage, name: str) -> OpenedSavepoint:
     """Open the savepoint with this path, URL, id or label; ``latest`` is the newest, if all belong to one job."""
-    from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
+    from forkpoint.savepoint.format.opened_savepoint import open_savepoint  # loads Arrow
 
     return open_savepoint(savepoint_place(storage, name))
 
@@ -70,7 +70,7 @@ def savepoint_place(storage: Storage, name: str) -> str:
 
 def known_savepoints(storage: Storage, runs: list[Run]) -> dict[str, tuple[Savepoint, str]]:
     """Savepoints and their locations by id: those below the state root, and those elsewhere that runs started from."""
-    from forkpoint.savepoint.format.reading import open_savepoint  # loads Arrow
+    from forkpoint.savepoint.format.opened_savepoint import open_savepoint  # loads Arrow
 
     known = {savepoint.id: (savepoint, each.path) for savepoint, each in _readable(storage)}
     for run in runs:

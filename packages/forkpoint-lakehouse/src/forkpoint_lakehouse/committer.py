@@ -20,7 +20,7 @@ from forkpoint.errors import SystemUnavailable
 from forkpoint_lakehouse.columns import fit, last_of_each_key
 from forkpoint_lakehouse.format import Conflict, TableFormat
 from forkpoint_lakehouse.uncommitted import Uncommitted
-from forkpoint_lakehouse.writing import FILE_BYTES, unpack
+from forkpoint_lakehouse.writers import FILE_BYTES, unpack
 
 _TRIES = 10  # of a commit that conflicts with others' commits
 _PAUSE_SECONDS = 0.3

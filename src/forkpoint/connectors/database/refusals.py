@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.connectors.database.errors import raising_errors
-from forkpoint.connectors.database.writing import Row
+from forkpoint.connectors.database.statements import Row
 from forkpoint.connectors.formats.jsonable import to_jsonable
 from forkpoint.errors import OutputRefused
 

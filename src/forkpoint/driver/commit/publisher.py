@@ -17,13 +17,13 @@ from forkpoint import logs
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
 from forkpoint.contract.sink import CommitterContext, CommittingSink
-from forkpoint.driver.commit.skipping import Skipped, commit_accepted, skip_hint
+from forkpoint.driver.commit.skipped_records import Skipped, commit_accepted, skip_hint
 from forkpoint.driver.observe.events import Listener, PublishingProgressed
 from forkpoint.driver.run.executor import Executor
 from forkpoint.errors import ForkpointError, NotFound, OutputLost, OutputRefused, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.runtime.tasks.committing import SinkCommits, commit_here, commit_output
+from forkpoint.runtime.tasks.commits import SinkCommits, commit_here, commit_output
 
 log = logging.getLogger("forkpoint")
 

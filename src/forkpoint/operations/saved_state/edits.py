@@ -8,7 +8,7 @@ from typing import Any
 
 from forkpoint.operations.observer import SILENT, Observer
 from forkpoint.operations.roots import StateRoot
-from forkpoint.operations.saved_state.inspecting import open_reader
+from forkpoint.operations.saved_state.inspection import open_reader
 from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.storage.places import plain_place
 
