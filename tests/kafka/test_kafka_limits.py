@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +18,7 @@ import forkpoint as fp
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.kafka import limits, transactions
-from forkpoint.connectors.kafka.producing import ProducerRecord, to_columns
+from forkpoint.connectors.kafka.producing import ProducerRecord, produce, to_columns
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import KafkaSink
 from forkpoint.driver.commit.skipped_records import Skipped
@@ -215,6 +216,13 @@ def publish_without_refused(root: Path, made: Job) -> list[Skipped]:
     return publisher.skipped
 
 
+def produce_slowly(producer: Any, records: pa.RecordBatch) -> None:
+    """The broker refuses a record before the others are sent."""
+    for row in range(len(records)):
+        produce(producer, records.slice(row, 1))
+        time.sleep(0.2)  # nor has the client been asked for reports
+
+
 LATER = [
     ({"partition": 7}, "partition 7, but the topic has 2"),
     ({"bytes": 2_000_000}, "larger than max.message.bytes"),
@@ -245,7 +253,8 @@ def test_refused_records_are_skipped_on_request_and_the_job_goes_on(
     with monkeypatch.context() as unchecked:
         unchecked.setattr(KafkaSink, "check", lambda *_: None)
         unchecked.setattr(limits, "_must_fit", lambda *_: None)
-        for _ in range(2):  # a start publishes first
+        for sends in (transactions.produce, produce_slowly):  # a start publishes first
+            unchecked.setattr(transactions, "produce", sends)
             with pytest.raises(OutputRefused, match="--skip-refused"):
                 job(tmp_path, kafka, Shape(topic, **shapes), restart=RestartStrategy.none()).begin()()
     if not knows:

@@ -184,9 +184,16 @@ class _Transactions:
 
     def send(self, batches: Iterable[pa.RecordBatch], topics: Sequence[str], epoch: int) -> None:
         """Send records in one transaction."""
+        from confluent_kafka import KafkaError, KafkaException
+
         self._producer.begin_transaction()
-        for batch in batches:
-            produce(self._producer, batch)
+        try:
+            for batch in batches:
+                produce(self._producer, batch)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._STATE:  # the transaction has failed meanwhile
+                self._send_offsets(topics, epoch)  # raises the error of the transaction
+            raise
         self.finish(topics, epoch)
 
     def begin(self, records: pa.RecordBatch, skipped: Collection[int]) -> dict[int, str]:
@@ -224,16 +231,18 @@ class _Transactions:
 
     def finish(self, topics: Sequence[str], epoch: int) -> None:
         """Commit the transaction, with the epoch's number."""
-        from confluent_kafka import TopicPartition
-
-        # Every topic has partition 0, which stores the number. Meanwhile the records are in flight.
-        offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
-        group = self._consumer.consumer_group_metadata()
-        self._wait_for(self._producer.send_offsets_to_transaction, offsets, group)
-        self._flush(lambda: self._wait_for(self._producer.send_offsets_to_transaction, offsets, group))
+        self._send_offsets(topics, epoch)  # meanwhile the records are in flight
+        self._flush(lambda: self._send_offsets(topics, epoch))
         self._wait_for(self._producer.commit_transaction)
         self.problems = []
         self._sent.update(dict.fromkeys(topics, epoch))
+
+    def _send_offsets(self, topics: Sequence[str], epoch: int) -> None:
+        """Store the epoch's number in partition 0 of each topic, which every topic has."""
+        from confluent_kafka import TopicPartition
+
+        offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
+        self._wait_for(self._producer.send_offsets_to_transaction, offsets, self._consumer.consumer_group_metadata())
 
     def _wait_for(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a method that takes a timeout, on its own thread. librdkafka up to 2.16 may ignore the timeout: if it got metadata
