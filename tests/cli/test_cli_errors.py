@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from cli_process import Cli
 from click.testing import CliRunner
 
+import forkpoint
 from forkpoint.checkpoint.format import checksum
 from forkpoint.cli import main
 from forkpoint.cli.output import JsonOutput
@@ -341,3 +343,18 @@ def test_numbers_that_json_does_not_have(capsys):
         "a": ["NaN", ["Infinity", 1.5]],
         "b": {"c": "-Infinity"},
     }
+
+
+SUGGESTED = re.compile(r'`forkpoint \w[^`"]*?\{(?!shlex\.quote)[^}]*\}[^`"]*`')
+NAMES_OF_COMMANDS = ("server/commands.py", "cli/packages.py")
+
+
+def test_a_name_in_a_suggested_command_is_quoted_for_the_shell() -> None:
+    found = [
+        f"{file}: {line.strip()}"
+        for file in sorted(Path(forkpoint.__file__).parent.rglob("*.py"))
+        if not file.as_posix().endswith(NAMES_OF_COMMANDS)
+        for line in file.read_text().splitlines()
+        if SUGGESTED.search(line)
+    ]
+    assert not found, "\n".join(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,8 +31,8 @@ class Unpublished:
         stopped = "it was stopped with a drain, and " if self.drained else ""
         sinks = ", ".join(map(repr, self.sinks))
         return (
-            f"{stopped}{which} committed, but may not be published by sink {sinks}: `forkpoint publish {self.job}` publishes "
-            f"the rest{'' if self.drained else ', as does the next run'}"
+            f"{stopped}{which} committed, but may not be published by sink {sinks}: "
+            f"`forkpoint publish {shlex.quote(self.job)}` publishes the rest{'' if self.drained else ', as does the next run'}"
         )
 
 

@@ -12,6 +12,7 @@ An answer is an object with one field that names its kind: `status`, `journal`, 
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 import time
 import uuid
@@ -215,7 +216,7 @@ class MailboxCarrier(Carrier):
             self._last[pending.id], self._heard = found, time.monotonic()
             return found
         if end is not None:
-            raise Unreachable(f"{self.who} {end}; `forkpoint savepoints {self.endpoint.job}` shows its savepoints")
+            raise Unreachable(f"{self.who} {end}; `forkpoint savepoints {shlex.quote(self.endpoint.job)}` shows its savepoints")
         self._check_alive()
         return known
 

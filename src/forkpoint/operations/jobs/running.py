@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -171,8 +172,8 @@ def _remarks(client: RunClient, what: str, observer: Observer) -> Callable[[str]
         if now - remarked >= REMARK_SECONDS:
             remarked = now
             observer.remark(
-                f"{what}: waiting for the end of {doing}. If it never ends: `forkpoint cancel {client.endpoint.job}` discards "
-                "the epoch and keeps the checkpoints"
+                f"{what}: waiting for the end of {doing}. If it never ends: "
+                f"`forkpoint cancel {shlex.quote(client.endpoint.job)}` discards the epoch and keeps the checkpoints"
             )
 
     return waiting

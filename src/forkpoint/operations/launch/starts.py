@@ -5,6 +5,7 @@ The time of the request determines which run a start succeeds, even if its drive
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass, replace
 
@@ -100,7 +101,7 @@ def _saved(storage: Storage, origin: str) -> str:
     except JobNotFound as stopped:
         raise JobNotFound(
             f"{stopped}. So there is no current state to fork: wait until a run leads the job, or give one of its savepoints, "
-            f"which `forkpoint savepoints {origin}` lists"
+            f"which `forkpoint savepoints {shlex.quote(origin)}` lists"
         ) from None
     raise ConfigError(f"job {origin!r} has just been started; try again")
 

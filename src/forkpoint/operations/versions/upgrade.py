@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 
 from forkpoint.checkpoint.history import History
@@ -98,8 +99,8 @@ def _recorded(root: StateRoot, job: str, run: str, app: str) -> Program:
     if program is None:
         raise ForkpointError(
             f"a rollback would be impossible: run {run!r} of job {job!r} has no recorded program: {NO_RECORD}. "
-            f"Upgrade it by hand: `forkpoint stop {job}`, then start {app} as you started the old one, or with "
-            f"`forkpoint run -d -s latest {app}`"
+            f"Upgrade it by hand: `forkpoint stop {shlex.quote(job)}`, then start {app} as you started the old one, or with "
+            f"`forkpoint run -d -s latest {shlex.quote(str(app))}`"
         )
     load_files(root.storage, job, run, program)
     return program
