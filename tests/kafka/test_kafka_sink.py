@@ -10,7 +10,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from sending import KEYS, Part, build, expected, sink
 
 import forkpoint as fp
@@ -245,6 +245,10 @@ def test_a_topic_that_is_missing_is_refused_before_anything_is_committed(kafka: 
     assert received(kafka, topic) == expected(ELEMENTS)
 
 
+def misses_the_partition(*_: Any) -> None:
+    raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+
 def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_the_rest(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +261,10 @@ def test_a_topic_that_is_deleted_under_the_job_is_an_error_and_a_new_one_gets_th
     error = running.end()
     assert isinstance(error, JobFailed), error
     assert "create the topic" in str(error)
+    with monkeypatch.context() as seen_by_client:
+        seen_by_client.setattr(transactions, "produce", misses_the_partition)
+        with pytest.raises(JobFailed, match=f"topic '{topic}' does not exist; create the topic"):
+            run(tmp_path, to, elements=1500, restart=RestartStrategy.none())
     before = {b"%d" % key: 0 for key in range(KEYS)}
     kafka.create_topic(topic, partitions=4)
     run(tmp_path, sink(kafka.bootstrap_servers, topic), elements=1500)

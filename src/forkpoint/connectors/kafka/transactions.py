@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import EpochOutput
 from forkpoint.connectors.kafka.client import KafkaClient
-from forkpoint.connectors.kafka.errors import is_fenced, is_refusal, raising_errors
+from forkpoint.connectors.kafka.errors import is_fenced, is_missing, is_refusal, raising_errors
 from forkpoint.connectors.kafka.limits import TopicLimits, ask_limits, refused_rows
 from forkpoint.connectors.kafka.producing import ANSWER_SECONDS, SCHEMA, produce, producer_settings, shared_settings
 from forkpoint.connectors.ledger import refuse_put_back
 from forkpoint.connectors.rows import unpack_columns
 from forkpoint.contract.sink import Committer, CommitterContext
-from forkpoint.errors import SystemUnavailable
+from forkpoint.errors import JobFailed, SystemUnavailable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
@@ -62,11 +62,19 @@ class TransactionalCommitter(Committer):
                 except (KafkaException, SystemError) as raised:
                     self.close()
                     exception = _of_callback(raised)
+                    if any(map(is_missing, (exception.args[0], *problems))):
+                        self._must_exist(_topics(output))
                     if tries == _TRIES - 1 or not is_fenced(exception.args[0]):
                         raise exception from None
                     # The first time, the other process has most likely committed its epoch meanwhile.
                     if tries > 0:
                         time.sleep(random.uniform(0, _PAUSE_SECONDS))
+
+    def _must_exist(self, topics: Sequence[str]) -> None:
+        """The client may report the partition as missing when the topic is."""
+        if missing := sorted(set(topics) - ask_limits(self._client, topics).keys()):
+            where = f"Kafka at {self._client.servers}"
+            raise JobFailed(f"{where}: topic {missing[0]!r} does not exist; create the topic, or correct its name")
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
         topics = _topics(output)
