@@ -62,6 +62,7 @@ test-packages: setup ## the tests of packages/* that have changed since they pas
 test-all: setup ## everything that is tested, before an issue is called resolved: make test, test-packages ALL=1, test-slow
 	@$(MAKE) test; tests=$$?; $(MAKE) test-packages ALL=1; packages=$$?; $(MAKE) test-slow && [ $$tests$$packages = 00 ]
 
+test-slow: SPARK_WORKERS = 2
 test-slow: prepare ## the slow tests, before a release: the same proofs on more systems, at more steps, on clusters
 	$(RUN) failed=0; \
 		$(WITHOUT_SPARK) -m "slow and not spark" || failed=1; \

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -50,20 +49,14 @@ def pyflink() -> None:
     directory()
 
 
-@contextmanager
-def announced(name: str) -> Iterator[None]:
+def run(name: str, step: Callable[[], None]) -> None:
     started = time.monotonic()
     try:
-        yield
+        step()
     except pytest.skip.Exception as impossible:
         print(f"prepare: {name}: {impossible}", flush=True)
     if (seconds := time.monotonic() - started) > 2:
         print(f"prepare: {name}: {seconds:.0f} s", flush=True)
-
-
-def run(name: str, step: Callable[[], None]) -> None:
-    with announced(name):
-        step()
 
 
 def main() -> None:

@@ -167,9 +167,10 @@ class SearchCommitter(Committer):
             cause = error.get("caused_by", {}).get("reason")
             reason = f"{error['reason']}: {cause}" if cause else error["reason"]
             what = f"{self._search.place}: document {result['_id']!r} of the index {self._index!r}"
+            failed = failure(result["status"], error["type"], reason, what)
             if result["status"] != HTTPStatus.BAD_REQUEST:
-                raise failure(result["status"], error["type"], reason, what)
-            refused[result["_id"]] = f"{what}: {result['status']} {error['type']}: {reason}"
+                raise failed
+            refused[result["_id"]] = str(failed)
         return refused
 
     def close(self) -> None:
